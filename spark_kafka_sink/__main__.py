@@ -1,0 +1,7 @@
+"""Runs the command line."""
+
+import sys
+
+from spark_kafka_sink.cli import main
+
+sys.exit(main())

@@ -1,0 +1,16 @@
+"""Installed as ``pyspark_kafka_nb``: Spark finds ``format("kafka-nb")`` without a register call.
+
+Spark imports every top-level module named ``pyspark_*`` and gives up on all of them if one fails,
+so this one warns instead of raising.
+"""
+
+try:
+    from spark_kafka_sink.datasource import KafkaSink as DefaultSource  # noqa: F401
+except Exception as error:  # noqa: BLE001 - whatever it is, other sources must still be found
+    import warnings
+
+    warnings.warn(
+        f'format("kafka-nb") is not available: {error!r}. spark-kafka-sink needs pyspark 4.1 or '
+        "later",
+        stacklevel=1,
+    )

@@ -1,0 +1,132 @@
+"""Names the format, checks options and schema, builds the writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import DataSource
+
+from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, UnsupportedSaveMode
+from spark_kafka_sink.options import BATCH_ID, SinkOptions, parse
+from spark_kafka_sink.secret import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_kafka_sink.writer import KafkaBatchWriter, KafkaStreamWriter
+
+FORMAT = "kafka-nb"
+
+_TEXT = ("string", "binary")
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+#: column -> types allowed, as Spark writes them (``DataType.simpleString``)
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "value": _TEXT,
+    "key": _TEXT,
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": (_HEADERS,),
+    "timestamp": ("timestamp",),
+}
+
+
+class KafkaSink(DataSource):
+    """``format("kafka-nb")``: writes rows to Apache Kafka, in streaming and batch queries."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # Spark keeps this very mapping in a local variable, and can be told to print those.
+        for name in list(options):
+            options[name] = Secret(options[name])
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> NoReturn:
+        raise UnsupportedSaveMode(
+            f'format("{FORMAT}") only writes; read topics with Spark\'s own format("kafka")'
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:
+        if overwrite:
+            raise UnsupportedSaveMode(
+                'mode("overwrite") would have to empty a Kafka topic first, which this sink never '
+                'does; use mode("append")'
+            )
+        from spark_kafka_sink.writer import KafkaBatchWriter
+
+        return KafkaBatchWriter(self._checked(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
+        del overwrite  # complete mode: the whole result each time, as in Spark's own sink
+        from spark_kafka_sink.writer import KafkaStreamWriter
+
+        return KafkaStreamWriter(self._checked(schema))
+
+    def _checked(self, schema: StructType) -> SinkOptions:
+        try:
+            options = parse(self.options)
+            check_schema(schema, options.topic)
+        except KafkaSinkError as error:
+            # Spark shows users the whole traceback; its upper frames tell them nothing.
+            raise error.with_traceback(None) from None
+        return options
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Raise InvalidSchema, one message for all columns that cannot become part of a record."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    problems = []
+    for column, allowed in COLUMNS.items():
+        if column == "topic" and topic is not None:
+            continue  # the option wins, whatever the column holds
+        if column in types and types[column] not in allowed:
+            problems.append(
+                f"column {column} has type {types[column]}; allowed: {' or '.join(allowed)}"
+            )
+    if "value" not in types:
+        problems.append(
+            f"column value is missing; it is required, {' or '.join(_TEXT)}{_other_case(types)}"
+        )
+    if "topic" not in types and topic is None:
+        problems.append("neither the option topic nor a column topic (string) is there")
+    repeated = sorted(
+        {f.name for f in schema.fields if schema.names.count(f.name) > 1} & {*COLUMNS}
+    )
+    if repeated:
+        problems.append(f"more than one column is named {', '.join(repeated)}")
+    if problems:
+        raise InvalidSchema("; ".join(problems))
+
+
+def _other_case(types: Mapping[str, str]) -> str:
+    similar = [name for name in types if name.lower() == "value"]
+    return f" (there is {similar[0]}: names are case-sensitive)" if similar else ""
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("kafka-nb")`` known to a session; needed only where the wheel is not installed.
+
+    Without it Spark finds the format through the installed module ``pyspark_kafka_nb``.
+    """
+    spark.dataSource.register(KafkaSink)
+
+
+def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """For update mode, which Spark refuses for every Python data source.
+
+    ``writeStream.outputMode("update").foreachBatch(foreach_batch({...}))``: the same options,
+    errors and writer as ``format("kafka-nb")``.
+    """
+    given = {name: Secret(value) for name, value in options.items()}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        register(batch.sparkSession)
+        writer = batch.write.format(FORMAT).options(**given).option(BATCH_ID, str(batch_id))
+        writer.mode("append").save()
+
+    return write

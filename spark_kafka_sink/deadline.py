@@ -1,0 +1,31 @@
+"""Deadline: a moment after which no wait may go on; the clock is injected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+"""Seconds on a clock that never goes back, such as ``time.monotonic``."""
+
+
+class Deadline:
+    """A moment ``seconds`` from now. One Deadline is passed down to every wait of one operation."""
+
+    def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
+        if not seconds >= 0:
+            raise ValueError(f"a timeout must be 0 or more seconds, not {seconds}")
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self._end - self._clock())
+
+    @property
+    def expired(self) -> bool:
+        return self.remaining() == 0.0
+
+    def slice(self, seconds: float) -> float:
+        """Seconds left, but at most ``seconds``: for waits that must look up in between."""
+        return min(seconds, self.remaining())

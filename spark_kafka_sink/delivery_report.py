@@ -1,0 +1,54 @@
+"""DeliveryReport: what a task delivered and what it did not; adds up over a micro-batch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class DeliveryReport:
+    """Rows handed over and rows that failed, so far.
+
+    ``sent_rows`` by topic; ``failed_rows`` by topic, partition (-1: not assigned yet) and
+    librdkafka's error code. ``sent_bytes`` are those of keys and values.
+    """
+
+    sent_rows: Counter[str] = field(default_factory=Counter)
+    sent_bytes: int = 0
+    failed_rows: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    #: the latest trouble between client and brokers, or ""
+    broker_error: str = ""
+
+    @property
+    def total_sent(self) -> int:
+        return sum(self.sent_rows.values())
+
+    @property
+    def total_failed(self) -> int:
+        return sum(self.failed_rows.values())
+
+    def __add__(self, other: DeliveryReport) -> DeliveryReport:
+        return DeliveryReport(
+            self.sent_rows + other.sent_rows,
+            self.sent_bytes + other.sent_bytes,
+            self.failed_rows + other.failed_rows,
+            other.broker_error or self.broker_error,
+        )
+
+    def to_json(self) -> str:
+        """One line for a log: rows, bytes and rows by topic of what was delivered."""
+        return json.dumps(
+            {
+                "rows": self.total_sent - self.total_failed,
+                "bytes": self.sent_bytes,
+                "rows_by_topic": dict(sorted(self.sent_rows.items())),
+            }
+        )
+
+
+def total(reports: Iterable[DeliveryReport]) -> DeliveryReport:
+    """The report of a micro-batch, from those of its tasks."""
+    return sum(reports, DeliveryReport())

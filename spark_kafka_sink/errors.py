@@ -1,0 +1,109 @@
+"""The error tree: what went wrong, told by what the user can do about it.
+
+Every error survives pickling with its fields, because Spark carries some of them from a Python
+worker to the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _rebuild(cls: type[KafkaSinkError], args: tuple[Any, ...], fields: dict[str, Any]) -> Any:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class KafkaSinkError(Exception):
+    """Root of all errors that this package raises."""
+
+    def __reduce__(self) -> Any:
+        # Exception's own __reduce__ calls the constructor with args alone, without our fields.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class InvalidOption(KafkaSinkError):
+    """An option is unknown, malformed, missing or contradicts another. Raised on the driver.
+
+    What to do: correct the option that the message names.
+    """
+
+
+class InvalidSchema(KafkaSinkError):
+    """The DataFrame's columns are not what a Kafka record is made of. Raised on the driver.
+
+    What to do: select, rename or cast the columns that the message names.
+    """
+
+
+class UnsupportedSaveMode(KafkaSinkError):
+    """A batch write asks for something that a Kafka topic cannot do. Raised on the driver.
+
+    What to do: write with ``mode("append")``.
+    """
+
+
+class InvalidRecord(KafkaSinkError):
+    """A row cannot be a Kafka record; nothing of its Arrow batch was sent.
+
+    What to do: filter or repair the row that the message names.
+    """
+
+
+class DeliveryFailed(KafkaSinkError):
+    """Kafka, or the client on the way to it, refused rows.
+
+    What to do: look at the broker error in the message. Spark's next attempt sends the whole
+    partition again.
+
+    ``topic``, ``partition`` (-1: not yet assigned), ``code`` (librdkafka's name for the first
+    error), ``delivered_rows`` and ``failed_rows`` describe the task attempt.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str,
+        partition: int,
+        code: str,
+        delivered_rows: int,
+        failed_rows: int,
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.code = code
+        self.delivered_rows = delivered_rows
+        self.failed_rows = failed_rows
+
+
+class DeadlineExceeded(KafkaSinkError):
+    """A wait ended before the broker acknowledged everything.
+
+    What to do: see whether the broker is reachable and keeping up; raise the option that the
+    message names if it is only slow.
+    """
+
+
+class BufferExhausted(DeadlineExceeded):
+    """The send buffer stayed full for ``kafka.max.block.ms``.
+
+    What to do: see whether the broker keeps up; raise ``kafka.buffer.memory`` or
+    ``kafka.max.block.ms``.
+    """
+
+
+class LibraryUnavailable(KafkaSinkError):
+    """librdkafka, which the wheel ``confluent-kafka`` brings, is missing or too old.
+
+    What to do: ``pip install 'confluent-kafka>=2.14'`` where the message says.
+    """
+
+
+class LocalKafkaError(KafkaSinkError):
+    """A local Apache Kafka could not be fetched, started or stopped.
+
+    What to do: as the message says; ``KAFKA_BOOTSTRAP_SERVERS`` points to an existing broker.
+    """

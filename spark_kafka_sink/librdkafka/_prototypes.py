@@ -1,0 +1,201 @@
+"""librdkafka's C functions as ctypes prototypes: library, constants, layouts, signatures; no logic.
+
+The library is the one inside the wheel ``confluent-kafka``; everything used here is public API of
+``rdkafka.h`` and ``rdkafka_mock.h``. ctypes releases the GIL around every call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spark_kafka_sink.errors import LibraryUnavailable
+
+MINIMUM_VERSION = 0x020E0000  # 2.14.0
+
+
+def _load() -> ctypes.CDLL:
+    # The extension is opened by path: importing the package would cost every cold worker 40 ms.
+    spec = importlib.util.find_spec("confluent_kafka")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for suffix in EXTENSION_SUFFIXES:
+            path = Path(folder) / f"cimpl{suffix}"
+            if path.exists():
+                return ctypes.CDLL(str(path))
+    raise LibraryUnavailable(
+        "the package confluent-kafka, which brings librdkafka, is not installed in this Python; "
+        "on a cluster it must be installed on the driver and on every executor"
+    )
+
+
+_library = _load()
+
+#: the C library's own, for the one librdkafka function that writes to a FILE
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = c_void_p
+libc.fdopen.argtypes = [c_int, c_char_p]
+libc.fclose.argtypes = [c_void_p]
+
+
+def _prototype(name: str, result: Any, *arguments: Any) -> Any:
+    try:
+        function = getattr(_library, name)
+    except AttributeError:
+        raise LibraryUnavailable(
+            f"librdkafka lacks {name}; install confluent-kafka 2.14 or later"
+        ) from None
+    function.argtypes = list(arguments)
+    function.restype = result
+    return function
+
+
+# --- Constants -----------------------------------------------------------------------------------
+
+CONF_OK = 0
+PRODUCER = 0
+PARTITION_UNASSIGNED = -1
+MSG_F_COPY = 0x2
+PURGE_F_QUEUE = 0x1
+PURGE_F_INFLIGHT = 0x2
+EVENT_DR = 0x1
+EVENT_LOG = 0x4
+EVENT_ERROR = 0x8
+EVENT_DESCRIBETOPICS_RESULT = 0x100000
+ADMIN_OP_DESCRIBETOPICS = 19
+ERR_QUEUE_FULL = -184
+ERR_PURGE_INFLIGHT = -151
+
+VTYPE_RKT = 2
+VTYPE_PARTITION = 3
+VTYPE_VALUE = 4
+VTYPE_KEY = 5
+VTYPE_MSGFLAGS = 7
+VTYPE_TIMESTAMP = 8
+VTYPE_HEADER = 9
+
+# --- Layouts -------------------------------------------------------------------------------------
+
+#: rd_kafka_message_t
+MESSAGE = np.dtype(
+    {
+        "names": ["err", "rkt", "partition", "payload", "len", "key", "key_len"],
+        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48],
+        "itemsize": 72,
+    }
+)
+
+#: rd_kafka_vu_t: the union starts at byte 8. ``number`` is every integer and pointer member,
+#: ``size`` the second word of ``mem``, ``header_size`` the third word of ``header``.
+VU = np.dtype(
+    {
+        "names": ["vtype", "number", "size", "header_size"],
+        "formats": ["i4", "i8", "i8", "i8"],
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 72,
+    }
+)
+
+# --- Library -------------------------------------------------------------------------------------
+
+version = _prototype("rd_kafka_version", c_int)
+version_str = _prototype("rd_kafka_version_str", c_char_p)
+err2name = _prototype("rd_kafka_err2name", c_char_p, c_int)
+err2str = _prototype("rd_kafka_err2str", c_char_p, c_int)
+
+if version() < MINIMUM_VERSION:
+    raise LibraryUnavailable(
+        f"librdkafka {version_str().decode()} is too old; install confluent-kafka 2.14 or later"
+    )
+
+# --- Configuration -------------------------------------------------------------------------------
+
+conf_new = _prototype("rd_kafka_conf_new", c_void_p)
+conf_destroy = _prototype("rd_kafka_conf_destroy", None, c_void_p)
+conf_set = _prototype("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+conf_set_events = _prototype("rd_kafka_conf_set_events", None, c_void_p, c_int)
+conf_properties_show = _prototype("rd_kafka_conf_properties_show", None, c_void_p)
+
+# --- Client, topics, queue -----------------------------------------------------------------------
+
+new = _prototype("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+destroy = _prototype("rd_kafka_destroy", None, c_void_p)
+topic_new = _prototype("rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+topic_destroy = _prototype("rd_kafka_topic_destroy", None, c_void_p)
+topic_name = _prototype("rd_kafka_topic_name", c_char_p, c_void_p)
+queue_get_main = _prototype("rd_kafka_queue_get_main", c_void_p, c_void_p)
+queue_destroy = _prototype("rd_kafka_queue_destroy", None, c_void_p)
+queue_poll = _prototype("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
+set_log_queue = _prototype("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
+outq_len = _prototype("rd_kafka_outq_len", c_int, c_void_p)
+fatal_error = _prototype("rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
+
+# --- Producing -----------------------------------------------------------------------------------
+
+produce_batch = _prototype(
+    "rd_kafka_produce_batch", c_int, c_void_p, c_int32, c_int, c_void_p, c_int
+)
+produceva = _prototype("rd_kafka_produceva", c_void_p, c_void_p, c_void_p, c_size_t)
+flush = _prototype("rd_kafka_flush", c_int, c_void_p, c_int)
+purge = _prototype("rd_kafka_purge", c_int, c_void_p, c_int)
+error_code = _prototype("rd_kafka_error_code", c_int, c_void_p)
+error_string = _prototype("rd_kafka_error_string", c_char_p, c_void_p)
+error_destroy = _prototype("rd_kafka_error_destroy", None, c_void_p)
+
+# --- Events --------------------------------------------------------------------------------------
+
+event_type = _prototype("rd_kafka_event_type", c_int, c_void_p)
+event_destroy = _prototype("rd_kafka_event_destroy", None, c_void_p)
+event_error = _prototype("rd_kafka_event_error", c_int, c_void_p)
+event_error_string = _prototype("rd_kafka_event_error_string", c_char_p, c_void_p)
+event_message_count = _prototype("rd_kafka_event_message_count", c_size_t, c_void_p)
+event_message_array = _prototype(
+    "rd_kafka_event_message_array", c_size_t, c_void_p, c_void_p, c_size_t
+)
+event_log = _prototype(
+    "rd_kafka_event_log", c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)
+)
+
+# --- Topic metadata (KIP-526 batches) ------------------------------------------------------------
+
+topic_collection = _prototype(
+    "rd_kafka_TopicCollection_of_topic_names", c_void_p, POINTER(c_char_p), c_size_t
+)
+topic_collection_destroy = _prototype("rd_kafka_TopicCollection_destroy", None, c_void_p)
+admin_options_new = _prototype("rd_kafka_AdminOptions_new", c_void_p, c_void_p, c_int)
+admin_options_set_request_timeout = _prototype(
+    "rd_kafka_AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
+)
+admin_options_destroy = _prototype("rd_kafka_AdminOptions_destroy", None, c_void_p)
+describe_topics = _prototype(
+    "rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p
+)
+
+# --- Mock cluster (rdkafka_mock.h), for tests ----------------------------------------------------
+
+mock_cluster_new = _prototype("rd_kafka_mock_cluster_new", c_void_p, c_void_p, c_int)
+mock_cluster_destroy = _prototype("rd_kafka_mock_cluster_destroy", None, c_void_p)
+mock_cluster_bootstraps = _prototype("rd_kafka_mock_cluster_bootstraps", c_char_p, c_void_p)
+mock_topic_create = _prototype(
+    "rd_kafka_mock_topic_create", c_int, c_void_p, c_char_p, c_int, c_int
+)
+mock_topic_set_error = _prototype("rd_kafka_mock_topic_set_error", None, c_void_p, c_char_p, c_int)
+mock_push_request_errors = _prototype(
+    "rd_kafka_mock_push_request_errors_array",
+    None, c_void_p, c_int16, c_size_t, POINTER(c_int),
+)  # fmt: skip
+mock_broker_set_rtt = _prototype("rd_kafka_mock_broker_set_rtt", c_int, c_void_p, c_int32, c_int)
+mock_broker_set_down = _prototype("rd_kafka_mock_broker_set_down", c_int, c_void_p, c_int32)
+mock_broker_set_up = _prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c_int32)
+
+
+def string_array(values: Sequence[bytes]) -> Any:
+    """A C array of C strings; it keeps ``values`` alive as long as it lives itself."""
+    return (c_char_p * len(values))(*values)

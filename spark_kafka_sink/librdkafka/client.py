@@ -1,0 +1,198 @@
+"""Client: owns one librdkafka producer handle, its topics and its event queue."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
+from spark_kafka_sink.librdkafka.events import BrokerError, FailedRows, read
+from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows, prepare
+from spark_kafka_sink.record_columns import RecordColumns
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """What became of the rows handed to the queue: the first ``count`` were taken care of.
+
+    ``rejected`` holds the error codes of those among them that were refused for good.
+    Rows from ``count`` on found the queue full and are to be handed over again.
+    """
+
+    count: int
+    rejected: Sequence[int] = ()
+
+
+class Client:
+    """One producer handle (``rd_kafka_t``) in event mode: no callback ever enters Python.
+
+    Only the process that made a Client may use it, and only one thread at a time, but for
+    ``close``. ``settings`` are librdkafka's; a ValueError tells what ``rd_kafka_new`` refuses.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._pid = os.getpid()
+        self._handle: int | None = None
+        self._topics: dict[str, int] = {}
+        conf = c.conf_new()
+        for name, value in {**settings, "log.queue": "true"}.items():
+            if set_value(conf, name, value) is not None:
+                c.conf_destroy(conf)
+                raise ValueError(f"librdkafka refuses the value of {name}")
+        c.conf_set_events(conf, c.EVENT_DR | c.EVENT_ERROR | c.EVENT_LOG)
+        text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
+        self._handle = c.new(c.PRODUCER, conf, text, ERROR_TEXT_SIZE)
+        if not self._handle:
+            c.conf_destroy(conf)
+            raise ValueError(text.value.decode(errors="replace"))
+        self._queue = c.queue_get_main(self._handle)
+        c.set_log_queue(self._handle, None)
+
+    @property
+    def handle(self) -> int:
+        """The ``rd_kafka_t`` pointer; stays inside this package."""
+        if self._handle is None:
+            raise RuntimeError("the client is closed")
+        if self._pid != os.getpid():
+            raise RuntimeError("the client belongs to the process that forked this one")
+        return self._handle
+
+    def _topic(self, name: str) -> int:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = c.topic_new(self.handle, name.encode(), None)
+            if not topic:
+                del self._topics[name]
+                raise ValueError(f"librdkafka refuses the topic name {name!r}")
+        return topic
+
+    # --- producing -------------------------------------------------------------------------------
+
+    def prepare(self, records: RecordColumns) -> PlainRows | DetailedRows:
+        """Rows in the form that ``enqueue`` takes, as often as needed. Copies no key or value."""
+        return prepare(self._topic(records.topic), records)
+
+    def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
+        """Copy rows, from number ``first`` on, into the send queue. Never waits."""
+        if isinstance(rows, PlainRows):
+            return self._enqueue_all(rows, first)
+        return self._enqueue_each(rows, first)
+
+    def _enqueue_all(self, rows: PlainRows, first: int) -> Enqueued:
+        messages = rows.messages[first:]
+        count = len(messages)
+        self.handle  # noqa: B018 - refuses use after close or fork
+        accepted = c.produce_batch(
+            rows.topic, c.PARTITION_UNASSIGNED, c.MSG_F_COPY, messages.ctypes.data, count
+        )
+        if accepted == count:
+            return Enqueued(count)
+        errors = messages["err"]
+        full = np.flatnonzero(errors == c.ERR_QUEUE_FULL)
+        # A full queue fails the rest of the batch, so order survives if one resumes at the first.
+        end = int(full[0]) if len(full) else count
+        return Enqueued(end, [int(code) for code in errors[:end] if code])
+
+    def _enqueue_each(self, rows: DetailedRows, first: int) -> Enqueued:
+        base, size = rows.arguments.ctypes.data, rows.arguments.itemsize
+        handle, produceva = self.handle, c.produceva
+        rejected: list[int] = []
+        offsets: list[int] = rows.starts[first:].tolist()
+        for row, (start, end) in enumerate(pairwise(offsets)):
+            error = produceva(handle, base + start * size, end - start)
+            if error:
+                code = c.error_code(error)
+                c.error_destroy(error)
+                if code == c.ERR_QUEUE_FULL:
+                    return Enqueued(row, rejected)
+                rejected.append(code)
+        return Enqueued(len(offsets) - 1, rejected)
+
+    def queued(self) -> int:
+        """Rows neither acknowledged nor failed, plus events not polled (``rd_kafka_outq_len``)."""
+        return int(c.outq_len(self.handle))
+
+    def flush(self, seconds: float) -> None:
+        """Send without lingering; return when the queue is empty or after that many seconds.
+
+        In event mode this waits for the count of rows alone, so slices of it must alternate with
+        ``poll``, or failed rows never leave (``rd_kafka_flush``).
+        """
+        c.flush(self.handle, _milliseconds(seconds))
+
+    def purge(self) -> None:
+        """Fail all rows, queued and in flight; ``poll`` brings them (``rd_kafka_purge``)."""
+        c.purge(self.handle, c.PURGE_F_QUEUE | c.PURGE_F_INFLIGHT)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def poll(self, seconds: float = 0.0) -> list[FailedRows | BrokerError]:
+        """Take all events; wait at most that long for the first (``rd_kafka_queue_poll``)."""
+        events: list[FailedRows | BrokerError] = []
+        self.handle  # noqa: B018 - refuses use after close or fork
+        event = c.queue_poll(self._queue, _milliseconds(seconds))
+        while event:
+            try:
+                events.extend(read(event))
+            finally:
+                c.event_destroy(event)
+            event = c.queue_poll(self._queue, 0)
+        return events
+
+    def fatal_error(self) -> BrokerError | None:
+        """The error after which the handle is of no use any more (``rd_kafka_fatal_error``)."""
+        text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
+        code = c.fatal_error(self.handle, text, ERROR_TEXT_SIZE)
+        return BrokerError(code, text.value.decode(errors="replace")) if code else None
+
+    # --- metadata --------------------------------------------------------------------------------
+
+    def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
+        """Ask for all those topics in one request, without waiting (``rd_kafka_DescribeTopics``).
+
+        The answer fills the client's own metadata cache. Sent right after creation it also
+        saves an idempotent producer the 500 ms that its producer id waits otherwise.
+        """
+        names = c.string_array([name.encode() for name in topics])
+        collection = c.topic_collection(names, len(topics))
+        options = c.admin_options_new(self.handle, c.ADMIN_OP_DESCRIBETOPICS)
+        try:
+            c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
+            c.describe_topics(self.handle, collection, options, self._queue)
+        finally:
+            c.admin_options_destroy(options)
+            c.topic_collection_destroy(collection)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def close(self, deadline: Deadline) -> bool:
+        """Free the handle, its threads and sockets; True if that was done by the deadline.
+
+        Rows still queued are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
+        threads, one of which may hang in a name lookup, hence a daemon thread that may stay behind.
+        """
+        handle, self._handle = self._handle, None
+        if handle is None or self._pid != os.getpid():
+            return True
+        topics, self._topics = self._topics, {}
+        for topic in topics.values():
+            c.topic_destroy(topic)
+        c.queue_destroy(self._queue)
+        thread = threading.Thread(
+            target=c.destroy, args=(handle,), name="rd_kafka_destroy", daemon=True
+        )
+        thread.start()
+        thread.join(deadline.remaining())
+        return not thread.is_alive()
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,114 @@
+"""Record columns -> librdkafka's own arrays, filled column by column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.record_columns import RecordColumns
+
+# The arguments that every row of the detailed lane has, in this order; headers follow.
+_FIXED_ARGUMENTS = (
+    c.VTYPE_RKT,
+    c.VTYPE_PARTITION,
+    c.VTYPE_MSGFLAGS,
+    c.VTYPE_VALUE,
+    c.VTYPE_KEY,
+    c.VTYPE_TIMESTAMP,
+)
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Keys and values only: one foreign call for all rows (``rd_kafka_produce_batch``)."""
+
+    topic: int
+    messages: npt.NDArray[np.void]
+    #: keeps the memory alive that the array points to
+    records: RecordColumns
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+
+@dataclass(frozen=True)
+class DetailedRows:
+    """Rows with headers, timestamp or partition: one foreign call each (``rd_kafka_produceva``).
+
+    Row i has the arguments ``starts[i]:starts[i + 1]``.
+    """
+
+    topic: int
+    arguments: npt.NDArray[np.void]
+    starts: npt.NDArray[np.int64]
+    #: keep the memory alive that the array points to
+    records: RecordColumns
+    header_names: Any
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
+def prepare(topic: int, records: RecordColumns) -> PlainRows | DetailedRows:
+    """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to ``records.topic``."""
+    if records.headers is None and records.timestamps_ms is None and records.partitions is None:
+        return PlainRows(topic, _messages(records), records)
+    return _detailed(topic, records)
+
+
+def _messages(records: RecordColumns) -> npt.NDArray[np.void]:
+    messages = np.zeros(len(records), dtype=c.MESSAGE)
+    messages["payload"] = records.values.addresses
+    messages["len"] = records.values.lengths
+    if records.keys is not None:
+        messages["key"] = records.keys.addresses
+        messages["key_len"] = records.keys.lengths
+    return messages
+
+
+def _detailed(topic: int, records: RecordColumns) -> DetailedRows:
+    rows, fixed = len(records), len(_FIXED_ARGUMENTS)
+    starts = np.arange(rows + 1, dtype=np.int64) * fixed
+    if records.headers is not None:
+        starts += records.headers.starts
+    arguments = np.zeros(int(starts[-1]), dtype=c.VU)
+    first = starts[:-1]
+    for position, vtype in enumerate(_FIXED_ARGUMENTS):
+        arguments["vtype"][first + position] = vtype
+    arguments["number"][first] = topic
+    arguments["number"][first + 1] = (
+        c.PARTITION_UNASSIGNED if records.partitions is None else records.partitions
+    )
+    arguments["number"][first + 2] = c.MSG_F_COPY
+    arguments["number"][first + 3] = records.values.addresses.view(np.int64)
+    arguments["size"][first + 3] = records.values.lengths
+    if records.keys is not None:
+        arguments["number"][first + 4] = records.keys.addresses.view(np.int64)
+        arguments["size"][first + 4] = records.keys.lengths
+    if records.timestamps_ms is not None:
+        arguments["number"][first + 5] = records.timestamps_ms
+    names = _fill_headers(arguments, records)
+    return DetailedRows(topic, arguments, starts, records, names)
+
+
+def _fill_headers(arguments: npt.NDArray[np.void], records: RecordColumns) -> Any:
+    """Fill in the headers; returns what keeps their names alive."""
+    headers = records.headers
+    if headers is None or len(headers.names) == 0:
+        return None
+    # librdkafka wants names that end with a zero byte, which Arrow's do not.
+    names = c.string_array(list(headers.unique_names))
+    pointers = np.frombuffer(names, dtype=np.uintp).view(np.int64)
+    counts = np.diff(headers.starts)
+    slots = np.arange(len(headers.names)) + np.repeat(
+        (np.arange(len(counts)) + 1) * len(_FIXED_ARGUMENTS), counts
+    )
+    arguments["vtype"][slots] = c.VTYPE_HEADER
+    arguments["number"][slots] = pointers[headers.names]
+    arguments["size"][slots] = headers.values.addresses.view(np.int64)
+    arguments["header_size"][slots] = headers.values.lengths
+    return names

@@ -1,0 +1,69 @@
+"""MockCluster: librdkafka's in-process broker, for tests without a Kafka."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import TracebackType
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.client import Client
+
+PRODUCE = 0
+METADATA = 3
+INIT_PRODUCER_ID = 22
+
+
+class MockCluster:
+    """A mock cluster of ``brokers`` brokers on loopback ports (``rd_kafka_mock_cluster_new``).
+
+    It creates unknown topics by itself. Context manager.
+    """
+
+    def __init__(self, brokers: int = 1) -> None:
+        self._owner = Client({"bootstrap.servers": "", "client.id": "mock-cluster"})
+        self._cluster = c.mock_cluster_new(self._owner.handle, brokers)
+        self.bootstrap_servers = str(c.mock_cluster_bootstraps(self._cluster).decode())
+
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        code = c.mock_topic_create(self._cluster, topic.encode(), partitions, 1)
+        if code:
+            raise ValueError(f"the mock cluster cannot create {topic}: error {code}")
+
+    def set_topic_error(self, topic: str, code: int) -> None:
+        """Let every metadata answer carry this error for the topic; 0 takes it back."""
+        c.mock_topic_set_error(self._cluster, topic.encode(), code)
+
+    def push_errors(self, api_key: int, codes: Sequence[int]) -> None:
+        """Let the next requests of that kind be answered with these error codes, one each."""
+        c.mock_push_request_errors(
+            self._cluster, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
+        )
+
+    def set_round_trip(self, broker: int, milliseconds: int) -> None:
+        """Delay every answer of that broker (counted from 1)."""
+        c.mock_broker_set_rtt(self._cluster, broker, milliseconds)
+
+    def set_down(self, broker: int) -> None:
+        c.mock_broker_set_down(self._cluster, broker)
+
+    def set_up(self, broker: int) -> None:
+        c.mock_broker_set_up(self._cluster, broker)
+
+    def close(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        if cluster:
+            c.mock_cluster_destroy(cluster)
+            self._owner.close(Deadline(5))
+
+    def __enter__(self) -> MockCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

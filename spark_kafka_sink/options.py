@@ -1,0 +1,163 @@
+"""Option strings -> SinkOptions: the only option table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_kafka_sink.client_config import (
+    PREFIX,
+    ClientSettings,
+    guarded,
+    known_names,
+    nearest,
+    translate,
+)
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.topic_name import is_topic_name, topic_name_rule
+
+BATCH_ID = "batch.id"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row of the README's table."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+OPTIONS = (
+    Option(
+        "kafka.bootstrap.servers",
+        "required",
+        "Comma-separated `host:port` of some brokers.",
+    ),
+    Option(
+        "topic",
+        "the column `topic`",
+        "Topic for all rows; wins over the column.",
+    ),
+    Option(
+        "close.timeout.ms",
+        "30000",
+        "How long a task may wait at its end until the brokers have acknowledged all its rows. "
+        "After that the task fails.",
+    ),
+    Option(
+        "kafka.buffer.memory",
+        "67108864",
+        "Bytes of rows that may wait to be sent, over all topics of a Python worker. "
+        "At least 1048576.",
+    ),
+    Option(
+        "kafka.max.block.ms",
+        "60000",
+        "How long the task may wait while that buffer is full; 0 never waits.",
+    ),
+    Option(
+        "kafka.*",
+        "the client's",
+        "Every other setting of the Java producer under its own name, such as "
+        "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and of "
+        "librdkafka where Java has none. What cannot be translated is refused with the reason.",
+    ),
+    Option(
+        "includeHeaders",
+        "-",
+        "Accepted because Spark's sink documents it; a column `headers` is always written.",
+    ),
+    Option(
+        BATCH_ID,
+        "-",
+        "Number of the micro-batch for the report and errors, where Spark does not tell it: "
+        "`foreach_batch` sets it.",
+    ),
+)
+
+# Spark hands these to every sink; they are not ours.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+
+_MINIMUM_BUFFER = 1024 * 1024
+_MAXIMUM_BUFFER = 2**31 * 1024 - 1024  # librdkafka counts KiB in 31 bits
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """All that a task needs to know; checked, picklable, without secrets in its repr."""
+
+    topic: str | None
+    close_timeout_ms: int
+    buffer_memory_bytes: int
+    max_block_ms: int
+    batch_id: int | None
+    client: ClientSettings
+
+
+def parse(options: Mapping[str, str]) -> SinkOptions:
+    """Check option strings, as Spark passes them (names in any case), and give them types.
+
+    Raises InvalidOption, on the first option that is unknown, malformed, missing or contradicts
+    another. Needs librdkafka, which knows names and ranges of the client's settings.
+    """
+    own: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for name, value in options.items():
+        lower = name.lower()
+        if lower.startswith(PREFIX):
+            client[lower[len(PREFIX) :]] = guarded(lower[len(PREFIX) :], value)
+        elif lower not in _SPARKS_OWN:
+            own[lower] = value
+    _check_names(own)
+    buffer_memory = _integer(
+        client, "buffer.memory", 64 * 1024 * 1024, _MINIMUM_BUFFER, _MAXIMUM_BUFFER, PREFIX
+    )
+    max_block = _integer(client, "max.block.ms", 60_000, 0, 2**31 - 1, PREFIX)
+    if not client.get("bootstrap.servers", "").strip():
+        raise InvalidOption(
+            "option kafka.bootstrap.servers is required: "
+            '.option("kafka.bootstrap.servers", "host:9092")'
+        )
+    topic = own["topic"].strip() if "topic" in own else None
+    if topic is not None and not is_topic_name(topic):
+        raise InvalidOption(f"option topic: {topic_name_rule(topic)}")
+    return SinkOptions(
+        topic=topic,
+        close_timeout_ms=_integer(own, "close.timeout.ms", 30_000, 0, 2**31 - 1),
+        buffer_memory_bytes=buffer_memory,
+        max_block_ms=max_block,
+        batch_id=_integer(own, BATCH_ID, 0, 0, 2**63 - 1) if BATCH_ID in own else None,
+        client=translate(
+            {
+                name: value
+                for name, value in client.items()
+                if name not in ("buffer.memory", "max.block.ms")
+            }
+        ),
+    )
+
+
+def _check_names(own: Mapping[str, str]) -> None:
+    known = {option.name.lower(): option.name for option in OPTIONS}
+    for name in own:
+        if name not in known:
+            ours = [option.name for option in OPTIONS]
+            is_clients = PREFIX + name in ours or name in known_names()
+            hint = f"; did you mean {PREFIX}{name}?" if is_clients else nearest(name, ours)
+            raise InvalidOption(
+                f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})"
+            )
+
+
+def _integer(
+    given: Mapping[str, str], name: str, default: int, low: int, high: int, prefix: str = ""
+) -> int:
+    text = given.get(name, str(default)).strip()
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidOption(f"{prefix}{name}={text!r} is not a whole number") from None
+    if not low <= number <= high:
+        raise InvalidOption(f"{prefix}{name}={number} is not within {low} to {high}")
+    return number

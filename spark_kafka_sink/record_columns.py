@@ -1,0 +1,97 @@
+"""RecordColumns: rows for one topic as columns of addresses, the form in which rows are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class BytesColumn:
+    """Byte strings in memory that somebody else owns.
+
+    ``addresses`` (uint64[rows], 0 for null) and ``lengths`` (int64[rows], bytes).
+    """
+
+    addresses: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.int64]
+
+    def take(self, rows: npt.NDArray[np.int64]) -> BytesColumn:
+        return BytesColumn(self.addresses[rows], self.lengths[rows])
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+
+@dataclass(frozen=True)
+class HeaderColumn:
+    """Zero or more headers a row: those of row i are ``starts[i]:starts[i + 1]``.
+
+    ``names`` (of each header, an index into ``unique_names``), ``values`` (null allowed).
+    """
+
+    starts: npt.NDArray[np.int64]
+    names: npt.NDArray[np.int64]
+    unique_names: Sequence[bytes]
+    values: BytesColumn
+
+    def take(self, rows: npt.NDArray[np.int64]) -> HeaderColumn:
+        counts = self.starts[1:] - self.starts[:-1]
+        headers, starts = ranges(self.starts[:-1][rows], counts[rows])
+        return HeaderColumn(
+            starts, self.names[headers], self.unique_names, self.values.take(headers)
+        )
+
+
+@dataclass(frozen=True)
+class RecordColumns:
+    """Rows for one topic, in their order in the batch.
+
+    ``keys`` None: all null. ``partitions`` (int32[rows], -1: let the partitioner choose),
+    ``timestamps_ms`` (int64[rows], since the epoch, 0: the time of sending) and ``headers`` are
+    None if there is no such column. ``batch`` keeps the memory alive that the columns point to.
+    """
+
+    topic: str
+    values: BytesColumn
+    keys: BytesColumn | None
+    partitions: npt.NDArray[np.int32] | None
+    timestamps_ms: npt.NDArray[np.int64] | None
+    headers: HeaderColumn | None
+    batch: object
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return int(self.values.lengths.sum()) + (
+            int(self.keys.lengths.sum()) if self.keys is not None else 0
+        )
+
+    def take(self, rows: npt.NDArray[np.int64]) -> RecordColumns:
+        return replace(
+            self,
+            values=self.values.take(rows),
+            keys=None if self.keys is None else self.keys.take(rows),
+            partitions=None if self.partitions is None else self.partitions[rows],
+            timestamps_ms=None if self.timestamps_ms is None else self.timestamps_ms[rows],
+            headers=None if self.headers is None else self.headers.take(rows),
+        )
+
+
+def ranges(
+    starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The numbers of all ranges one after another, and where each range begins among them.
+
+    ``ranges([5, 9], [2, 1])`` is ``([5, 6, 9], [0, 2, 3])``.
+    """
+    ends = np.cumsum(counts, dtype=np.int64)
+    begins = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+    numbers = np.repeat(starts - begins[:-1], counts) + np.arange(begins[-1], dtype=np.int64)
+    return numbers, begins

@@ -1,0 +1,19 @@
+"""What may be the name of a Kafka topic."""
+
+from __future__ import annotations
+
+import re
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..")
+
+
+def topic_name_rule(name: str) -> str:
+    """A sentence that says why that is none."""
+    return (
+        f"{name[:300]!r} is no topic name: allowed are 1 to 249 letters, digits, `.`, `_` and `-`, "
+        "but not `.` or `..` alone"
+    )
