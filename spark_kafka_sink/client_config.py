@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.java_security import (
     INSTEAD_OF_KERBEROS_COMMANDS,
@@ -19,6 +20,7 @@ from spark_kafka_sink.java_security import (
 from spark_kafka_sink.secret import Secret
 
 PREFIX = "kafka."
+_CLOSE_SECONDS = 5.0
 
 DEFAULTS: Mapping[str, str] = {
     "client.id": "spark-kafka-sink",
@@ -173,7 +175,9 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
         defaults["enable.idempotence"] = "false"  # as the Java producer does
     merged = defaults | result
     _check_contradictions(merged)
-    return ClientSettings(tuple(sorted(merged.items())))
+    translated = ClientSettings(tuple(sorted(merged.items())))
+    _check_together(translated)
+    return translated
 
 
 @cache
@@ -247,6 +251,23 @@ def _check_contradictions(settings: Mapping[str, str]) -> None:
         raise InvalidOption(
             f"{PREFIX}delivery.timeout.ms={delivery} is shorter than {PREFIX}linger.ms={linger}"
         )
+
+
+@cache  # Spark asks for a writer several times a micro-batch, in a process that it keeps
+def _check_together(settings: ClientSettings) -> None:
+    """Let the client itself look at all settings at once, unless it would look for files.
+
+    Files may be on the executors alone, and are looked at there.
+    """
+    from spark_kafka_sink.librdkafka.client import Client
+
+    if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
+        return
+    try:
+        client = Client({**settings, "bootstrap.servers": "", "log_level": "0"})
+    except ValueError as error:
+        raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
+    client.close(Deadline(_CLOSE_SECONDS))
 
 
 # --- settings that take another form -------------------------------------------------------------

@@ -25,6 +25,7 @@ from spark_kafka_sink.errors import LocalKafkaError
 from spark_kafka_sink.java_runtime import fetch_jars, java_home
 
 KAFKA_VERSION = "4.3.0"
+_LOG4J_VERSION = "2.25.4"  # the one that Kafka brings, without what ties it to SLF4J
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
 _START_TRIES = 3
@@ -120,21 +121,21 @@ class LocalKafka:
             send_signal(pid, signal.SIGKILL)
 
     def _start(self, *, guarded: bool) -> None:
-        jars = fetch_jars("org.apache.kafka", "kafka_2.13", KAFKA_VERSION, _checksums())
+        class_path = _class_path()
         for attempt in range(1, _START_TRIES + 1):
             try:
-                self._start_once(jars, guarded=guarded)
+                self._start_once(class_path, guarded=guarded)
                 return
             except BaseException as error:
                 self.stop()
                 if attempt == _START_TRIES or not isinstance(error, _PortTaken):
                     raise
 
-    def _start_once(self, jars: Path, *, guarded: bool) -> None:
+    def _start_once(self, class_path: str, *, guarded: bool) -> None:
         ports = _free_ports(2 * self._size)
         brokers, controllers = ports[: self._size], ports[self._size :]
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        java = [str(java_home() / "bin" / "java"), "-cp", str(jars / "*")]
+        java = [str(java_home() / "bin" / "java"), "-cp", class_path]
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.properties").write_text(_LOG4J2)
         configurations = [
@@ -177,6 +178,8 @@ class LocalKafka:
             "transaction.state.log.min.isr": str(min(2, self._size)),
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
+            # Retention goes by the records' timestamps, which demos and tests take from the past.
+            "log.retention.ms": "-1",
         }
         path = self.folder / f"server-{node}.properties"
         merged = properties | self._settings
@@ -225,7 +228,7 @@ class LocalKafka:
         return int(guard.stdout.readline())  # type: ignore[union-attr]
 
     def _wait_until_ready(self, ports: list[int]) -> None:
-        from confluent_kafka.admin import AdminClient
+        from confluent_kafka import Producer
 
         deadline = Deadline(_START_SECONDS)
         for port in ports:
@@ -234,8 +237,19 @@ class LocalKafka:
                 if deadline.expired:
                     raise LocalKafkaError(f"no broker answers on port {port}; {self._logs()}")
                 time.sleep(0.05)  # nothing tells us when a port opens
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": "2"})
-        while len(admin.list_topics(timeout=deadline.remaining()).brokers) < self._size:
+        client = Producer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "enable.idempotence": True,
+                "log_level": 2,
+            }
+        )
+        # A new cluster refuses the first requests for a producer id, and this producer asks for
+        # one whenever it sees metadata: a few rounds more, and nobody else is refused.
+        rounds_left = 4
+        while rounds_left:
+            complete = len(client.list_topics(timeout=deadline.remaining()).brokers) == self._size
+            rounds_left -= complete
             self._check_alive()
             if deadline.expired:
                 raise LocalKafkaError(f"not all brokers joined the cluster; {self._logs()}")
@@ -256,9 +270,23 @@ class _PortTaken(LocalKafkaError):
     """Somebody took a port between our choosing it and the broker's binding it."""
 
 
-def _checksums() -> dict[str, str]:
-    text = (files("spark_kafka_sink") / f"kafka-{KAFKA_VERSION}.sha256").read_text()
-    return {name: digest for digest, name in (line.split() for line in text.splitlines())}
+def _class_path() -> str:
+    kafka = fetch_jars(
+        "org.apache.kafka", "kafka_2.13", KAFKA_VERSION, _checksums(f"kafka-{KAFKA_VERSION}")
+    )
+    logging = fetch_jars(
+        "org.apache.logging.log4j",
+        "log4j-slf4j-impl",
+        _LOG4J_VERSION,
+        _checksums(f"log4j-slf4j-impl-{_LOG4J_VERSION}"),
+        transitive=False,
+    )
+    return os.pathsep.join([str(kafka / "*"), str(logging / "*")])
+
+
+def _checksums(name: str) -> dict[str, str]:
+    text = (files("spark_kafka_sink") / f"{name}.sha256").read_text()
+    return {jar: digest for digest, jar in (line.split() for line in text.splitlines())}
 
 
 def _free_ports(count: int) -> list[int]:

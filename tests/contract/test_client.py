@@ -1,0 +1,219 @@
+"""The binding does with librdkafka what its header file promises."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pyarrow as pa
+import pytest
+from mock_reader import read
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.configuration import producer_settings, refusal_of
+from spark_kafka_sink.librdkafka.events import BrokerError, FailedRows, error_name, error_text
+from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "delivery.report.only.error": "true"}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+@pytest.fixture
+def client(cluster):
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "delivery.report.only.error": "true",
+        "linger.ms": "0",
+    }
+    client = Client(settings)
+    yield client
+    assert client.close(Deadline(5))
+
+
+def flush(client):
+    deadline = Deadline(10)
+    events = []
+    while client.queued():
+        assert not deadline.expired
+        client.flush(0.05)
+        events += client.poll()
+    return events
+
+
+def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, records):
+    keys = pa.array(["k", None, "", "l"])
+    rows = records(["a", "", None, "d"], key=keys)
+    assert client.enqueue(client.prepare(rows)).count == 4
+    assert flush(client) == []
+    messages = read(cluster.bootstrap_servers, "t", 4)
+    assert [(m.key(), m.value()) for m in messages] == [
+        (b"k", b"a"),
+        (None, b""),
+        (b"", None),
+        (b"l", b"d"),
+    ]
+
+
+def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, cluster, records):
+    cluster.create_topic("three", partitions=3)
+    headers = [[("h", b"1"), ("\u00fc", None)], None, [("h", b"")]]
+    rows = records(
+        ["a", "b", None],
+        topic="three",
+        key=pa.array([None, "k", ""]),
+        partition=pa.array([2, 1, 0], pa.int32()),
+        timestamp=pa.array([1_700_000_000_123_456, 1_000, 2_999], pa.timestamp("us", "UTC")),
+        headers=pa.array(headers, HEADERS),
+    )
+    assert client.enqueue(client.prepare(rows)).count == 3
+    assert flush(client) == []
+    seen = [
+        (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
+        for m in read(cluster.bootstrap_servers, "three", 3, partitions=3)
+    ]
+    assert seen == [
+        (0, b"", None, [("h", b"")], 2),
+        (1, b"k", b"b", None, 1),
+        (2, None, b"a", [("h", b"1"), ("\u00fc", None)], 1_700_000_000_123),
+    ]
+
+
+@pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
+def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothing(
+    cluster, records, detailed
+):
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "delivery.report.only.error": "true",
+        "queue.buffering.max.messages": "100",
+    }
+    client = Client(settings)
+    columns = {"timestamp": pa.array([1_000] * 1000, pa.timestamp("ms"))} if detailed else {}
+    rows = client.prepare(records([str(i) for i in range(1000)], **columns))
+    done = client.enqueue(rows).count
+    assert done == 100
+    while done < 1000:
+        flush(client)
+        enqueued = client.enqueue(rows, done)
+        assert enqueued.count <= 100
+        assert not enqueued.rejected
+        done += enqueued.count
+    flush(client)
+    messages = read(cluster.bootstrap_servers, "t", 1000)
+    assert [int(m.value()) for m in messages] == list(range(1000))
+    assert client.close(Deadline(5))
+
+
+@pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
+def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
+    columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
+    rows = client.prepare(records(["a", "x" * 2_000_000, "c"], **columns))
+    enqueued = client.enqueue(rows)
+    assert enqueued.count == 3
+    assert [error_name(code) for code in enqueued.rejected] == ["MSG_SIZE_TOO_LARGE"]
+    flush(client)
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
+
+
+def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(client, cluster, records):
+    cluster.create_topic("two", partitions=2)
+    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED] * 2)
+    partitions = pa.array([0, 1] * 10, pa.int32())
+    client.enqueue(client.prepare(records(["v"] * 20, "two", partition=partitions)))
+    events = [event for event in flush(client) if isinstance(event, FailedRows)]
+    assert sorted(events, key=lambda e: e.partition) == [
+        FailedRows("two", 0, TOPIC_AUTHORIZATION_FAILED, 10),
+        FailedRows("two", 1, TOPIC_AUTHORIZATION_FAILED, 10),
+    ]
+
+
+def test_purge_brings_back_every_row_exactly_once(records):
+    client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
+    for topic in ("a", "b"):
+        rows = client.prepare(records(["v"] * 100_000, topic=topic))
+        assert client.enqueue(rows).count == 100_000
+    client.purge()
+    failed = [event for event in client.poll(1) if isinstance(event, FailedRows)]
+    counts: dict[tuple[str, str], int] = {}
+    for event in failed:
+        where = event.topic, error_name(event.code)
+        counts[where] = counts.get(where, 0) + event.count
+    assert counts == {("a", "_PURGE_QUEUE"): 100_000, ("b", "_PURGE_QUEUE"): 100_000}
+    assert client.queued() == 0
+    assert client.close(Deadline(5))
+
+
+def test_trouble_with_brokers_is_an_event_and_a_log_line(caplog):
+    client = Client(NOWHERE)
+    with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
+        events = client.poll(5)
+        while not caplog.records:
+            events += client.poll(5)
+    errors = [event for event in events if isinstance(event, BrokerError)]
+    assert errors
+    assert "Connection refused" in errors[0].text
+    assert any("Connection refused" in record.getMessage() for record in caplog.records)
+    assert client.close(Deadline(5))
+
+
+def test_close_is_idempotent_and_ends_use():
+    client = Client(NOWHERE)
+    assert client.close(Deadline(5))
+    assert client.close(Deadline(0))
+    with pytest.raises(RuntimeError, match="closed"):
+        client.queued()
+
+
+def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.queued()
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        client.close(Deadline(1))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert b"belongs to the process" in os.read(reader, 1000)
+    os.close(reader)
+    assert client.queued() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"linger.ms": "x"}, "librdkafka refuses the value of linger.ms"),
+        ({"enable.idempotence": "true", "acks": "1"}, "acks"),
+    ],
+)
+def test_bad_settings_are_a_value_error(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Client(settings)
+
+
+def test_producer_settings_have_both_names_and_ranges_but_nothing_of_consumers():
+    settings = producer_settings()
+    assert settings["linger.ms"] == settings["queue.buffering.max.ms"] == "0 .. 900000"
+    assert "sasl.password" in settings
+    assert "group.id" not in settings
+    assert "log_cb" not in settings
+
+
+def test_refusals_tell_unknown_names_and_ranges():
+    assert refusal_of("linger.ms", "5") is None
+    assert "outside allowed range" in refusal_of("linger.ms", "9999999")
+    assert "No such configuration property" in refusal_of("linger.mss", "5")
+
+
+def test_error_codes_have_names_and_sentences():
+    assert error_name(-192) == "_MSG_TIMED_OUT"
+    assert "timed out" in error_text(-192)
+
+
+def test_metadata_can_be_asked_for_without_waiting(client):
+    client.fetch_metadata(["t", "u"], timeout=1)
+    assert client.poll() == []

@@ -1,0 +1,102 @@
+"""A task without Spark: Arrow batches in, a report out; and the cache behind it."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pytest
+from mock_reader import last_offset, read
+
+from spark_kafka_sink import producer_cache
+from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
+from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
+from spark_kafka_sink.writer import write_partition
+
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+def batch(*values, topic=None):
+    columns = {"value": pa.array(values, pa.string())}
+    if topic is not None:
+        columns["topic"] = pa.array(topic, pa.string())
+    return pa.record_batch(columns)
+
+
+@pytest.fixture
+def without_topic(options):
+    made = options()
+    return type(made)(**{**vars(made), "topic": None})
+
+
+def test_all_batches_of_a_partition_arrive_in_order(options, cluster):
+    batches = [batch("a", "b"), batch(), batch("c")]
+    report = write_partition(batches, options())
+    assert report.sent_rows == {"t": 3}
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"a", b"b", b"c"]
+
+
+def test_an_empty_partition_reports_nothing(options):
+    assert write_partition([], options()).total_sent == 0
+
+
+def test_metadata_is_asked_for_before_the_first_batch(options, monkeypatch):
+    order = []
+    lease = producer_cache.NonBlockingProducer
+
+    class Watched(lease):
+        def prefetch(self, topics):
+            order.append(list(topics))
+            super().prefetch(topics)
+
+    def batches():
+        order.append("batch")
+        yield batch("a")
+
+    monkeypatch.setattr(producer_cache, "NonBlockingProducer", Watched)
+    write_partition(batches(), options(kafka_client_id="watched"))
+    assert order == [["t"], "batch"]
+
+
+def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_topic, cluster):
+    batches = [batch("a", topic=["t"]), batch("b", "c", topic=["t", None])]
+    with pytest.raises(InvalidRecord, match=r"Arrow batch 1: row 1 has a null topic"):
+        write_partition(batches, without_topic)
+    write_partition([batch("end", topic=["t"])], without_topic)
+    written = last_offset(cluster.bootstrap_servers, "t")
+    values = [m.value() for m in read(cluster.bootstrap_servers, "t", written)]
+    assert values in ([b"a", b"end"], [b"end"])
+
+
+def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
+    with producer_cache.lease(options()) as first, producer_cache.lease(options()) as parallel:
+        assert parallel is not first
+    with producer_cache.lease(options()) as again:
+        assert again is first
+    with producer_cache.lease(options(kafka_client_id="other")) as other:
+        assert other is not first
+
+
+def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
+    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
+    with producer_cache.lease(options()) as first:
+        pass
+    with pytest.raises(DeliveryFailed):
+        write_partition([batch("a")], options())
+    with producer_cache.lease(options()) as second:
+        assert second is not first
+
+
+def test_a_forked_worker_makes_its_own_producer(options):
+    made = options()
+    with producer_cache.lease(made):
+        pass
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            write_partition([batch("from the child")], made)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,50 @@
+"""A real Kafka and a Spark session for all integration tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_kafka_jars import jars
+from topics import Topics
+
+from spark_kafka_sink.local_kafka import LocalKafka
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers() -> Iterator[str]:
+    existing = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+    if existing:
+        yield existing
+        return
+    with LocalKafka() as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture
+def topics(bootstrap_servers: str) -> Iterator[Topics]:
+    topics = Topics(bootstrap_servers)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("spark-kafka-sink tests")
+        .config("spark.jars", jars())
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

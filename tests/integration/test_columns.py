@@ -1,0 +1,154 @@
+"""What every column becomes in Kafka, read back with Spark's own source or a plain consumer."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F
+
+HEADERS = "array<struct<key:string,value:binary>>"
+SCHEMA = f"key binary, value binary, headers {HEADERS}, partition int, timestamp timestamp"
+
+
+def write(df, bootstrap_servers, **options):
+    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", bootstrap_servers)
+    writer.options(**options).mode("append").save()
+
+
+def read(spark, bootstrap_servers, topic):
+    reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    return reader.option("subscribe", topic).option("includeHeaders", "true").load()
+
+
+def test_all_columns_arrive_as_sparks_own_source_reads_them(spark, bootstrap_servers, topics):
+    topic = topics.create(partitions=3)
+    at = datetime(2024, 2, 29, 12, 30, 15, 123000)
+    rows = [
+        (b"k0", b"v0", [("h", b"1"), ("h", None), ("i", b"")], 2, at),
+        (None, b"v1", None, 0, at),
+        (b"", b"", [], 1, at),
+        (b"k3", None, [("tombstone", b"yes")], 2, at),
+        ("k\u00e4".encode(), bytes(range(256)), None, 2, datetime(1970, 1, 1, 0, 0, 1)),
+    ]
+    sent = spark.createDataFrame(rows, SCHEMA)
+    write(sent, bootstrap_servers, topic=topic)
+    # Spark's source tells an absent list of headers and an empty one apart no more than Kafka.
+    expected = sent.withColumn("headers", F.expr("CASE WHEN size(headers) > 0 THEN headers END"))
+    actual = read(spark, bootstrap_servers, topic).select(*sent.columns)
+    assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_records_are_those_that_sparks_own_sink_writes(spark, bootstrap_servers, topics):
+    ours, theirs = topics.create(partitions=7), topics.create(partitions=7)
+    df = spark.range(2000).select(
+        F.concat(F.lit("key-"), F.col("id") % 321).alias("key"),
+        F.col("id").cast("string").alias("value"),
+        F.when(F.col("id") % 5 == 0, (F.col("id") % 7).cast("int")).alias("partition"),
+        F.expr(
+            "CASE WHEN id % 3 = 0 THEN array(named_struct('key', 'h', 'value', X'00FF')) END"
+        ).alias("headers"),
+        F.lit("not part of a record").alias("extra"),
+    )
+    write(df, bootstrap_servers, topic=ours)
+    theirs_writer = df.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    theirs_writer.option("topic", theirs).save()
+    compared = "key", "value", "partition", "headers"
+    assert_df_equality(
+        read(spark, bootstrap_servers, ours).select(*compared),
+        read(spark, bootstrap_servers, theirs).select(*compared),
+        ignore_row_order=True,
+    )
+
+
+def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
+    spark, bootstrap_servers, topics
+):
+    ours, theirs = topics.create(partitions=5), topics.create(partitions=5)
+    df = spark.range(1000).selectExpr("cast(cast(id as string) as binary) as key", "'v' as value")
+    write(df, bootstrap_servers, topic=ours)
+    writer = df.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    writer.option("topic", theirs).save()
+    assert_df_equality(
+        read(spark, bootstrap_servers, ours).select("key", "partition"),
+        read(spark, bootstrap_servers, theirs).select("key", "partition"),
+        ignore_row_order=True,
+    )
+
+
+def test_topic_option_wins_over_the_column(spark, bootstrap_servers, topics):
+    chosen, ignored = topics.create(), topics.create()
+    df = spark.createDataFrame([("v", ignored)], "value string, topic string")
+    write(df, bootstrap_servers, topic=f" {chosen} ")
+    assert [r.value for r in topics.read(chosen, ignored)] == [b"v"]
+    assert topics.read(ignored) == []
+
+
+def test_topic_column_spreads_rows_and_keeps_their_order(spark, bootstrap_servers, topics):
+    names = [topics.create() for _ in range(3)]
+    df = spark.range(0, 3000, numPartitions=1).select(
+        F.col("id").cast("string").alias("value"),
+        F.element_at(F.array(*map(F.lit, names)), (F.col("id") % 3 + 1).cast("int")).alias("topic"),
+    )
+    write(df, bootstrap_servers)
+    for remainder, name in enumerate(names):
+        values = [int(record.value) for record in topics.read(name)]
+        assert values == list(range(remainder, 3000, 3))
+
+
+@pytest.mark.parametrize("columns", [["value"], ["value", "timestamp"]], ids=["plain", "detailed"])
+def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, columns):
+    topic = topics.create(partitions=4)
+    df = spark.range(0, 20_000, numPartitions=1).select(
+        (F.col("id") % 50).cast("string").alias("key"),
+        F.col("id").cast("string").alias("value"),
+        F.current_timestamp().alias("timestamp"),
+    )
+    write(df.select("key", *columns), bootstrap_servers, topic=topic)
+    last: dict[bytes, int] = {}
+    records = topics.read(topic)
+    for record in records:
+        assert last.get(record.key, -1) < int(record.value)
+        last[record.key] = int(record.value)
+    assert len(records) == 20_000
+    assert len(last) == 50
+
+
+def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_servers, topics):
+    topic = topics.create()
+    before = datetime.now(timezone.utc).timestamp() * 1000
+    write(spark.createDataFrame([("a",)], "value string"), bootstrap_servers, topic=topic)
+    null = spark.createDataFrame([("b", None)], "value string, timestamp timestamp")
+    write(null, bootstrap_servers, topic=topic)
+    after = datetime.now(timezone.utc).timestamp() * 1000
+    records = topics.read(topic)
+    assert [r.value for r in records] == [b"a", b"b"]
+    assert all(before - 1 <= r.timestamp_ms <= after for r in records)
+
+
+def test_large_arrow_types_are_taken_too(spark, bootstrap_servers, topics):
+    topic = topics.create()
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        df = spark.createDataFrame([("k", b"v")], "key string, value binary")
+        write(df, bootstrap_servers, topic=topic)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert [(r.key, r.value) for r in topics.read(topic)] == [(b"k", b"v")]
+
+
+def test_an_empty_dataframe_writes_nothing(spark, bootstrap_servers, topics):
+    topic = topics.create()
+    write(spark.createDataFrame([], "value string"), bootstrap_servers, topic=topic)
+    assert topics.read(topic) == []
+
+
+def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, bootstrap_servers, topics):
+    topic = topics.create()
+    df = spark.range(0, 50_000, numPartitions=1).select(
+        F.lpad(F.col("id").cast("string"), 200, "0").alias("value")
+    )
+    options = {"kafka.buffer.memory": "1048576"}  # a tenth of it
+    write(df, bootstrap_servers, topic=topic, **options)
+    assert [int(r.value) for r in topics.read(topic)] == list(range(50_000))

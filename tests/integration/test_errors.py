@@ -1,0 +1,106 @@
+"""What users see when a job is wrong, or Kafka does not do its part."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pyspark.sql import functions as F
+
+
+def save(df, bootstrap_servers, mode="append", **options):
+    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", bootstrap_servers)
+    writer.options(**options).mode(mode).save()
+
+
+def test_schema_errors_are_raised_on_the_driver_for_all_columns_at_once(spark, bootstrap_servers):
+    df = spark.range(1).select(F.col("id").alias("value"), F.lit(1.5).alias("key"))
+    with pytest.raises(Exception, match="InvalidSchema") as raised:
+        save(df, bootstrap_servers)
+    message = str(raised.value)
+    assert "column value has type bigint; allowed: string or binary" in message
+    assert "column key has type double; allowed: string or binary" in message
+    assert "neither the option topic nor a column topic (string) is there" in message
+
+
+def test_a_streaming_query_fails_on_the_driver_before_any_task(spark, bootstrap_servers, tmp_path):
+    rows = spark.readStream.format("rate").load().selectExpr("string(value) as value")
+    writer = rows.writeStream.format("kafka-nb").option("topic", "t")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
+    writer = writer.option("kafka.linger.ms", "soon")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match=r"kafka\.linger\.ms='soon' is refused: allowed is 0"):
+        query.awaitTermination(30)
+
+
+def test_a_null_topic_stops_the_task_and_nothing_of_its_batch_is_sent(
+    spark, bootstrap_servers, topics
+):
+    topic = topics.create()
+    df = spark.range(0, 100, numPartitions=1).select(
+        F.col("id").cast("string").alias("value"),
+        F.when(F.col("id") != 70, F.lit(topic)).alias("topic"),
+    )
+    place = r"partition 0, Arrow batch 0: row 70 has a null topic; .* option `topic`"
+    with pytest.raises(Exception, match=place):
+        save(df, bootstrap_servers)
+    assert topics.read(topic) == []
+
+
+def test_overwrite_is_refused(spark, bootstrap_servers):
+    df = spark.createDataFrame([("v",)], "value string")
+    with pytest.raises(Exception, match=r"mode\(\"overwrite\"\) would have to empty"):
+        save(df, bootstrap_servers, mode="overwrite", topic="t")
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_spark_refuses_the_modes_that_look_at_what_is_there(spark, bootstrap_servers, mode):
+    df = spark.createDataFrame([("v",)], "value string")
+    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        save(df, bootstrap_servers, mode=mode, topic="t")
+
+
+def test_reading_is_refused_with_the_way_to_do_it(spark):
+    with pytest.raises(Exception, match=r"read topics with Spark's own format\(\"kafka\"\)"):
+        spark.read.format("kafka-nb").load()
+
+
+def test_a_row_larger_than_the_client_allows_fails_the_task_and_says_so(
+    spark, bootstrap_servers, topics
+):
+    topic = topics.create()
+    df = spark.range(1).select(F.repeat(F.lit("x"), 10_000).alias("value"))
+    options = {"kafka.max.request.size": "5000"}
+    with pytest.raises(Exception, match=f"DeliveryFailed: topic {topic}: .*MSG_SIZE_TOO_LARGE"):
+        save(df, bootstrap_servers, topic=topic, **options)
+
+
+def test_a_row_larger_than_the_topic_allows_fails_the_task_and_says_so(
+    spark, bootstrap_servers, topics
+):
+    topic = topics.create(config={"max.message.bytes": "5000"})
+    df = spark.range(1).select(F.repeat(F.lit("x"), 10_000).alias("value"))
+    with pytest.raises(Exception, match=f"topic {topic} partition 0: .*MSG_SIZE_TOO_LARGE"):
+        save(df, bootstrap_servers, topic=topic)
+
+
+def test_a_partition_that_does_not_exist_fails_the_task_and_says_so(
+    spark, bootstrap_servers, topics
+):
+    topic = topics.create(partitions=2)
+    df = spark.createDataFrame([("v", 2)], "value string, partition int")
+    with pytest.raises(Exception, match=f"DeliveryFailed: topic {topic}.*_UNKNOWN_PARTITION"):
+        save(df, bootstrap_servers, topic=topic)
+
+
+def test_a_broker_that_refuses_connections_fails_the_task_at_close_timeout(spark):
+    df = spark.range(0, 10, numPartitions=1).selectExpr("string(id) as value")
+    options = {"close.timeout.ms": "2000"}
+    started = time.monotonic()
+    with pytest.raises(Exception, match="DeadlineExceeded") as raised:
+        save(df, "127.0.0.1:1", topic="t", **options)
+    assert time.monotonic() - started < 2 + 10  # and not the 60 s of Spark's own sink
+    message = str(raised.value)
+    assert "Connection refused" in message
+    assert "Of 10 rows 0 were delivered, 0 failed, 10 were not sent" in message
+    assert "close.timeout.ms" in message

@@ -1,0 +1,37 @@
+"""Every kind of Spark session: classic, with executors of their own, and Connect."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parent.parent / "support" / "session_app.py"
+EXPECTED = sorted(
+    [f"batch-{i}".encode() for i in range(500)]
+    + [b"stream-a", b"stream-a", b"stream-b", b"stream-a=2", b"stream-b=1"]
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("local[2]", "found"),
+        ("local[2]", "registered"),
+        ("local-cluster[2,1,1024]", "found"),
+        ("connect", "found"),
+        ("connect", "registered"),
+    ],
+)
+def test_batch_and_streams_arrive_in_every_kind_of_session(
+    bootstrap_servers, topics, tmp_path, kind, how
+):
+    topic = topics.create(partitions=2)
+    command = [sys.executable, str(APP), kind, bootstrap_servers, topic, str(tmp_path), how]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert answer.returncode == 0, answer.stderr[-5000:]
+    assert sorted(r.value for r in topics.read(topic)) == EXPECTED
+    if how == "found":
+        assert "row 0 has a null topic" in answer.stdout

@@ -1,0 +1,64 @@
+"""Writes a stream and a batch to Kafka in one kind of Spark session; run by test_sessions.py.
+
+Arguments: kind of session, bootstrap servers, topic, folder, "registered" or "found".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import spark_kafka_sink
+
+kind, servers, topic, folder, how = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+if kind == "connect":
+    builder = SparkSession.builder.remote("local[2]")
+else:
+    builder = SparkSession.builder.master(kind)
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+if how == "registered":
+    spark_kafka_sink.register(spark)
+spark.conf.set("spark.sql.shuffle.partitions", "2")
+options = {"kafka.bootstrap.servers": servers, "topic": topic}
+
+batch = spark.range(0, 500, numPartitions=4).selectExpr("concat('batch-', id) as value")
+batch.write.format("kafka-nb").options(**options).mode("append").save()
+
+words = Path(folder) / "words"
+words.mkdir()
+(words / "1.txt").write_text("stream-a\nstream-b\nstream-a")
+stream = spark.readStream.format("text").load(str(words))
+
+
+def finish(writer, checkpoint):
+    writer = writer.option("checkpointLocation", f"{folder}/{checkpoint}")
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    if query.exception():
+        raise query.exception()
+
+
+finish(stream.writeStream.format("kafka-nb").options(**options), "append")
+counts = stream.groupBy("value").count()
+updates = counts.select(F.concat_ws("=", "value", "count").alias("value"))
+sink = spark_kafka_sink.foreach_batch(options)
+finish(updates.writeStream.outputMode("update").foreachBatch(sink), "update")
+
+if how == "found":
+    bad = spark.range(1).select(
+        F.lit(None).cast("string").alias("topic"), F.lit("v").alias("value")
+    )
+    try:
+        bad.write.format("kafka-nb").option("kafka.bootstrap.servers", servers).mode(
+            "append"
+        ).save()
+    except Exception as error:  # noqa: BLE001 - its text is what is tested
+        print(error)
+spark.stop()

@@ -1,0 +1,34 @@
+"""The JARs of Spark's own Kafka source and sink, to read back with and to compare with."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.java_runtime import fetch_jars
+
+_JARS = (
+    (
+        "org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0",
+        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    ),
+    (
+        "org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0",
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    ),
+    (
+        "org.apache.kafka", "kafka-clients", "3.9.1",
+        "7568b998572d256f0b7bc0afdc1b7a2588b8b08415c62ce314c864a6851ae9d9",
+    ),
+    (
+        "org.apache.commons", "commons-pool2", "2.12.1",
+        "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
+    ),
+)  # fmt: skip
+
+
+def jars() -> str:
+    """A value for ``spark.jars``."""
+    paths = []
+    for organisation, module, revision, digest in _JARS:
+        name = f"{module}-{revision}.jar"
+        folder = fetch_jars(organisation, module, revision, {name: digest}, transitive=False)
+        paths.append(str(folder / name))
+    return ",".join(paths)

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.client_config import _REFUSED, DEFAULTS, known_names, translate
+from spark_kafka_sink.errors import InvalidOption
+
+PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
+PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
+JAAS = {
+    "sasl.mechanism": "PLAIN",
+    "sasl.jaas.config": 'PlainLoginModule required username="u" password="p";',
+}
+
+
+def refusal(settings: dict[str, str]) -> str:
+    with pytest.raises(InvalidOption) as raised:
+        translate(settings)
+    return str(raised.value)
+
+
+def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
+    result = translate(settings)
+    return {name: str(value) for name, value in result.items() if DEFAULTS.get(name) != value}
+
+
+# --- names and values ----------------------------------------------------------------------------
+
+
+def test_defaults_are_safe_delivery_and_javas_placement_of_keys():
+    assert dict(translate({})) == {
+        "acks": "all",
+        "client.id": "spark-kafka-sink",
+        "delivery.report.only.error": "true",
+        "delivery.timeout.ms": "120000",
+        "enable.idempotence": "true",
+        "enable.metrics.push": "false",
+        "partitioner": "murmur2_random",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("acks", "-1"),
+        ("batch.size", "16384"),
+        ("bootstrap.servers", "a:1,b:2"),
+        ("client.dns.lookup", "use_all_dns_ips"),
+        ("client.id", "flights"),
+        ("compression.type", "zstd"),
+        ("delivery.timeout.ms", "1000"),
+        ("linger.ms", "20"),
+        ("metadata.max.age.ms", "300000"),
+        ("reconnect.backoff.ms", "50"),
+        ("request.timeout.ms", "30000"),
+        ("retries", "2147483647"),
+        ("sasl.mechanism", "SCRAM-SHA-512"),
+        ("security.protocol", "SSL"),
+        ("socket.keepalive.enable", "true"),
+        ("ssl.endpoint.identification.algorithm", "https"),
+        ("ssl.key.password", "hunter2"),
+    ],
+)
+def test_setting_with_the_same_name_passes(name, value):
+    assert beyond_defaults({name: f" {value} "}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"max.request.size": "2000"}, {"message.max.bytes": "2000"}),
+        ({"send.buffer.bytes": "4096"}, {"socket.send.buffer.bytes": "4096"}),
+        ({"send.buffer.bytes": "-1"}, {"socket.send.buffer.bytes": "0"}),
+        ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
+        ({"connections.max.idle.ms": "-1"}, {"connections.max.idle.ms": "0"}),
+        ({"metadata.broker.list": "a:1"}, {"bootstrap.servers": "a:1"}),
+        ({"queue.buffering.max.ms": "20"}, {"linger.ms": "20"}),
+        ({"message.timeout.ms": "1000"}, {"delivery.timeout.ms": "1000"}),
+        (
+            {"ssl.endpoint.identification.algorithm": ""},
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
+        ({"compression.gzip.level": "9"}, {}),
+        *(
+            (
+                {"compression.type": codec, "compression.gzip.level": "1",
+                 "compression.lz4.level": "2", "compression.zstd.level": "3"},
+                {"compression.type": codec, "compression.level": level},
+            )
+            for codec, level in (("gzip", "1"), ("lz4", "2"), ("zstd", "3"))
+        ),
+        (
+            {"compression.codec": "gzip", "compression.gzip.level": "9"},
+            {"compression.type": "gzip", "compression.level": "9"},
+        ),
+        (
+            {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "<pem>"},
+            {"ssl.ca.pem": "<pem>"},
+        ),
+        (
+            {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.key": "<key>",
+                "ssl.keystore.certificate.chain": "<pem>",
+            },
+            {"ssl.key.pem": "<key>", "ssl.certificate.pem": "<pem>"},
+        ),
+        (PEM_TRUST_STORE, {"ssl.ca.location": "/s.pem"}),
+        (PEM_KEY_STORE, {"ssl.key.location": "/s.pem", "ssl.certificate.location": "/s.pem"}),
+        (
+            {
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.location": "/s.p12",
+                "ssl.keystore.password": "hunter2",
+            },
+            {"ssl.keystore.location": "/s.p12", "ssl.keystore.password": "hunter2"},
+        ),
+    ],
+)  # fmt: skip
+def test_java_setting_becomes_the_clients(given, expected):
+    assert beyond_defaults(given) == expected
+
+
+# All that ProducerConfig of Kafka 4.3 knows.
+JAVA_SETTINGS = """
+acks batch.size bootstrap.servers buffer.memory client.dns.lookup client.id
+compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers connections.max.idle.ms delivery.timeout.ms enable.idempotence
+enable.metrics.push interceptor.classes key.serializer linger.ms max.block.ms
+max.in.flight.requests.per.connection max.request.size metadata.max.age.ms metadata.max.idle.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
+metrics.num.samples metrics.recording.level metrics.sample.window.ms
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+partitioner.ignore.keys receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.mechanism sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url security.protocol security.providers send.buffer.bytes
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.cipher.suites
+ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+ssl.truststore.location ssl.truststore.password ssl.truststore.type transaction.timeout.ms
+transaction.two.phase.commit.enable transactional.id value.serializer
+"""
+
+
+def test_every_setting_of_the_java_producer_is_known():
+    ours = {"buffer.memory", "max.block.ms"}
+    assert set(JAVA_SETTINGS.split()) - known_names() - ours == set()
+
+
+@pytest.mark.parametrize("name", sorted(_REFUSED))
+def test_setting_that_has_no_translation_is_refused_with_advice(name):
+    assert refusal({name: "1"}) == f"kafka.{name} is not supported: {_REFUSED[name]}"
+
+
+@pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "enable.auto.commit"])
+def test_setting_of_a_consumer_is_refused(name):
+    assert f"kafka.{name} is no setting of a Kafka producer" in refusal({name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("linger.mss", "linger.ms"),
+        ("compresion.type", "compression.type"),
+        ("sasl.jaas.conf", "sasl.jaas.config"),
+    ],
+)
+def test_unknown_name_is_refused_with_the_nearest(name, nearest):
+    assert refusal({name: "1"}) == (
+        f"kafka.{name} is no setting of a Kafka producer; did you mean kafka.{nearest}?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("acks", "most", "-1 .. 1000"),
+        ("batch.size", "0", "1 .. 2147483647"),
+        ("batch.size", "16k", "1 .. 2147483647"),
+        ("compression.type", "brotli", "none, gzip, snappy, lz4, zstd"),
+        ("delivery.timeout.ms", "-1", "0 .. 2147483647"),
+        ("delivery.timeout.ms", "5s", "0 .. 2147483647"),
+        ("delivery.timeout.ms", "0x1000", "0 .. 2147483647"),
+        ("enable.idempotence", "yes", "true, false"),
+        ("linger.ms", "", "0 .. 900000"),
+        ("linger.ms", "5s", "0 .. 900000"),
+        ("linger.ms", "900001", "0 .. 900000"),
+        ("linger.ms", "nan", "0 .. 900000"),
+        ("max.in.flight.requests.per.connection", "0x5", "1 .. 1000000"),
+        ("max.request.size", "999", "1000 .. 1000000000"),
+        ("security.protocol", "TLS", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
+    ],
+)
+def test_value_out_of_range_is_refused_with_what_is_allowed(name, value, allowed):
+    assert refusal({name: value}) == f"kafka.{name}={value!r} is refused: allowed is {allowed}"
+
+
+def test_refused_value_is_told_under_the_name_that_was_given():
+    settings = {"compression.type": "gzip", "compression.gzip.level": "99"}
+    assert "kafka.compression.gzip.level" in refusal(settings)
+
+
+@pytest.mark.parametrize("value", ["", "-1", "0", "5.5", "0x10", "1s", "x", "é", "\n"])
+def test_whatever_the_value_only_invalid_option_is_raised(value):
+    raised = {}
+    for name in known_names():
+        try:
+            translate({name: value})
+        except InvalidOption:
+            pass
+        except Exception as error:  # noqa: BLE001 - all kinds are what this test looks for
+            raised[name] = error
+    assert raised == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max.request.size": "2000", "message.max.bytes": "2000"},
+        {"delivery.timeout.ms": "1000", "message.timeout.ms": "1000"},
+        {"compression.type": "gzip", "compression.codec": "gzip"},
+        {"compression.type": "gzip", "compression.gzip.level": "1", "compression.level": "2"},
+        {"bootstrap.servers": "a:1", "metadata.broker.list": "a:1"},
+        {
+            "sasl.oauthbearer.client.id": "a",
+            "sasl.oauthbearer.client.credentials.client.id": "a",
+        },
+        {**PEM_TRUST_STORE, "ssl.ca.location": "/other.pem"},
+        {**PEM_KEY_STORE, "ssl.key.location": "/other.pem"},
+        {**JAAS, "sasl.username": "u"},
+        {**JAAS, "sasl.password": "p"},
+    ],
+    ids=" ".join,
+)
+def test_one_setting_under_two_names_is_refused(settings):
+    assert "keep one" in refusal(settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["partitioner", "delivery.report.only.error", "enable.metrics.push"]
+)
+def test_what_the_sink_relies_on_cannot_be_changed(name):
+    other = {"partitioner": "random", "delivery.report.only.error": "false"}.get(name, "true")
+    assert f"kafka.{name}" in refusal({name: other})
+
+
+# --- settings that depend on each other ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"queuing.strategy": "lifo"},
+        {"reconnect.backoff.ms": "1000", "reconnect.backoff.max.ms": "10"},
+        {"retries": "00"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
+        {"security.protocol": "SSL", "ssl.truststore.certificates": "no PEM"},
+    ],
+    ids=" ".join,
+)
+def test_what_the_client_refuses_as_a_whole_is_refused(settings):
+    assert "the Kafka client refuses its settings" in refusal(settings)
+
+
+def test_files_that_may_be_on_the_executors_alone_are_not_looked_for():
+    files = {"security.protocol": "SSL", "ssl.ca.location": "/on/the/executors/alone.pem"}
+    assert beyond_defaults(files) == files
+
+
+@pytest.mark.parametrize("weaker", [{"acks": "0"}, {"acks": "1"}, {"retries": "0"}])
+def test_weaker_delivery_switches_idempotence_off(weaker):
+    assert beyond_defaults(weaker) == {**weaker, "enable.idempotence": "false"}
+
+
+@pytest.mark.parametrize("safe", [{"acks": "all"}, {"acks": "-1"}, {"retries": "1"}])
+def test_safe_delivery_keeps_idempotence(safe):
+    assert translate(safe)["enable.idempotence"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [("acks", "0", "all"), ("acks", "1", "all"), ("retries", "0", "1 or more")],
+)
+@pytest.mark.parametrize("true", ["true", "TRUE"])
+def test_weaker_delivery_contradicts_idempotence_that_was_asked_for(name, value, needed, true):
+    assert refusal({name: value, "enable.idempotence": true}) == (
+        f"kafka.enable.idempotence=true needs kafka.{name}={needed}, not {value}"
+    )
+
+
+@pytest.mark.parametrize("name", ["max.in.flight.requests.per.connection", "max.in.flight"])
+def test_more_than_five_requests_in_flight_are_refused_with_idempotence(name):
+    target = "max.in.flight.requests.per.connection"
+    assert f"kafka.{target}=6 is more than 5" in refusal({name: "6"})
+    assert translate({name: "5"})[target] == "5"
+    assert translate({name: "6", "enable.idempotence": "false"})[target] == "6"
+    assert translate({name: "6", "acks": "1"})[target] == "6"
+
+
+# Equal is no use either: the client refuses it, in other words.
+@pytest.mark.parametrize("delivery", ["500", "1000"])
+def test_delivery_timeout_that_does_not_outlast_linger_is_refused(delivery):
+    message = refusal({"delivery.timeout.ms": delivery, "linger.ms": "1000"})
+    assert message.startswith(f"kafka.delivery.timeout.ms={delivery} is ")
+    assert message.endswith(" than kafka.linger.ms=1000")
+
+
+@pytest.mark.parametrize("delivery", ["0", "1001"])
+def test_delivery_timeout_may_outlast_linger_or_be_endless(delivery):
+    settings = {"delivery.timeout.ms": delivery, "linger.ms": "1000"}
+    assert translate(settings)["delivery.timeout.ms"] == delivery

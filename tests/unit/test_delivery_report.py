@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+
+from spark_kafka_sink.delivery_report import DeliveryReport, total
+
+ONE = DeliveryReport(
+    Counter(a=3, b=1), sent_bytes=40, failed_rows=Counter({("a", 0, 7): 1}), broker_error="first"
+)
+OTHER = DeliveryReport(Counter(a=2), sent_bytes=2, failed_rows=Counter({("a", 0, 7): 1}))
+
+
+def test_new_report_counts_nothing():
+    report = DeliveryReport()
+    assert (report.total_sent, report.total_failed, report.broker_error) == (0, 0, "")
+
+
+def test_totals_count_rows_of_all_topics():
+    assert (ONE.total_sent, ONE.total_failed) == (4, 1)
+
+
+def test_reports_add_up_by_topic_partition_and_code():
+    both = ONE + OTHER
+    assert both.sent_rows == {"a": 5, "b": 1}
+    assert both.sent_bytes == 42
+    assert both.failed_rows == {("a", 0, 7): 2}
+
+
+def test_adding_leaves_both_reports_as_they_were():
+    before = pickle.dumps((ONE, OTHER))
+    _ = ONE + OTHER
+    assert pickle.dumps((ONE, OTHER)) == before
+
+
+def test_sum_keeps_the_latest_broker_error():
+    latest = DeliveryReport(broker_error="second")
+    assert (ONE + latest).broker_error == "second"
+    assert (ONE + OTHER).broker_error == "first"
+
+
+def test_total_of_no_reports_is_empty():
+    assert total([]) == DeliveryReport()
+
+
+def test_total_is_the_sum_of_all_tasks():
+    assert total(iter([ONE, OTHER, OTHER])) == ONE + OTHER + OTHER
+
+
+def test_report_survives_pickling():
+    assert pickle.loads(pickle.dumps(ONE)) == ONE
+
+
+def test_json_is_one_line_that_lists_topics_in_order():
+    report = DeliveryReport(Counter(b=1, a=2), sent_bytes=9)
+    assert report.to_json() == '{"rows": 3, "bytes": 9, "rows_by_topic": {"a": 2, "b": 1}}'
+
+
+def test_json_counts_delivered_rows_alone_also_by_topic():
+    told = json.loads(ONE.to_json())
+    assert told["rows"] == 3
+    assert told["rows_by_topic"] == {"a": 2, "b": 1}

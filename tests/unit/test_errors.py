@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+import spark_kafka_sink
+from spark_kafka_sink import errors
+from spark_kafka_sink.errors import DeliveryFailed, KafkaSinkError
+
+CLASSES = [
+    thing
+    for _, thing in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(thing, BaseException)
+]
+FIELDS = {
+    "topic": "flights",
+    "partition": -1,
+    "code": "_MSG_TIMED_OUT",
+    "delivered_rows": 7,
+    "failed_rows": 3,
+}
+
+
+def an_error(cls: type[KafkaSinkError]) -> KafkaSinkError:
+    return cls("what happened", **(FIELDS if cls is DeliveryFailed else {}))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_error_is_a_kafka_sink_error(cls):
+    assert issubclass(cls, KafkaSinkError)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_every_error_can_be_imported_from_the_package(cls):
+    assert getattr(spark_kafka_sink, cls.__name__) is cls
+    assert cls.__name__ in spark_kafka_sink.__all__
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("cls", CLASSES)
+def test_error_survives_pickling_with_type_message_and_fields(cls, protocol):
+    error = an_error(cls)
+    copy = pickle.loads(pickle.dumps(error, protocol))
+    assert type(copy) is cls
+    assert str(copy) == "what happened"
+    assert copy.args == error.args
+    assert vars(copy) == vars(error)
+
+
+def test_delivery_failed_carries_its_fields_through_pickling():
+    copy = pickle.loads(pickle.dumps(an_error(DeliveryFailed)))
+    assert {name: getattr(copy, name) for name in FIELDS} == FIELDS
+
+
+def test_full_buffer_is_caught_as_an_exceeded_deadline():
+    assert issubclass(errors.BufferExhausted, errors.DeadlineExceeded)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def fresh_python(tmp_path):
+    """Runs statements in another interpreter, away from the source tree."""
+
+    def run(statements: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", statements],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+
+    return run
+
+
+def test_importing_the_package_loads_nothing_heavy(fresh_python):
+    done = fresh_python("import sys, spark_kafka_sink; print(*sys.modules)")
+    loaded = set(done.stdout.split())
+    assert "spark_kafka_sink.errors" in loaded
+    assert not loaded & {"pyspark", "pyarrow", "numpy", "confluent_kafka"}
+
+
+def test_finding_the_format_loads_neither_arrow_nor_librdkafka(fresh_python):
+    done = fresh_python("import sys, pyspark_kafka_nb; print(*sys.modules)")
+    loaded = set(done.stdout.split())
+    assert "spark_kafka_sink.datasource" in loaded
+    assert not loaded & {
+        "pyarrow",
+        "numpy",
+        "confluent_kafka",
+        "spark_kafka_sink.librdkafka._prototypes",
+    }
+    assert done.stderr == ""
+
+
+def test_spark_finds_the_sink_under_the_name_it_looks_for(fresh_python):
+    done = fresh_python(
+        "import pyspark_kafka_nb, spark_kafka_sink\n"
+        "print(pyspark_kafka_nb.DefaultSource is spark_kafka_sink.KafkaSink)"
+    )
+    assert done.stdout == "True\n"
+
+
+def test_missing_data_source_api_is_a_warning_and_no_error(fresh_python):
+    done = fresh_python(
+        "import sys\n"
+        "sys.modules['pyspark.sql.datasource'] = None\n"
+        "import pyspark_kafka_nb\n"
+        "print(hasattr(pyspark_kafka_nb, 'DefaultSource'))"
+    )
+    assert done.stdout == "False\n"
+    assert 'UserWarning: format("kafka-nb") is not available' in done.stderr
+
+
+def test_unknown_name_in_the_package_is_an_attribute_error():
+    import spark_kafka_sink
+
+    with pytest.raises(AttributeError, match="no attribute 'KafkaSource'"):
+        _ = spark_kafka_sink.KafkaSource

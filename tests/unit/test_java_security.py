@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.client_config import translate
+from spark_kafka_sink.errors import InvalidOption
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+COMPLETE = f'{PLAIN} required username="u" password="hunter2";'
+
+
+def refusal(settings: dict[str, str]) -> str:
+    with pytest.raises(InvalidOption) as raised:
+        translate(settings)
+    return str(raised.value)
+
+
+def translated(mechanism: str, text: str) -> tuple[str, str, str]:
+    """Mechanism, user name and password."""
+    result = translate({"sasl.mechanism": mechanism, "sasl.jaas.config": text})
+    assert "sasl.jaas.config" not in result
+    mechanism, username, password = (
+        str(result[f"sasl.{name}"]) for name in ("mechanism", "username", "password")
+    )
+    return mechanism, username, password
+
+
+# --- JAAS ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["", "kafkashaded."])
+@pytest.mark.parametrize(
+    ("module", "mechanism"),
+    [(PLAIN, "PLAIN"), (SCRAM, "SCRAM-SHA-256"), (SCRAM, "SCRAM-SHA-512")],
+)
+def test_jaas_of_plain_and_scram_gives_user_name_and_password(prefix, module, mechanism):
+    text = f'{prefix}{module} required username="u" password="p";'
+    assert translated(mechanism, text) == (mechanism, "u", "p")
+
+
+@pytest.mark.parametrize(
+    ("text", "username", "password"),
+    [
+        ('username="u" password="p";', "u", "p"),
+        ('password="p" username="u";', "u", "p"),
+        ("username='u' password='p';", "u", "p"),
+        ("username=u password=p;", "u", "p"),
+        ('\n  username = "u"\n  password = "p"\n;\n', "u", "p"),
+        ('username="u" password="p;q=r \'s\'";', "u", "p;q=r 's'"),
+        ("username='u' password='p;q=r \"s\"';", "u", 'p;q=r "s"'),
+        (r'username="u" password="a\"b\\c";', "u", r'a"b\c'),
+        (r"username='u' password='a\'b\\c';", "u", r"a'b\c"),
+        (r'username="u" password="a\tb\101\q";', "u", "a\tbAq"),
+        ('username="password=\'x\'" password="p";', "password='x'", "p"),
+        ('username="u" password="" serviceName="kafka";', "u", ""),
+        ('username="ü" password="€";', "ü", "€"),
+    ],
+)
+def test_jaas_is_read_as_java_reads_it(text, username, password):
+    assert translated("PLAIN", f"{PLAIN} required {text}") == ("PLAIN", username, password)
+
+
+def test_jaas_may_lack_the_last_semicolon():
+    assert translated("PLAIN", COMPLETE.removesuffix(";")) == ("PLAIN", "u", "hunter2")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "text", "advice"),
+    [
+        ("PLAIN", f'{PLAIN} required password="hunter2";', "has no username"),
+        ("PLAIN", f'{PLAIN} required username="hunter2";', "has no password"),
+        ("SCRAM-SHA-256", COMPLETE, r"set kafka\.sasl\.mechanism to PLAIN"),
+        (
+            "PLAIN",
+            f'{SCRAM} required username="u" password="hunter2";',
+            r"set kafka\.sasl\.mechanism to SCRAM-SHA-256 or SCRAM-SHA-512",
+        ),
+        (
+            "GSSAPI",
+            'com.sun.security.auth.module.Krb5LoginModule required principal="hunter2";',
+            r"not Krb5LoginModule; .*sasl\.kerberos\.",
+        ),
+        (
+            "OAUTHBEARER",
+            'kafkashaded.x.OAuthBearerLoginModule required clientSecret="hunter2";',
+            r"not OAuthBearerLoginModule; .*sasl\.oauthbearer\.method=oidc",
+        ),
+        ("PLAIN", "hunter2", "is not of the form"),
+        ("PLAIN", "", "is not of the form"),
+        ("PLAIN", f'{PLAIN} required username="u" password="hunter2;', "is not of the form"),
+        ("PLAIN", COMPLETE * 2, "is not of the form"),
+    ],
+)
+def test_jaas_that_cannot_be_translated_is_refused_without_its_text(mechanism, text, advice):
+    with pytest.raises(InvalidOption, match=rf"kafka\.sasl\.jaas\.config.* {advice}") as raised:
+        translate({"sasl.mechanism": mechanism, "sasl.jaas.config": text})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_jaas_without_a_mechanism_is_refused():
+    assert "set kafka.sasl.mechanism to PLAIN" in refusal({"sasl.jaas.config": COMPLETE})
+
+
+# --- stores --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "JKS"}, {"type": "jks"}, {"password": "x"}])
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+def test_jks_store_is_refused_with_the_command_that_converts_it(store, kind):
+    given = {"location": "/store.jks", **kind}
+    message = refusal({f"ssl.{store}.{name}": value for name, value in given.items()})
+    assert f"kafka.ssl.{store}.location" in message
+    assert "keytool -importkeystore" in message
+    assert f"kafka.ssl.{store}.type=PEM" in message
+
+
+def test_pkcs12_trust_store_is_refused():
+    settings = {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": "/store.p12"}
+    assert "a PKCS12 trust store cannot be read here" in refusal(settings)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.options import OPTIONS, SinkOptions, parse
+
+SERVERS = {"kafka.bootstrap.servers": "host:9092"}
+
+
+def parsed(**options: str) -> SinkOptions:
+    return parse({**SERVERS, **options})
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(InvalidOption) as raised:
+        parsed(**options)
+    return str(raised.value)
+
+
+def test_bootstrap_servers_alone_are_enough():
+    options = parsed()
+    assert options.topic is None
+    assert options.close_timeout_ms == 30_000
+    assert options.buffer_memory_bytes == 67_108_864
+    assert options.max_block_ms == 60_000
+    assert options.batch_id is None
+    assert options.client["bootstrap.servers"] == "host:9092"
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS if o.default.isdigit()], ids=lambda o: o.name
+)
+def test_documented_default_is_the_real_one(option):
+    assert parsed(**{option.name: option.default}) == parsed()
+
+
+@pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": "  "}, {"topic": "a"}])
+def test_bootstrap_servers_are_required(options):
+    with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers is required"):
+        parse(options)
+
+
+def test_given_values_take_the_place_of_defaults():
+    options = parsed(
+        **{
+            "topic": " flights ",
+            "close.timeout.ms": "0",
+            "kafka.buffer.memory": "1048576",
+            "kafka.max.block.ms": " 250 ",
+            "batch.id": "7",
+            "kafka.linger.ms": "20",
+        }
+    )
+    assert options.topic == "flights"
+    assert options.close_timeout_ms == 0
+    assert options.buffer_memory_bytes == 1_048_576
+    assert options.max_block_ms == 250
+    assert options.batch_id == 7
+    assert options.client["linger.ms"] == "20"
+
+
+def test_limits_of_this_sink_are_not_passed_to_the_client():
+    client = parsed(**{"kafka.buffer.memory": "1048576", "kafka.max.block.ms": "1"}).client
+    assert not {"buffer.memory", "max.block.ms", "topic"} & set(client)
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
+def test_names_are_read_in_any_case(change):
+    options = {**SERVERS, "topic": "a", "close.timeout.ms": "5", "kafka.linger.ms": "20"}
+    assert parse({change(name): value for name, value in options.items()}) == parse(options)
+
+
+@pytest.mark.parametrize("name", ["checkpointLocation", "checkpointlocation", "queryName", "path"])
+def test_options_that_spark_hands_to_every_sink_are_ignored(name):
+    assert parsed(**{name: "anything"}) == parsed()
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_include_headers_is_accepted_without_effect(value):
+    assert parsed(includeHeaders=value) == parsed()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("topik", "topic"),
+        ("includeHeader", "includeHeaders"),
+        ("closeTimeoutMs", "close.timeout.ms"),
+        ("linger.ms", "kafka.linger.ms"),
+        ("LINGER.MS", "kafka.linger.ms"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("buffer.memory", "kafka.buffer.memory"),
+        ("max.request.size", "kafka.max.request.size"),
+        ("kafka.linger.mss", "kafka.linger.ms"),
+    ],
+)
+def test_unknown_option_is_refused_with_the_nearest_name(name, meant):
+    message = refusal(**{name: "a"})
+    assert name.lower() in message
+    assert f"did you mean {meant}?" in message
+
+
+def test_unknown_option_that_resembles_none_is_refused_without_a_guess():
+    message = refusal(zzz="a")
+    assert "unknown option zzz" in message
+    assert "did you mean" not in message
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1.5", "10s", "1e3"])
+@pytest.mark.parametrize(
+    "name", ["close.timeout.ms", "kafka.buffer.memory", "kafka.max.block.ms", "batch.id"]
+)
+def test_text_that_is_no_whole_number_is_refused(name, text):
+    assert refusal(**{name: text}) == f"{name}={text!r} is not a whole number"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("close.timeout.ms", "-1", "0 to 2147483647"),
+        ("close.timeout.ms", "2147483648", "0 to 2147483647"),
+        ("kafka.max.block.ms", "-1", "0 to 2147483647"),
+        ("kafka.max.block.ms", "2147483648", "0 to 2147483647"),
+        ("kafka.buffer.memory", "1048575", "1048576 to 2199023254528"),
+        ("kafka.buffer.memory", "2199023254529", "1048576 to 2199023254528"),
+        ("batch.id", "-1", "0 to 9223372036854775807"),
+    ],
+)
+def test_number_out_of_range_is_refused_with_the_range(name, value, allowed):
+    assert refusal(**{name: value}) == f"{name}={value} is not within {allowed}"
+
+
+@pytest.mark.parametrize("topic", ["a", "A.b_c-1", "...", "a" * 249])
+def test_topic_name_that_kafka_allows_is_accepted(topic):
+    assert parsed(topic=topic).topic == topic
+
+
+@pytest.mark.parametrize("topic", ["", " ", ".", "..", "a b", "a/b", "é", "a\0", "a" * 250])
+def test_topic_name_that_kafka_would_refuse_is_refused(topic):
+    assert re.match("option topic: .* is no topic name: allowed are", refusal(topic=topic))
+
+
+def test_equal_options_are_equal_keys_whatever_their_order():
+    given = {**SERVERS, "topic": "a", "kafka.linger.ms": "20", "kafka.acks": "1"}
+    one, other = parse(given), parse(dict(reversed(given.items())))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != parse({**given, "kafka.linger.ms": "21"})
+
+
+def test_options_survive_pickling():
+    options = parsed(**{"topic": "a", "kafka.sasl.password": "hunter2"})
+    copy = pickle.loads(pickle.dumps(options))
+    assert copy == options
+    assert copy.client["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(copy)
+
+
+def test_secrets_do_not_show_in_the_repr():
+    options = parsed(**{"kafka.sasl.password": "hunter2", "kafka.client.id": "flights"})
+    assert "hunter2" not in f"{options!r} {options} {options.client!r} {options.client}"
+    assert "flights" in repr(options)

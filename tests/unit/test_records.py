@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.errors import InvalidRecord
+from spark_kafka_sink.record_columns import BytesColumn, RecordColumns
+from spark_kafka_sink.records import split_by_topic
+
+HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+class Row(NamedTuple):
+    """A record as plain Python values; also what the sink makes of null and of no column."""
+
+    value: bytes | None
+    key: bytes | None = None
+    partition: int = -1
+    timestamp_ms: int = 0
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+def read_bytes(column: BytesColumn) -> list[bytes | None]:
+    return [
+        ctypes.string_at(address, length) if address else None
+        for address, length in zip(column.addresses.tolist(), column.lengths.tolist(), strict=True)
+    ]
+
+
+def read(records: RecordColumns) -> list[Row]:
+    count = len(records)
+    headers: list[Any] = [()] * count
+    if records.headers is not None:
+        names = [records.headers.unique_names[i] for i in records.headers.names]
+        pairs = list(zip(names, read_bytes(records.headers.values), strict=True))
+        starts = records.headers.starts.tolist()
+        headers = [tuple(pairs[starts[i] : starts[i + 1]]) for i in range(count)]
+    columns = [
+        read_bytes(records.values),
+        [None] * count if records.keys is None else read_bytes(records.keys),
+        [-1] * count if records.partitions is None else records.partitions.tolist(),
+        [0] * count if records.timestamps_ms is None else records.timestamps_ms.tolist(),
+        headers,
+    ]
+    return [Row(*cells) for cells in zip(*columns, strict=True)]
+
+
+def split(batch: pa.RecordBatch, topic: str | None = "t") -> dict[str, list[Row]]:
+    return {records.topic: read(records) for records in split_by_topic(batch, topic)}
+
+
+def a_batch(rows: int | None = None, **columns: Any) -> pa.RecordBatch:
+    if "value" not in columns:
+        columns["value"] = ["v"] * (rows or len(next(iter(columns.values()))))
+    return pa.RecordBatch.from_pydict(columns)
+
+
+# --- any batch, against a model in plain Python --------------------------------------------------
+
+
+def cells(draw: st.DrawFn, count: int, cell: st.SearchStrategy[Any]) -> list[Any]:
+    return draw(st.lists(cell, min_size=count, max_size=count))
+
+
+def plain_or_dictionary(
+    draw: st.DrawFn, count: int, cell: st.SearchStrategy[Any], kind: pa.DataType, *, nulls: bool
+) -> tuple[pa.Array, list[Any]]:
+    """An Arrow array and what is in it; dictionaries may repeat themselves and hold nulls."""
+    if nulls:
+        cell = st.none() | cell
+    if draw(st.booleans()):
+        values = cells(draw, count, cell)
+        return pa.array(values, kind), values
+    values = draw(st.lists(cell, min_size=0 if nulls else 1, max_size=3))
+    code = st.integers(0, len(values) - 1) if values else st.none()
+    codes = cells(draw, count, st.none() | code if nulls else code)
+    code_type = draw(st.sampled_from([pa.int8(), pa.uint16(), pa.int32(), pa.int64()]))
+    array = pa.DictionaryArray.from_arrays(pa.array(codes, code_type), pa.array(values, kind))
+    return array, [None if code is None else values[code] for code in codes]
+
+
+def text_column(draw: st.DrawFn, count: int) -> tuple[pa.Array, list[bytes | None]]:
+    is_text = draw(st.booleans())
+    kinds = [pa.string(), pa.large_string()] if is_text else [pa.binary(), pa.large_binary()]
+    cell = st.text(max_size=4) if is_text else st.binary(max_size=4)
+    kind = draw(st.sampled_from(kinds))
+    array, values = plain_or_dictionary(draw, count, cell, kind, nulls=True)
+    return array, [value.encode() if isinstance(value, str) else value for value in values]
+
+
+def partition_column(draw: st.DrawFn, count: int) -> tuple[pa.Array, list[int]]:
+    values = cells(draw, count, st.none() | st.integers(0, 2**31 - 1))
+    return pa.array(values, pa.int32()), [-1 if value is None else value for value in values]
+
+
+def timestamp_column(draw: st.DrawFn, count: int) -> tuple[pa.Array, list[int]]:
+    unit, zone = draw(st.sampled_from(sorted(PER_SECOND))), draw(st.sampled_from([None, "UTC"]))
+    scale = PER_SECOND[unit]
+    # from the first whole millisecond to the year 2200
+    times = st.integers(max(1, scale // 1000), 7_258_118_400 * scale)
+    values = cells(draw, count, st.none() | times)
+    expected = [0 if value is None else value * 1000 // scale for value in values]
+    return pa.array(values, pa.timestamp(unit, zone)), expected
+
+
+def header_column(draw: st.DrawFn, count: int) -> tuple[pa.Array, list[Any]]:
+    name = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=2)
+    header = st.tuples(name, st.none() | st.binary(max_size=3))
+    lists = cells(draw, count, st.none() | st.lists(header, max_size=3))
+    kind = draw(st.sampled_from([pa.list_, pa.large_list]))(HEADER)
+    expected = [tuple((key.encode(), value) for key, value in row or ()) for row in lists]
+    return pa.array(lists, kind), expected
+
+
+def topic_column(draw: st.DrawFn, count: int) -> tuple[pa.Array, list[str]]:
+    kind = draw(st.sampled_from([pa.string(), pa.large_string()]))
+    names = st.sampled_from(["a", "b", "c.d-_"])
+    return plain_or_dictionary(draw, count, names, kind, nulls=False)
+
+
+COLUMNS = {
+    "key": text_column,
+    "partition": partition_column,
+    "timestamp_ms": timestamp_column,
+    "headers": header_column,
+}
+
+
+class Batch(NamedTuple):
+    arrow: pa.RecordBatch
+    rows: list[Row]
+    topics: list[str]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    """A slice of a batch with some of the columns, and the rows in it."""
+    count = draw(st.integers(0, 8))
+    chosen = {"value": text_column}
+    chosen |= {name: make for name, make in COLUMNS.items() if draw(st.booleans())}
+    made = {name: make(draw, count) for name, make in chosen.items()}
+    arrays = {name.removesuffix("_ms"): array for name, (array, _) in made.items()}
+    arrays["topic"], topics = topic_column(draw, count)
+    start = draw(st.integers(0, count))
+    stop = draw(st.integers(start, count))
+    rows = [
+        Row(**{name: values[i] for name, (_, values) in made.items()}) for i in range(start, stop)
+    ]
+    batch = pa.RecordBatch.from_pydict(arrays).slice(start, stop - start)
+    return Batch(batch, rows, topics[start:stop])
+
+
+@given(batches())
+def test_topic_of_the_option_takes_all_rows_as_they_are(batch):
+    assert split(batch.arrow, "option") == {"option": batch.rows}
+
+
+@given(batches())
+def test_topic_column_groups_the_rows_and_keeps_their_order(batch):
+    expected = defaultdict(list)
+    for topic, row in zip(batch.topics, batch.rows, strict=True):
+        expected[topic].append(row)
+    assert split(batch.arrow, None) == expected
+
+
+# --- what is worth a name ------------------------------------------------------------------------
+
+
+def test_option_topic_wins_over_the_column():
+    batch = a_batch(topic=["a", None, "no topic name"])
+    assert list(split(batch, "option")) == ["option"]
+
+
+KINDS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
+
+
+@pytest.mark.parametrize("kind", KINDS + [pa.dictionary(pa.int32(), kind) for kind in KINDS])
+def test_column_of_nulls_alone_is_null(kind):
+    nulls = pa.nulls(3, kind)
+    for batch in (a_batch(value=nulls, key=nulls), a_batch(value=nulls, key=nulls).slice(1)):
+        assert split(batch) == {"t": [Row(None)] * batch.num_rows}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_string_is_not_null(kind):
+    for array in (pa.array(["", None], kind), pa.array(["", None], kind).dictionary_encode()):
+        (records,) = split_by_topic(a_batch(value=array, key=array), "t")
+        for column in (records.values, records.keys):
+            assert read_bytes(column) == [b"", None]
+            assert column.addresses[0] != 0
+            assert column.addresses[1] == 0
+
+
+def test_order_within_a_topic_is_kept_in_a_long_batch():
+    batch = a_batch(value=[str(i) for i in range(1000)], topic=["a", "b", "c", "b"] * 250)
+    for rows in split(batch, None).values():
+        numbers = [int(row.value) for row in rows]
+        assert numbers == sorted(numbers)
+
+
+def test_keys_and_values_are_not_copied():
+    batch = a_batch(value=["ab", "cd"], key=["e", "f"])
+    (records,) = split_by_topic(batch, "t")
+    for name, column in (("value", records.values), ("key", records.keys)):
+        assert column.addresses[0] == batch.column(name).buffers()[2].address
+
+
+def test_records_keep_the_memory_of_their_batch_alive():
+    batch = a_batch(topic=["a", "b"])
+    assert all(records.batch is batch for records in split_by_topic(batch, None))
+
+
+def test_dictionary_with_nulls_and_repeats_is_read_through():
+    array = pa.DictionaryArray.from_arrays([3, 0, 2, 1, None], ["x", None, "x", "y"])
+    assert [row.value for row in split(a_batch(value=array))["t"]] == [b"y", b"x", b"x", None, None]
+    topics = pa.DictionaryArray.from_arrays([3, 0, 2, 3], ["x", None, "x", "y"])
+    rows = split(a_batch(value=["0", "1", "2", "3"], topic=topics), None)
+    assert rows == {"x": [Row(b"1"), Row(b"2")], "y": [Row(b"0"), Row(b"3")]}
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
+def test_null_header_list_hides_what_lies_beneath(kind):
+    array_of = pa.ListArray if kind is pa.list_ else pa.LargeListArray
+    beneath = pa.array([("k", b"1"), (None, b"2"), ("l", b"3")], HEADER)
+    headers = array_of.from_arrays([0, 1, 2, 3], beneath, mask=pa.array([False, True, False]))
+    rows = split(a_batch(headers=headers))["t"]
+    assert [row.headers for row in rows] == [((b"k", b"1"),), (), ((b"l", b"3"),)]
+
+
+def test_header_keys_may_be_dictionary_encoded():
+    pair = pa.StructArray.from_arrays(
+        [pa.array(["k", "k"]).dictionary_encode(), pa.array([b"1", None])], ["key", "value"]
+    )
+    rows = split(a_batch(headers=pa.ListArray.from_arrays([0, 2], pair)))["t"]
+    assert rows[0].headers == ((b"k", b"1"), (b"k", None))
+
+
+def test_unknown_columns_are_ignored():
+    assert split(a_batch(value=["v"], other=[1.5])) == {"t": [Row(b"v")]}
+
+
+@pytest.mark.parametrize("topic", ["t", None])
+def test_batch_without_rows_has_no_records(topic):
+    empty = pa.array([], pa.string())
+    records = split_by_topic(a_batch(value=empty, topic=empty), topic)
+    assert sum(map(len, records)) == 0
+
+
+# --- rows that cannot be records -----------------------------------------------------------------
+
+
+def headers(*rows: Any) -> pa.Array:
+    return pa.array(rows, pa.list_(HEADER))
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"topic": ["a", None, "b", None]}, "row 1 has a null topic"),
+        ({"topic": pa.array(["a", None]).dictionary_encode()}, "row 1 has a null topic"),
+        ({"topic": pa.DictionaryArray.from_arrays([0, 1], ["a", None])}, "row 1 has a null topic"),
+        ({"topic": ["a", "b", "a", "c d", ""]}, "row 3: 'c d' is no topic name"),
+        ({"topic": ["a", ""]}, "row 1: '' is no topic name"),
+        ({"topic": ["a" * 250]}, "row 0: 'a+' is no topic name"),
+        ({"partition": pa.array([0, None, -1], pa.int32())}, "row 2 has a negative partition"),
+        ({"headers": headers([], None, [("k", None), (None, b"")])}, "row 2 has a header without"),
+        ({"headers": headers([("k", b"")], [None])}, "row 1 has a header without a key"),
+        ({"headers": headers([("k", b"")], [], [("a\0b", b"")])}, "row 2 .*zero byte"),
+    ],
+)
+def test_bad_row_is_named_before_the_first_record_comes_out(columns, complaint):
+    batch = a_batch(**columns)
+    records = split_by_topic(batch, None if "topic" in columns else "t")
+    with pytest.raises(InvalidRecord, match=complaint):
+        next(records)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
+@pytest.mark.parametrize("unit", PER_SECOND)
+@pytest.mark.parametrize("time", [0, -1, -(10**9)])
+def test_timestamp_of_the_epoch_or_before_is_refused(unit, zone, time):
+    times = pa.array([PER_SECOND[unit], None, time], pa.timestamp(unit, zone))
+    with pytest.raises(InvalidRecord, match="row 2 has a timestamp of 1970-01-01 00:00:00 UTC or"):
+        next(split_by_topic(a_batch(timestamp=times), "t"))
+
+
+def test_row_is_counted_from_the_start_of_a_sliced_batch():
+    batch = a_batch(topic=["a", "b", "c", None]).slice(2)
+    with pytest.raises(InvalidRecord, match="row 1 has a null topic"):
+        next(split_by_topic(batch, None))
+
+
+def test_bad_row_outside_the_slice_does_not_matter():
+    batch = a_batch(
+        topic=["a", None, "c d"],
+        partition=pa.array([0, -1, -1], pa.int32()),
+        timestamp=pa.array([1, 0, 0], pa.timestamp("ms")),
+        headers=headers([], [(None, b"")], [("\0", b"")]),
+    )
+    assert split(batch.slice(0, 1), None) == {"a": [Row(b"v", partition=0, timestamp_ms=1)]}

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from spark_kafka_sink import (
+    InvalidOption,
+    InvalidSchema,
+    KafkaSink,
+    KafkaSinkError,
+    UnsupportedSaveMode,
+)
+from spark_kafka_sink.datasource import check_schema
+
+TEXT, BYTES = StringType(), BinaryType()
+HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
+SERVERS = {"kafka.bootstrap.servers": "host:9092"}
+
+
+def schema(*columns: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(*column) for column in columns])
+
+
+def problems(*columns: tuple[str, DataType], topic: str | None = "t") -> str:
+    with pytest.raises(InvalidSchema) as raised:
+        check_schema(schema(*columns), topic)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"value": TEXT},
+        {"value": BYTES},
+        {"value": BYTES, "key": TEXT},
+        {"value": TEXT, "key": BYTES, "partition": IntegerType()},
+        {"value": TEXT, "headers": HEADERS, "timestamp": TimestampType()},
+        {"value": TEXT, "headers": ArrayType(HEADERS.elementType, containsNull=False)},
+        {"value": TEXT, "some other column": MapType(TEXT, TEXT)},
+    ],
+    ids=" ".join,
+)
+def test_columns_that_make_a_record_are_accepted(columns):
+    assert check_schema(schema(*columns.items()), "t") is None
+    assert check_schema(schema(*columns.items(), ("topic", TEXT)), None) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "shown", "allowed"),
+    [
+        ("value", LongType(), "bigint", "string or binary"),
+        ("key", schema(("a", TEXT)), "struct<a:string>", "string or binary"),
+        ("topic", BYTES, "binary", "string"),
+        ("partition", LongType(), "bigint", "int"),
+        ("timestamp", LongType(), "bigint", "timestamp"),
+        ("timestamp", TimestampNTZType(), "timestamp_ntz", "timestamp"),
+        ("headers", MapType(TEXT, BYTES), "map<string,binary>",
+         "array<struct<key:string,value:binary>>"),
+    ],
+)  # fmt: skip
+def test_column_of_a_wrong_type_is_named_with_what_is_allowed(column, kind, shown, allowed):
+    columns = {"value": TEXT, "topic": TEXT, column: kind}
+    message = problems(*columns.items(), topic=None)
+    assert message == f"column {column} has type {shown}; allowed: {allowed}"
+
+
+def test_type_of_the_topic_column_does_not_matter_when_the_option_is_given():
+    assert check_schema(schema(("value", TEXT), ("topic", LongType())), "t") is None
+
+
+def test_missing_value_is_refused():
+    assert problems(("key", TEXT)) == "column value is missing; it is required, string or binary"
+
+
+def test_value_in_another_case_is_pointed_out():
+    assert "there is Value: names are case-sensitive" in problems(("Value", TEXT))
+
+
+def test_topic_must_come_from_somewhere():
+    assert problems(("value", TEXT), topic=None) == (
+        "neither the option topic nor a column topic (string) is there"
+    )
+
+
+def test_column_that_is_there_twice_is_refused():
+    twice = (("value", TEXT), ("value", TEXT), ("key", TEXT), ("key", BYTES), ("x", TEXT))
+    assert problems(*twice) == "more than one column is named key, value"
+
+
+@pytest.mark.parametrize("name", ["x", "topic"])
+def test_repeated_column_that_is_not_written_does_not_matter(name):
+    columns = (("value", TEXT), (name, TEXT), (name, LongType()))
+    assert check_schema(schema(*columns), "t") is None
+
+
+def test_all_problems_are_told_at_once():
+    message = problems(("key", LongType()), ("partition", TEXT), topic=None)
+    parts = ("column key", "column partition", "column value is missing", "neither the option")
+    assert message.count("; ") >= 3
+    assert all(part in message for part in parts)
+
+
+# --- KafkaSink -----------------------------------------------------------------------------------
+
+
+def test_format_is_called_kafka_nb():
+    assert KafkaSink.name() == "kafka-nb"
+
+
+def test_reading_is_refused():
+    with pytest.raises(UnsupportedSaveMode, match=r'only writes; .*format\("kafka"\)'):
+        KafkaSink(dict(SERVERS)).schema()
+
+
+def test_overwriting_a_topic_is_refused():
+    sink = KafkaSink({**SERVERS, "topic": "t"})
+    with pytest.raises(UnsupportedSaveMode, match=r'use mode\("append"\)'):
+        sink.writer(schema(("value", TEXT)), overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_complete_mode_of_a_stream_is_accepted(overwrite):
+    sink = KafkaSink({**SERVERS, "topic": "t"})
+    assert sink.streamWriter(schema(("value", TEXT)), overwrite) is not None
+
+
+@pytest.mark.parametrize("build", [KafkaSink.writer, KafkaSink.streamWriter])
+@pytest.mark.parametrize(
+    ("options", "column", "error"),
+    [({**SERVERS, "topik": "t"}, "value", InvalidOption), (SERVERS, "value", InvalidSchema),
+     ({**SERVERS, "topic": "t"}, "other", InvalidSchema)],
+)  # fmt: skip
+def test_wrong_option_or_schema_fails_when_the_writer_is_built(build, options, column, error):
+    with pytest.raises(error) as raised:
+        build(KafkaSink(dict(options)), schema((column, TEXT)), False)
+    assert raised.value.__suppress_context__
+
+
+@pytest.mark.parametrize("build", [KafkaSink.writer, KafkaSink.streamWriter])
+def test_writer_survives_pickling_and_shows_no_secret(build):
+    options = {**SERVERS, "topic": "t", "kafka.sasl.password": "hunter2"}
+    writer = build(KafkaSink(options), schema(("value", TEXT)), False)
+    copy = pickle.loads(pickle.dumps(writer))
+    assert vars(copy) == vars(writer)
+    assert "hunter2" not in repr(vars(copy))
+
+
+def test_option_values_do_not_show_in_the_mapping_that_spark_gave():
+    options = {**SERVERS, "kafka.sasl.password": "hunter2"}
+    sink = KafkaSink(options)
+    assert options["kafka.sasl.password"] == "hunter2"
+    assert "hunter2" not in f"{options} {sink.options} {vars(sink)}"
+
+
+def test_value_of_a_wrong_option_is_told_all_the_same():
+    sink = KafkaSink({**SERVERS, "topic": "no topic name", "kafka.linger.ms": "soon"})
+    with pytest.raises(KafkaSinkError, match="'no topic name' is no topic name"):
+        sink.writer(schema(("value", TEXT)), overwrite=False)
