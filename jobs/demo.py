@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -190,7 +190,7 @@ def read_back(servers: str, topics: list[str]) -> Counter[tuple[Any, ...]]:
                 records[
                     message.topic(),
                     message.key(),
-                    json.dumps(json.loads(message.value()), sort_keys=True),
+                    json.dumps(json.loads(message.value() or b""), sort_keys=True),
                     tuple(message.headers() or ()),
                     message.timestamp()[1],
                 ] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from functools import cache
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.java_security import (
-    INSTEAD_OF_KERBEROS_COMMANDS,
+    INSTEAD_OF_KERBEROS,
     INSTEAD_OF_LOGIN_CLASSES,
     REPLACED,
     credentials,
@@ -20,6 +21,7 @@ from spark_kafka_sink.java_security import (
 from spark_kafka_sink.secret import Secret
 
 PREFIX = "kafka."
+_NUMBER = re.compile(r"-?[0-9]+|all")
 _CLOSE_SECONDS = 5.0
 
 DEFAULTS: Mapping[str, str] = {
@@ -27,10 +29,10 @@ DEFAULTS: Mapping[str, str] = {
     "acks": "all",
     "enable.idempotence": "true",
     "delivery.timeout.ms": "120000",
-    # Ours from here on; no option changes them.
+    "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
+    # No option changes these.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": "true",
-    "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
 }
 
 _SECRETS = frozenset(
@@ -59,6 +61,7 @@ _RENAMED: Mapping[str, str] = {
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
     # librdkafka's second names, so that one setting has one name from here on
     "compression.codec": "compression.type",
     "max.in.flight": "max.in.flight.requests.per.connection",
@@ -68,6 +71,8 @@ _RENAMED: Mapping[str, str] = {
     "queue.buffering.max.ms": "linger.ms",
     "request.required.acks": "acks",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 
 # Java's -1 and librdkafka's 0 both mean "as the system likes it" for these.
@@ -78,6 +83,7 @@ _MINUS_ONE_IS_ZERO = frozenset(
 _BYTES = "rows carry bytes: make them in Spark, for instance with to_json, to_avro or cast"
 _JVM_TLS = "it chooses a part of Java's TLS; the client here uses OpenSSL: leave it out"
 _OURS = "the sink sets it itself"
+_NO_SUCH_CHOICE = "the client has no such choice: leave it out"
 
 _REFUSED: Mapping[str, str] = {
     "key.serializer": _BYTES,
@@ -87,8 +93,9 @@ _REFUSED: Mapping[str, str] = {
     "partitioner": "keys are placed as Java's default does (murmur2); "
     "for a placement of your own give a column `partition`",
     "partitioner.ignore.keys": "to spread rows without regard to keys give them a null key",
-    "partitioner.adaptive.partitioning.enable": "the client has no such choice: leave it out",
-    "partitioner.availability.timeout.ms": "the client has no such choice: leave it out",
+    "partitioner.adaptive.partitioning.enable": _NO_SUCH_CHOICE,
+    "partitioner.availability.timeout.ms": _NO_SUCH_CHOICE,
+    "config.providers": "write the values themselves, for instance from dbutils.secrets",
     "interceptor.classes": "it names Java classes; transform the rows in Spark",
     "metric.reporters": "it names Java classes: leave it out",
     "metrics.num.samples": "it tunes Java's metrics: leave it out",
@@ -108,15 +115,36 @@ _REFUSED: Mapping[str, str] = {
     "ssl.trustmanager.algorithm": _JVM_TLS,
     "ssl.secure.random.implementation": _JVM_TLS,
     "ssl.engine.factory.class": _JVM_TLS,
-    "ssl.truststore.password": "a PEM trust store has no password: leave it out",
     "sasl.client.callback.handler.class": INSTEAD_OF_LOGIN_CLASSES,
     "sasl.login.callback.handler.class": INSTEAD_OF_LOGIN_CLASSES,
     "sasl.login.class": INSTEAD_OF_LOGIN_CLASSES,
     "sasl.oauthbearer.jwt.retriever.class": INSTEAD_OF_LOGIN_CLASSES,
     "sasl.oauthbearer.jwt.validator.class": INSTEAD_OF_LOGIN_CLASSES,
-    "sasl.kerberos.kinit.cmd": INSTEAD_OF_KERBEROS_COMMANDS,
-    "sasl.kerberos.ticket.renew.jitter": INSTEAD_OF_KERBEROS_COMMANDS,
-    "sasl.kerberos.ticket.renew.window.factor": INSTEAD_OF_KERBEROS_COMMANDS,
+    "sasl.kerberos.kinit.cmd": INSTEAD_OF_KERBEROS,
+    "sasl.kerberos.ticket.renew.jitter": INSTEAD_OF_KERBEROS,
+    "sasl.kerberos.ticket.renew.window.factor": INSTEAD_OF_KERBEROS,
+    **dict.fromkeys(
+        (
+            "sasl.login.connect.timeout.ms",
+            "sasl.login.read.timeout.ms",
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+            "sasl.login.retry.backoff.max.ms",
+            "sasl.login.retry.backoff.ms",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.header.urlencode",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.scope.claim.name",
+        ),
+        _NO_SUCH_CHOICE,
+    ),
     "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
     "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
     "delivery.report.only.error": _OURS,
@@ -216,14 +244,16 @@ def _check_value(name: str, target: str, value: str) -> None:
     from spark_kafka_sink.librdkafka.configuration import refusal_of
 
     refusal = refusal_of(target, value)
-    if refusal is None:
+    allowed = _allowed_values().get(target)
+    # librdkafka itself takes 16k for 16.
+    is_no_number = allowed and ".." in allowed and not _NUMBER.fullmatch(value)
+    if refusal is None and not is_no_number:
         return
     if isinstance(value, Secret):
         raise InvalidOption(f"{PREFIX}{name}: the client refuses its value (not shown here)")
-    allowed = _allowed_values().get(target)
     raise InvalidOption(
         f"{PREFIX}{name}={value!r} is refused: "
-        + (f"allowed is {allowed}" if allowed else refusal.strip())
+        + (f"allowed is {allowed}" if allowed else str(refusal).strip())
     )
 
 
@@ -247,9 +277,15 @@ def _check_contradictions(settings: Mapping[str, str]) -> None:
                 f"{PREFIX}enable.idempotence=false"
             )
     delivery, linger = settings["delivery.timeout.ms"], settings.get("linger.ms", "5")
-    if 0 < float(delivery) < float(linger):
+    if 0 < int(delivery) <= int(linger):
         raise InvalidOption(
-            f"{PREFIX}delivery.timeout.ms={delivery} is shorter than {PREFIX}linger.ms={linger}"
+            f"{PREFIX}delivery.timeout.ms={delivery} is not longer than {PREFIX}linger.ms={linger}"
+        )
+    protocol = settings.get("security.protocol", "plaintext").lower()
+    if protocol.startswith("sasl") and "sasl.mechanism" not in settings:
+        raise InvalidOption(
+            f"{PREFIX}security.protocol={protocol} needs {PREFIX}sasl.mechanism, such as "
+            f"PLAIN, SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
 
 
@@ -277,7 +313,10 @@ def _expanded(given: Mapping[str, str]) -> dict[str, str]:
     """``given`` with JAAS strings, key and trust stores and the like spelled out."""
     result = {name: value for name, value in given.items() if name not in _CONVERTED}
     for convert in (credentials, trust_store, key_store, _compression_level, _endpoint_check):
-        result.update(convert(given))
+        for name, value in convert(given).items():
+            if name in result:
+                raise InvalidOption(f"{PREFIX}{name} is set in two ways; keep one")
+            result[name] = value
     return result
 
 
@@ -292,9 +331,12 @@ _CONVERTED = REPLACED | frozenset(
 
 
 def _compression_level(given: Mapping[str, str]) -> dict[str, str]:
-    codec = given.get("compression.type", "none")
-    level = given.get(f"compression.{codec}.level")
-    return {} if level is None else {"compression.level": level}
+    codec = given.get("compression.type", given.get("compression.codec", "none"))
+    name = f"compression.{codec.lower()}.level"
+    if name not in given:
+        return {}
+    _check_value(name, "compression.level", given[name])
+    return {"compression.level": given[name]}
 
 
 def _endpoint_check(given: Mapping[str, str]) -> dict[str, str]:

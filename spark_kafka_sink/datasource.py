@@ -94,9 +94,8 @@ def check_schema(schema: StructType, topic: str | None) -> None:
         )
     if "topic" not in types and topic is None:
         problems.append("neither the option topic nor a column topic (string) is there")
-    repeated = sorted(
-        {f.name for f in schema.fields if schema.names.count(f.name) > 1} & {*COLUMNS}
-    )
+    used = COLUMNS.keys() - ({"topic"} if topic is not None else set())
+    repeated = sorted(name for name in used if schema.names.count(name) > 1)
     if repeated:
         problems.append(f"more than one column is named {', '.join(repeated)}")
     if problems:

@@ -38,13 +38,21 @@ class DeliveryReport:
             other.broker_error or self.broker_error,
         )
 
+    def delivered_rows(self) -> Counter[str]:
+        """Rows by topic that the brokers acknowledged; topics without any are left out."""
+        delivered = self.sent_rows.copy()
+        for (topic, _, _), rows in self.failed_rows.items():
+            delivered[topic] -= rows
+        return +delivered
+
     def to_json(self) -> str:
-        """One line for a log: rows, bytes and rows by topic of what was delivered."""
+        """One line for a log: what was delivered, and the bytes that were sent."""
+        delivered = self.delivered_rows()
         return json.dumps(
             {
-                "rows": self.total_sent - self.total_failed,
-                "bytes": self.sent_bytes,
-                "rows_by_topic": dict(sorted(self.sent_rows.items())),
+                "rows": delivered.total(),
+                "sent_bytes": self.sent_bytes,
+                "rows_by_topic": dict(sorted(delivered.items())),
             }
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class Option:
 OPTIONS = (
     Option(
         "kafka.bootstrap.servers",
-        "required",
+        "none: required",
         "Comma-separated `host:port` of some brokers.",
     ),
     Option(
@@ -154,10 +155,9 @@ def _integer(
     given: Mapping[str, str], name: str, default: int, low: int, high: int, prefix: str = ""
 ) -> int:
     text = given.get(name, str(default)).strip()
-    try:
-        number = int(text)
-    except ValueError:
-        raise InvalidOption(f"{prefix}{name}={text!r} is not a whole number") from None
+    if not re.fullmatch(r"-?[0-9]+", text):
+        raise InvalidOption(f"{prefix}{name}={text!r} is not a whole number")
+    number = int(text)
     if not low <= number <= high:
         raise InvalidOption(f"{prefix}{name}={number} is not within {low} to {high}")
     return number

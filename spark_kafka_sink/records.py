@@ -22,7 +22,7 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[RecordC
     """The records of an Arrow batch, topic by topic, each in the order of the rows.
 
     Columns: ``value`` and optionally ``key`` (string, large_string, binary, large_binary, or
-    dictionary of one), ``topic`` (as value; ignored if the argument ``topic`` is given),
+    dictionary of one), ``topic`` (string, likewise; ignored if the argument ``topic`` is given),
     ``partition`` (int32), ``timestamp`` (any unit), ``headers``
     (list<struct<key: string, value: binary>>). Others are ignored. All rows are checked before
     the first record comes out. Raises InvalidRecord, which names the first bad row.
@@ -60,8 +60,8 @@ def _rows_by_topic(column: pa.Array) -> list[tuple[str, npt.NDArray[np.int64] | 
     for code, row in zip(used, order[first], strict=True):
         if not is_topic_name(names[code]):
             raise InvalidRecord(f"row {row}: {topic_name_rule(names[code])}")
-    if len(used) == 1:
-        return [(names[used[0]], None)]
+    if len(used) < 2:
+        return [(names[code], None) for code in used]
     groups = np.split(order, first[1:])
     return [(names[code], rows) for code, rows in zip(used, groups, strict=True)]
 
@@ -130,14 +130,13 @@ def _headers(array: pa.Array) -> HeaderColumn:
     names = _decoded(headers.field("key"))
     nameless = pc.or_(headers.is_null(), names.is_null()).to_numpy(zero_copy_only=False)[used]
     if nameless.any():
-        row = int(np.searchsorted(starts, np.argmax(nameless), side="right")) - 1
-        raise InvalidRecord(f"row {row} has a header without a key")
+        raise InvalidRecord(f"{_row_of(nameless, starts)} has a header without a key")
     encoded = names.dictionary_encode()
     unique_names = [str(name).encode() for name in encoded.dictionary.to_pylist()]
     codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)[used]
-    for code in np.unique(codes):
-        if b"\0" in unique_names[code]:
-            raise InvalidRecord(f"a header key contains a zero byte: {unique_names[code]!r}")
+    unfit = np.array([b"\0" in name for name in unique_names], dtype=bool)[codes]
+    if unfit.any():
+        raise InvalidRecord(f"{_row_of(unfit, starts)} has a header key with a zero byte")
     return HeaderColumn(
         starts, codes, unique_names, _bytes_column(headers.field("value")).take(used)
     )
@@ -150,6 +149,11 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 def _first(mask: pa.Array) -> int:
     return int(np.argmax(mask.to_numpy(zero_copy_only=False)))
+
+
+def _row_of(headers: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> str:
+    """``row 7``: the first with a header for which the mask holds."""
+    return f"row {int(np.searchsorted(starts, np.argmax(headers), side='right')) - 1}"
 
 
 def _row(mask: pa.Array) -> str:

@@ -259,11 +259,20 @@ def test_one_setting_under_two_names_is_refused(settings):
 
 
 @pytest.mark.parametrize(
-    "name", ["partitioner", "delivery.report.only.error", "enable.metrics.push"]
+    ("name", "other"), [("partitioner", "random"), ("delivery.report.only.error", "false")]
 )
-def test_what_the_sink_relies_on_cannot_be_changed(name):
-    other = {"partitioner": "random", "delivery.report.only.error": "false"}.get(name, "true")
+def test_what_the_sink_relies_on_cannot_be_changed(name, other):
     assert f"kafka.{name}" in refusal({name: other})
+
+
+def test_metrics_push_is_off_unless_asked_for():
+    assert translate({"enable.metrics.push": "true"})["enable.metrics.push"] == "true"
+
+
+def test_sasl_without_a_mechanism_is_refused_with_those_there_are():
+    message = refusal({"security.protocol": "SASL_SSL"})
+    assert "kafka.sasl.mechanism, such as PLAIN, SCRAM-SHA-512 or OAUTHBEARER" in message
+    assert "no Kerberos" in message
 
 
 # --- settings that depend on each other ----------------------------------------------------------

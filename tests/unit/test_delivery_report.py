@@ -54,7 +54,7 @@ def test_report_survives_pickling():
 
 def test_json_is_one_line_that_lists_topics_in_order():
     report = DeliveryReport(Counter(b=1, a=2), sent_bytes=9)
-    assert report.to_json() == '{"rows": 3, "bytes": 9, "rows_by_topic": {"a": 2, "b": 1}}'
+    assert report.to_json() == '{"rows": 3, "sent_bytes": 9, "rows_by_topic": {"a": 2, "b": 1}}'
 
 
 def test_json_counts_delivered_rows_alone_also_by_topic():
