@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -87,16 +88,27 @@ def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
         assert second is not first
 
 
-def test_a_forked_worker_makes_its_own_producer(options):
-    made = options()
-    with producer_cache.lease(made):
-        pass
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            write_partition([batch("from the child")], made)
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+FORKING = """
+import os, sys
+import pyarrow as pa
+from spark_kafka_sink import producer_cache
+from spark_kafka_sink.options import parse
+from spark_kafka_sink.writer import write_partition
+
+options = parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"})
+write_partition([pa.record_batch({"value": pa.array(["from the parent"])})], options)
+child = os.fork()
+if child == 0:
+    write_partition([pa.record_batch({"value": pa.array(["from the child"])})], options)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+write_partition([pa.record_batch({"value": pa.array(["from the parent again"])})], options)
+"""
+
+
+def test_a_forked_worker_makes_its_own_producer(cluster):
+    # In a process of its own: a fork copies the locks that other tests' threads may hold.
+    command = [sys.executable, "-c", FORKING, cluster.bootstrap_servers]
+    subprocess.run(command, check=True, timeout=60)
+    values = [m.value() for m in read(cluster.bootstrap_servers, "t", 3)]
+    assert values == [b"from the parent", b"from the child", b"from the parent again"]
