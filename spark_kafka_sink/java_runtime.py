@@ -132,7 +132,9 @@ _INSTEAD = (
 
 def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    folders = (spec.submodule_search_locations or []) if spec else []
+    folders = list((spec.submodule_search_locations or []) if spec else [])
+    if "SPARK_HOME" in os.environ:  # under spark-submit the package pyspark is a zip without JARs
+        folders.append(os.environ["SPARK_HOME"])
     for jar in (jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar")):
         return jar
     raise LocalKafkaError(

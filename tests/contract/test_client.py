@@ -117,7 +117,13 @@ def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, det
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
 
 
-def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(client, cluster, records):
+def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, records):
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "delivery.report.only.error": "true",
+        "linger.ms": "500",  # so that the rows of a partition make one request
+    }
+    client = Client(settings)
     cluster.create_topic("two", partitions=2)
     cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED] * 2)
     partitions = pa.array([0, 1] * 10, pa.int32())
@@ -127,6 +133,7 @@ def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(client, c
         FailedRows("two", 0, TOPIC_AUTHORIZATION_FAILED, 10),
         FailedRows("two", 1, TOPIC_AUTHORIZATION_FAILED, 10),
     ]
+    assert client.close(Deadline(5))
 
 
 def test_purge_brings_back_every_row_exactly_once(records):

