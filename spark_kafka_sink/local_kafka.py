@@ -187,7 +187,9 @@ class LocalKafka:
         return path
 
     def _format(self, java: list[str], cluster: str, configurations: list[Path]) -> None:
-        tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster]
+        # With =, since one identifier in 64 begins with a dash.
+        tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        tool.append(f"--cluster-id={cluster}")
         formats = [
             subprocess.Popen(
                 [*tool, "-c", str(configuration)],
@@ -197,14 +199,9 @@ class LocalKafka:
             )
             for configuration in configurations
         ]
-        for process in formats:
-            try:
-                output, _ = process.communicate(timeout=_START_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                output, _ = process.communicate()
-            if process.returncode != 0:
-                raise LocalKafkaError(f"formatting Kafka's storage failed:\n{output}")
+        failures = [output for process in formats if (output := _failure_of(process))]
+        if failures:
+            raise LocalKafkaError(f"formatting Kafka's storage failed:\n{failures[0]}")
 
     def _run(self, node: int, command: list[str], *, guarded: bool) -> int:
         with (self.folder / f"broker-{node}.log").open("ab") as log:
@@ -287,6 +284,16 @@ def _class_path() -> str:
 def _checksums(name: str) -> dict[str, str]:
     text = (files("spark_kafka_sink") / f"{name}.sha256").read_text()
     return {jar: digest for digest, jar in (line.split() for line in text.splitlines())}
+
+
+def _failure_of(process: subprocess.Popen[str]) -> str:
+    """Wait for the process to end; returns its output if it failed."""
+    try:
+        output, _ = process.communicate(timeout=_START_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
+    return output if process.returncode != 0 else ""
 
 
 def _free_ports(count: int) -> list[int]:
