@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import (
+    BrokerUnavailable,
     BufferExhausted,
     DeadlineExceeded,
     DeliveryFailed,
@@ -18,6 +19,10 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     LibraryUnavailable,
     LocalKafkaError,
+    LoginRefused,
+    MetadataTimeout,
+    ProducerClosed,
+    TopicUnavailable,
     UnsupportedSaveMode,
 )
 
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BrokerUnavailable",
     "BufferExhausted",
     "DeadlineExceeded",
     "DeliveryFailed",
@@ -37,6 +43,10 @@ __all__ = [
     "KafkaSinkError",
     "LibraryUnavailable",
     "LocalKafkaError",
+    "LoginRefused",
+    "MetadataTimeout",
+    "ProducerClosed",
+    "TopicUnavailable",
     "UnsupportedSaveMode",
     "__version__",
     "foreach_batch",

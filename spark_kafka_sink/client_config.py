@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,16 +24,18 @@ from spark_kafka_sink.secret import Secret
 PREFIX = "kafka."
 _NUMBER = re.compile(r"-?[0-9]+|all")
 _CLOSE_SECONDS = 5.0
+_TRUE = ("true", "t", "1")
+
+_log = logging.getLogger("spark_kafka_sink")
 
 DEFAULTS: Mapping[str, str] = {
     "client.id": "spark-kafka-sink",
     "acks": "all",
     "enable.idempotence": "true",
     "delivery.timeout.ms": "120000",
+    "max.in.flight.requests.per.connection": "5",
     "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
-    # No option changes these.
-    "partitioner": "murmur2_random",
-    "delivery.report.only.error": "true",
+    "partitioner": "murmur2_random",  # no option changes it
 }
 
 _SECRETS = frozenset(
@@ -262,14 +265,14 @@ def _allows_idempotence(settings: Mapping[str, str]) -> bool:
 
 
 def _check_contradictions(settings: Mapping[str, str]) -> None:
-    if settings["enable.idempotence"].lower() in ("true", "t", "1"):
+    if settings["enable.idempotence"].lower() in _TRUE:
         for name, allowed in (("acks", "all"), ("retries", "1 or more")):
             if not _allows_idempotence({name: settings[name]} if name in settings else {}):
                 raise InvalidOption(
                     f"{PREFIX}enable.idempotence=true needs {PREFIX}{name}={allowed}, "
                     f"not {settings[name]}"
                 )
-        in_flight = settings.get("max.in.flight.requests.per.connection", "5")
+        in_flight = settings["max.in.flight.requests.per.connection"]
         if int(in_flight) > 5:
             raise InvalidOption(
                 f"{PREFIX}max.in.flight.requests.per.connection={in_flight} is more than 5, the "
@@ -297,6 +300,7 @@ def _check_together(settings: ClientSettings) -> None:
     """
     from spark_kafka_sink.librdkafka.client import Client
 
+    _warn_of_reordering(settings)
     if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
         return
     try:
@@ -304,6 +308,20 @@ def _check_together(settings: ClientSettings) -> None:
     except ValueError as error:
         raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
     client.close(Deadline(_CLOSE_SECONDS))
+
+
+def _warn_of_reordering(settings: Mapping[str, str]) -> None:
+    # Java keeps the order with one request in flight; librdkafka builds the next one ahead, and
+    # sends it before the repeated one.
+    is_idempotent = settings["enable.idempotence"].lower() in _TRUE
+    if not is_idempotent and settings.get("retries") != "0":
+        _log.warning(
+            "without %senable.idempotence a request that is retried may come after a later one, "
+            "so that rows change their order, or be stored twice, whatever "
+            "%smax.in.flight.requests.per.connection is; switch idempotence on to keep the order",
+            PREFIX,
+            PREFIX,
+        )
 
 
 # --- settings that take another form -------------------------------------------------------------

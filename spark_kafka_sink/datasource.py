@@ -71,10 +71,17 @@ class KafkaSink(DataSource):
         try:
             options = parse(self.options)
             check_schema(schema, options.topic)
+            _preflight(options)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; its upper frames tell them nothing.
             raise error.with_traceback(None) from None
         return options
+
+
+def _preflight(options: SinkOptions) -> None:
+    from spark_kafka_sink.preflight import check
+
+    check(options)
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:

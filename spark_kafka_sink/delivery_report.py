@@ -19,6 +19,9 @@ class DeliveryReport:
     sent_rows: Counter[str] = field(default_factory=Counter)
     sent_bytes: int = 0
     failed_rows: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    #: of the failed: given up before they were sent, and those that may have arrived all the same
+    unsent_rows: int = 0
+    unsure_rows: int = 0
     #: the latest trouble between client and brokers, or ""
     broker_error: str = ""
 
@@ -35,6 +38,8 @@ class DeliveryReport:
             self.sent_rows + other.sent_rows,
             self.sent_bytes + other.sent_bytes,
             self.failed_rows + other.failed_rows,
+            self.unsent_rows + other.unsent_rows,
+            self.unsure_rows + other.unsure_rows,
             other.broker_error or self.broker_error,
         )
 
@@ -44,6 +49,19 @@ class DeliveryReport:
         for (topic, _, _), rows in self.failed_rows.items():
             delivered[topic] -= rows
         return +delivered
+
+    def counts(self) -> str:
+        """A sentence on a task that failed: how many rows met which end, and of which topics."""
+        failed: Counter[str] = Counter()
+        for (topic, _, _), rows in self.failed_rows.items():
+            failed[topic] += rows
+        by_topic = ", ".join(f"{topic}: {rows}" for topic, rows in sorted(failed.items()))
+        refused = self.total_failed - self.unsent_rows - self.unsure_rows
+        return (
+            f"Of {self.total_sent} rows {self.total_sent - self.total_failed} were delivered, "
+            f"{refused} failed, {self.unsent_rows} were not sent, {self.unsure_rows} were in "
+            f"flight and may have arrived ({by_topic or 'none undelivered'})"
+        )
 
     def to_json(self) -> str:
         """One line for a log: what was delivered, and the bytes that were sent."""

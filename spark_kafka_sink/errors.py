@@ -51,32 +51,55 @@ class InvalidRecord(KafkaSinkError):
     """
 
 
+class BrokerUnavailable(KafkaSinkError):
+    """No broker answers. Raised on the driver, when a query starts.
+
+    What to do: see whether ``kafka.bootstrap.servers`` is right and reachable from the driver.
+    """
+
+
+class LoginRefused(KafkaSinkError):
+    """The brokers refuse the credentials, or the TLS handshake. Raised on the driver.
+
+    What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.
+    """
+
+
+class TopicUnavailable(KafkaSinkError):
+    """A topic cannot be written to: not authorized, invalid, or missing and not created for us.
+
+    What to do: create the topic, or grant the right that the message names.
+    ``topic``, ``code`` (librdkafka's name of the error).
+    """
+
+    def __init__(self, message: str, *, topic: str, code: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.code = code
+
+
+class ProducerClosed(KafkaSinkError):
+    """The producer was closed, by another thread or before; it takes no rows any more.
+
+    What to do: nothing, if the task was being ended.
+    """
+
+
 class DeliveryFailed(KafkaSinkError):
     """Kafka, or the client on the way to it, refused rows.
 
     What to do: look at the broker error in the message. Spark's next attempt sends the whole
     partition again.
 
-    ``topic``, ``partition`` (-1: not yet assigned), ``code`` (librdkafka's name for the first
-    error), ``delivered_rows`` and ``failed_rows`` describe the task attempt.
+    ``topic``, ``partition`` (-1: not yet assigned) and ``code`` (librdkafka's name) are those of
+    the first error.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str,
-        partition: int,
-        code: str,
-        delivered_rows: int,
-        failed_rows: int,
-    ) -> None:
+    def __init__(self, message: str, *, topic: str, partition: int, code: str) -> None:
         super().__init__(message)
         self.topic = topic
         self.partition = partition
         self.code = code
-        self.delivered_rows = delivered_rows
-        self.failed_rows = failed_rows
 
 
 class DeadlineExceeded(KafkaSinkError):
@@ -91,8 +114,25 @@ class BufferExhausted(DeadlineExceeded):
     """The send buffer stayed full for ``kafka.max.block.ms``.
 
     What to do: see whether the broker keeps up; raise ``kafka.buffer.memory`` or
-    ``kafka.max.block.ms``.
+    ``kafka.max.block.ms``. ``accepted_rows`` of the send were taken, the others were not.
     """
+
+    def __init__(self, message: str, *, accepted_rows: int) -> None:
+        super().__init__(message)
+        self.accepted_rows = accepted_rows
+
+
+class MetadataTimeout(DeadlineExceeded):
+    """The metadata of a topic did not come within its budget (KIP-912).
+
+    What to do: see whether the brokers are reachable; raise ``kafka.max.block.ms``, or give
+    metadata a budget of its own with ``kafka.max.block.ms.include.metadata=false`` and
+    ``kafka.max.block.metadata.ms``. ``topic`` is the first that waited too long.
+    """
+
+    def __init__(self, message: str, *, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
 
 
 class LibraryUnavailable(KafkaSinkError):

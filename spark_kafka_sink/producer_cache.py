@@ -2,34 +2,118 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 
-from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.deadline import Clock
+from spark_kafka_sink.delivery_report import DeliveryReport
+from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.options import SinkOptions
 from spark_kafka_sink.producer import NonBlockingProducer
+from spark_kafka_sink.record_columns import RecordColumns
 
-_DISCARD_SECONDS = 1.0
-
-# Spark forks its Python workers, and threads do not survive a fork: a producer belongs to the
-# process that made it. A leased producer is not in here.
-_idle: dict[tuple[int, SinkOptions], NonBlockingProducer] = {}
+_MOST_IDLE = 4
 
 
-@contextmanager
-def lease(options: SinkOptions) -> Iterator[NonBlockingProducer]:
-    """A producer for one task, with nothing in its buffer; back in the cache afterwards.
+class Lease:
+    """A producer while one task uses it."""
 
-    If the task fails its producer is closed and forgotten, so that nothing of it is sent later.
-    """
-    key = os.getpid(), options
-    producer = _idle.pop(key, None) or NonBlockingProducer(
-        options.client, options.buffer_memory_bytes
-    )
-    try:
-        yield producer
-    except BaseException:
-        producer.close(Deadline(_DISCARD_SECONDS))
-        raise
-    _idle[key] = producer
+    def __init__(self, producer: NonBlockingProducer) -> None:
+        self.producer = producer
+
+    def prefetch(self, topics: Iterable[str]) -> None:
+        """Fetch topics' metadata in the background."""
+        self.producer.prefetch(topics)
+
+    def send(self, records: RecordColumns) -> None:
+        """Send records; raises what is known to have gone wrong with any row of the task."""
+        self.producer.send(records)
+        self.producer.raise_failure()
+
+    def close(self, timeout_seconds: float) -> DeliveryReport:
+        """The task's commit: wait until all is acknowledged; returns what was delivered.
+
+        Raises what ``NonBlockingProducer.flush`` raises.
+        """
+        self.producer.flush(timeout_seconds)
+        return self.producer.take_report()
+
+
+@dataclass
+class _Idle:
+    producer: NonBlockingProducer
+    since: float
+    timeout_seconds: float
+
+
+class ProducerCache:
+    """The producers of one process that no task uses now."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._idle: dict[SinkOptions, _Idle] = {}  # the longest idle first
+
+    @contextmanager
+    def lease(self, options: SinkOptions) -> Iterator[Lease]:
+        """A producer for one task, made if none is idle; kept afterwards if it is fit for another.
+
+        When the task fails all its rows that are left are given up, so that nothing of it is sent
+        later; our own errors then say what became of its rows.
+        """
+        self.retire()
+        idle = self._idle.pop(options, None)
+        producer = (
+            idle.producer
+            if idle is not None and idle.producer.is_idle
+            else NonBlockingProducer(options.client, options.buffer_memory_bytes, options.budget)
+        )
+        try:
+            yield Lease(producer)
+        except KafkaSinkError as error:
+            producer.close(0)
+            report = producer.take_report()
+            if report.total_sent:
+                error.args = (f"{error}. {report.counts()}", *error.args[1:])
+            raise
+        except BaseException:
+            producer.close(0)
+            raise
+        if not producer.is_idle:
+            producer.close(0)
+            return
+        timeout_seconds = options.producer_cache_timeout_ms / 1000
+        self._idle[options] = _Idle(producer, self._clock(), timeout_seconds)
+
+    def retire(self) -> None:
+        """Close producers that were idle for too long, and the longest idle of too many."""
+        now = self._clock()
+        too_many = len(self._idle) - _MOST_IDLE
+        for position, (options, idle) in enumerate(list(self._idle.items())):
+            if position < too_many or now - idle.since >= idle.timeout_seconds:
+                del self._idle[options]
+                idle.producer.close(0)
+
+    def close(self, timeout_seconds: float) -> None:
+        """Close all; each gets an equal part of the time."""
+        idle, self._idle = list(self._idle.values()), {}
+        end = self._clock() + timeout_seconds
+        for each in idle:
+            if self._clock() < end:
+                each.producer.close(0)
+
+
+@cache
+def _cache_of(pid: int) -> ProducerCache:
+    made = ProducerCache()
+    atexit.register(lambda: made.close(1.0) if os.getpid() == pid else None)
+    return made
+
+
+def process_cache() -> ProducerCache:
+    """The cache of this process; a fork gets its own, since threads do not survive a fork."""
+    return _cache_of(os.getpid())

@@ -14,7 +14,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.delivery_report import DeliveryReport, total
 from spark_kafka_sink.errors import InvalidRecord
 from spark_kafka_sink.options import SinkOptions
@@ -35,23 +34,24 @@ class KafkaCommitMessage(WriterCommitMessage):
 def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
     """Send all rows and wait until the brokers have acknowledged them (at-least-once).
 
-    Raises InvalidRecord, DeliveryFailed, BufferExhausted or DeadlineExceeded.
+    Raises InvalidRecord, DeliveryFailed, TopicUnavailable, MetadataTimeout, BufferExhausted or
+    DeadlineExceeded.
     """
     # Imported here: the driver builds writers without ever needing Arrow or a client.
-    from spark_kafka_sink.producer_cache import lease
+    from spark_kafka_sink.producer_cache import process_cache
     from spark_kafka_sink.records import split_by_topic
 
-    with lease(options) as producer:
+    with process_cache().lease(options) as lease:
         # Before Spark is asked for the first batch, so that both happen at the same time.
-        producer.prefetch([options.topic] if options.topic else [])
+        lease.prefetch([options.topic] if options.topic else [])
         for number, batch in enumerate(batches):
             try:
                 records_by_topic = list(split_by_topic(batch, options.topic))
             except InvalidRecord as error:
                 raise InvalidRecord(f"{_place(options)}, Arrow batch {number}: {error}") from None
             for records in records_by_topic:
-                producer.send(records, options.max_block_ms / 1000)
-        return producer.flush(Deadline(options.close_timeout_ms / 1000))
+                lease.send(records)
+        return lease.close(options.close_timeout_ms / 1000)
 
 
 def _place(options: SinkOptions) -> str:

@@ -64,18 +64,22 @@ PARTITION_UNASSIGNED = -1
 MSG_F_COPY = 0x2
 PURGE_F_QUEUE = 0x1
 PURGE_F_INFLIGHT = 0x2
+PURGE_F_NON_BLOCKING = 0x4
 EVENT_DR = 0x1
 EVENT_LOG = 0x4
 EVENT_ERROR = 0x8
 EVENT_DESCRIBETOPICS_RESULT = 0x100000
+EVENT_DESCRIBECLUSTER_RESULT = 0x200000
 ADMIN_OP_DESCRIBETOPICS = 19
+ADMIN_OP_DESCRIBECLUSTER = 20
 ERR_QUEUE_FULL = -184
-ERR_PURGE_INFLIGHT = -151
+MSG_STATUS_NOT_PERSISTED = 0
 
 VTYPE_RKT = 2
 VTYPE_PARTITION = 3
 VTYPE_VALUE = 4
 VTYPE_KEY = 5
+VTYPE_OPAQUE = 6
 VTYPE_MSGFLAGS = 7
 VTYPE_TIMESTAMP = 8
 VTYPE_HEADER = 9
@@ -85,9 +89,9 @@ VTYPE_HEADER = 9
 #: rd_kafka_message_t
 MESSAGE = np.dtype(
     {
-        "names": ["err", "rkt", "partition", "payload", "len", "key", "key_len"],
-        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48],
+        "names": ["err", "rkt", "partition", "payload", "len", "key", "key_len", "opaque"],
+        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8", "i8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 64],
         "itemsize": 72,
     }
 )
@@ -159,6 +163,7 @@ event_message_count = _prototype("rd_kafka_event_message_count", c_size_t, c_voi
 event_message_array = _prototype(
     "rd_kafka_event_message_array", c_size_t, c_void_p, c_void_p, c_size_t
 )
+message_status = _prototype("rd_kafka_message_status", c_int, c_void_p)
 event_log = _prototype(
     "rd_kafka_event_log", c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)
 )
@@ -177,6 +182,16 @@ admin_options_destroy = _prototype("rd_kafka_AdminOptions_destroy", None, c_void
 describe_topics = _prototype(
     "rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p
 )
+
+describe_cluster = _prototype("rd_kafka_DescribeCluster", None, c_void_p, c_void_p, c_void_p)
+event_describe_topics_result = _prototype(
+    "rd_kafka_event_DescribeTopics_result", c_void_p, c_void_p
+)
+describe_topics_result_topics = _prototype(
+    "rd_kafka_DescribeTopics_result_topics", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+)
+topic_description_name = _prototype("rd_kafka_TopicDescription_name", c_char_p, c_void_p)
+topic_description_error = _prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
 
 # --- Mock cluster (rdkafka_mock.h), for tests ----------------------------------------------------
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ import numpy as np
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
-from spark_kafka_sink.librdkafka.events import BrokerError, FailedRows, read
+from spark_kafka_sink.librdkafka.events import BrokerError, Event, read
 from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows, prepare
 from spark_kafka_sink.record_columns import RecordColumns
 
@@ -65,6 +66,11 @@ class Client:
             raise RuntimeError("the client belongs to the process that forked this one")
         return self._handle
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that made the client."""
+        return self._pid != os.getpid()
+
     def _topic(self, name: str) -> int:
         topic = self._topics.get(name)
         if topic is None:
@@ -76,9 +82,12 @@ class Client:
 
     # --- producing -------------------------------------------------------------------------------
 
-    def prepare(self, records: RecordColumns) -> PlainRows | DetailedRows:
-        """Rows in the form that ``enqueue`` takes, as often as needed. Copies no key or value."""
-        return prepare(self._topic(records.topic), records)
+    def prepare(self, records: RecordColumns, delivery_id: int) -> PlainRows | DetailedRows:
+        """Rows in the form that ``enqueue`` takes, as often as needed. Copies no key or value.
+
+        Reports on these rows carry ``delivery_id``.
+        """
+        return prepare(self._topic(records.topic), records, delivery_id)
 
     def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
         """Copy rows, from number ``first`` on, into the send queue. Never waits."""
@@ -130,13 +139,14 @@ class Client:
 
     def purge(self) -> None:
         """Fail all rows, queued and in flight; ``poll`` brings them (``rd_kafka_purge``)."""
-        c.purge(self.handle, c.PURGE_F_QUEUE | c.PURGE_F_INFLIGHT)
+        # Without NON_BLOCKING it would wait for threads that may hang in a name look-up.
+        c.purge(self.handle, c.PURGE_F_QUEUE | c.PURGE_F_INFLIGHT | c.PURGE_F_NON_BLOCKING)
 
     # --- events ----------------------------------------------------------------------------------
 
-    def poll(self, seconds: float = 0.0) -> list[FailedRows | BrokerError]:
+    def poll(self, seconds: float = 0.0) -> list[Event]:
         """Take all events; wait at most that long for the first (``rd_kafka_queue_poll``)."""
-        events: list[FailedRows | BrokerError] = []
+        events: list[Event] = []
         self.handle  # noqa: B018 - refuses use after close or fork
         event = c.queue_poll(self._queue, _milliseconds(seconds))
         while event:
@@ -158,18 +168,27 @@ class Client:
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         """Ask for all those topics in one request, without waiting (``rd_kafka_DescribeTopics``).
 
-        The answer fills the client's own metadata cache. Sent right after creation it also
-        saves an idempotent producer the 500 ms that its producer id waits otherwise.
+        The answer fills the client's own metadata cache and comes as TopicAnswer events. Sent
+        right after creation it also saves an idempotent producer the 500 ms that its producer id
+        waits otherwise.
         """
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
-        options = c.admin_options_new(self.handle, c.ADMIN_OP_DESCRIBETOPICS)
-        try:
-            c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
+        with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
             c.describe_topics(self.handle, collection, options, self._queue)
-        finally:
-            c.admin_options_destroy(options)
-            c.topic_collection_destroy(collection)
+        c.topic_collection_destroy(collection)
+
+    def ask_for_cluster(self, timeout: float) -> None:
+        """Ask any broker who is there, without waiting (``rd_kafka_DescribeCluster``)."""
+        with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
+            c.describe_cluster(self.handle, options, self._queue)
+
+    @contextmanager
+    def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:
+        options = c.admin_options_new(self.handle, operation)
+        c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
+        yield options
+        c.admin_options_destroy(options)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -28,13 +28,40 @@ _LOG_LEVELS = (
 
 
 @dataclass(frozen=True)
-class FailedRows:
-    """``count`` rows for one partition (-1: not assigned yet) that failed with the same error."""
+class ReportedRows:
+    """``count`` rows of one send, for one partition (-1: not assigned yet), with one outcome.
 
-    topic: str
+    ``code`` 0: acknowledged. Otherwise they failed, and ``may_have_arrived`` says whether the
+    brokers may have stored them all the same (``rd_kafka_message_status``).
+    """
+
+    delivery_id: int
     partition: int
     code: int
+    may_have_arrived: bool
     count: int
+
+
+@dataclass(frozen=True)
+class TopicAnswer:
+    """What the brokers say of a topic; ``code`` 0: it exists, its metadata is there."""
+
+    topic: str
+    code: int
+
+
+@dataclass(frozen=True)
+class ClusterAnswer:
+    """A broker answered, or (``code``) none did in time."""
+
+    code: int
+
+
+@dataclass(frozen=True)
+class RequestFailed:
+    """A request for metadata got no answer at all, for any topic."""
+
+    code: int
 
 
 @dataclass(frozen=True)
@@ -55,53 +82,83 @@ def error_text(code: int) -> str:
     return str(c.err2str(code).decode())
 
 
-def read(event: int) -> Sequence[FailedRows | BrokerError]:
+Event = ReportedRows | TopicAnswer | ClusterAnswer | RequestFailed | BrokerError
+
+
+def read(event: int) -> Sequence[Event]:
     """What an event tells the producer; log lines go to the logger instead."""
     kind = c.event_type(event)
     if kind == c.EVENT_DR:
-        return _failed_rows(event)
+        return _reported_rows(event)
     if kind == c.EVENT_ERROR:
         text = c.event_error_string(event)
         return [BrokerError(c.event_error(event), text.decode(errors="replace"))]
+    if kind == c.EVENT_DESCRIBETOPICS_RESULT:
+        return _topic_answers(event)
+    if kind == c.EVENT_DESCRIBECLUSTER_RESULT:
+        return [ClusterAnswer(c.event_error(event))]
     if kind == c.EVENT_LOG:
         _forward_log(event)
-    return []  # an answer to prefetch has done its work in the client's own metadata cache
+    return []
 
 
-def _failed_rows(event: int) -> list[FailedRows]:
+def _reported_rows(event: int) -> list[ReportedRows]:
     count = c.event_message_count(event)
     pointers = np.empty(count, dtype=np.uintp)
     count = c.event_message_array(event, pointers.ctypes.data, count)
     if not count:
         return []
     rows = _gather(pointers[:count])
+    failed = rows[:, 2] != 0
+    for row in np.flatnonzero(failed):
+        rows[row, 3] = c.message_status(int(pointers[row])) != c.MSG_STATUS_NOT_PERSISTED
+    # A report is one of few kinds, so that the sorting below sees few different numbers.
     keys = np.zeros(count, dtype=np.int64)
     for column in rows.T:
-        values, codes = np.unique(column, return_inverse=True)
-        keys = keys * len(values) + codes
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        low = column.min()
+        if column.max() != low:
+            values, codes = np.unique(column, return_inverse=True)
+            keys = keys * len(values) + codes
+    if keys.any():
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    else:
+        first, counts = np.zeros(1, dtype=np.int64), np.array([count])
     return [
-        FailedRows(c.topic_name(int(rkt)).decode(), int(partition), int(code), int(number))
-        for (rkt, partition, code), number in zip(rows[first], counts, strict=True)
+        ReportedRows(int(delivery), int(partition), int(code), bool(unsure), int(number))
+        for (delivery, partition, code, unsure), number in zip(rows[first], counts, strict=True)
     ]
 
 
 def _gather(pointers: npt.NDArray[np.uintp]) -> npt.NDArray[np.int64]:
-    """Topic handle, partition, error code of each ``rd_kafka_message_t``: int64[rows, 3].
+    """Opaque, partition and error code of each ``rd_kafka_message_t``, and 0: int64[rows, 4].
 
-    All messages are read by one vectorised look-up over the span of memory they lie in, since a
-    purge can bring a million of them and a close has a deadline.
+    All messages are read by one vectorised look-up over the span of memory they lie in: reading
+    them one by one would cost more than sending them did.
     """
     base = int(pointers.min())
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
     memory = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(base))
-    index = ((pointers - np.uintp(base)) // np.uintp(8)).astype(np.int64)
-    low_half = np.int64(0xFFFFFFFF)
-    rows = np.empty((len(pointers), 3), dtype=np.int64)
-    rows[:, 0] = memory[index + 1]
-    rows[:, 1] = (memory[index + 2] & low_half).astype(np.uint32).view(np.int32)
-    rows[:, 2] = (memory[index] & low_half).astype(np.uint32).view(np.int32)
+    index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
+    rows = np.zeros((len(pointers), 4), dtype=np.int64)
+    rows[:, 0] = memory[index + 8]
+    rows[:, 1] = memory[index + 2].astype(np.int32)
+    rows[:, 2] = memory[index].astype(np.int32)
     return rows
+
+
+def _topic_answers(event: int) -> list[TopicAnswer | RequestFailed]:
+    if c.event_error(event):
+        return [RequestFailed(c.event_error(event))]
+    count = ctypes.c_size_t()
+    result = c.event_describe_topics_result(event)
+    topics = c.describe_topics_result_topics(result, ctypes.byref(count))
+    return [
+        TopicAnswer(
+            c.topic_description_name(topics[i]).decode(),
+            int(c.error_code(c.topic_description_error(topics[i]))),
+        )
+        for i in range(count.value)
+    ]
 
 
 def _forward_log(event: int) -> None:

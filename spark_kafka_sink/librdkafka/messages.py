@@ -19,6 +19,7 @@ _FIXED_ARGUMENTS = (
     c.VTYPE_VALUE,
     c.VTYPE_KEY,
     c.VTYPE_TIMESTAMP,
+    c.VTYPE_OPAQUE,
 )
 
 
@@ -53,15 +54,19 @@ class DetailedRows:
         return len(self.starts) - 1
 
 
-def prepare(topic: int, records: RecordColumns) -> PlainRows | DetailedRows:
-    """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to ``records.topic``."""
+def prepare(topic: int, records: RecordColumns, delivery_id: int) -> PlainRows | DetailedRows:
+    """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to ``records.topic``.
+
+    ``delivery_id`` comes back with the report on each row.
+    """
     if records.headers is None and records.timestamps_ms is None and records.partitions is None:
-        return PlainRows(topic, _messages(records), records)
-    return _detailed(topic, records)
+        return PlainRows(topic, _messages(records, delivery_id), records)
+    return _detailed(topic, records, delivery_id)
 
 
-def _messages(records: RecordColumns) -> npt.NDArray[np.void]:
+def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
     messages = np.zeros(len(records), dtype=c.MESSAGE)
+    messages["opaque"] = delivery_id
     messages["payload"] = records.values.addresses
     messages["len"] = records.values.lengths
     if records.keys is not None:
@@ -70,7 +75,7 @@ def _messages(records: RecordColumns) -> npt.NDArray[np.void]:
     return messages
 
 
-def _detailed(topic: int, records: RecordColumns) -> DetailedRows:
+def _detailed(topic: int, records: RecordColumns, delivery_id: int) -> DetailedRows:
     rows, fixed = len(records), len(_FIXED_ARGUMENTS)
     starts = np.arange(rows + 1, dtype=np.int64) * fixed
     if records.headers is not None:
@@ -91,6 +96,7 @@ def _detailed(topic: int, records: RecordColumns) -> DetailedRows:
         arguments["size"][first + 4] = records.keys.lengths
     if records.timestamps_ms is not None:
         arguments["number"][first + 5] = records.timestamps_ms
+    arguments["number"][first + 6] = delivery_id
     names = _fill_headers(arguments, records)
     return DetailedRows(topic, arguments, starts, records, names)
 

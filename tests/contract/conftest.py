@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink import producer_cache
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.mock_cluster import MockCluster
 from spark_kafka_sink.options import SinkOptions, parse
 from spark_kafka_sink.record_columns import RecordColumns
@@ -19,9 +18,7 @@ from spark_kafka_sink.records import split_by_topic
 def empty_producer_cache() -> Iterator[None]:
     """Producers that a test leaves behind would go on looking for its mock broker."""
     yield
-    while producer_cache._idle:
-        _, producer = producer_cache._idle.popitem()
-        assert producer.close(Deadline(5))
+    producer_cache.process_cache().close(5)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 
 import pyarrow as pa
 import pytest
@@ -12,10 +13,10 @@ from mock_reader import read
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.configuration import producer_settings, refusal_of
-from spark_kafka_sink.librdkafka.events import BrokerError, FailedRows, error_name, error_text
+from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRows, error_name, error_text
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
 
-NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "delivery.report.only.error": "true"}
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TOPIC_AUTHORIZATION_FAILED = 29
 
@@ -24,7 +25,6 @@ TOPIC_AUTHORIZATION_FAILED = 29
 def client(cluster):
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "delivery.report.only.error": "true",
         "linger.ms": "0",
     }
     client = Client(settings)
@@ -33,19 +33,20 @@ def client(cluster):
 
 
 def flush(client):
+    """Send all that is queued; returns what did not arrive."""
     deadline = Deadline(10)
     events = []
     while client.queued():
         assert not deadline.expired
-        client.flush(0.05)
-        events += client.poll()
-    return events
+        client.flush(0.001)
+        events += client.poll(0.05)
+    return [event for event in events if not isinstance(event, ReportedRows) or event.code]
 
 
 def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, records):
     keys = pa.array(["k", None, "", "l"])
     rows = records(["a", "", None, "d"], key=keys)
-    assert client.enqueue(client.prepare(rows)).count == 4
+    assert client.enqueue(client.prepare(rows, 1)).count == 4
     assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "t", 4)
     assert [(m.key(), m.value()) for m in messages] == [
@@ -67,7 +68,7 @@ def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, clust
         timestamp=pa.array([1_700_000_000_123_456, 1_000, 2_999], pa.timestamp("us", "UTC")),
         headers=pa.array(headers, HEADERS),
     )
-    assert client.enqueue(client.prepare(rows)).count == 3
+    assert client.enqueue(client.prepare(rows, 1)).count == 3
     assert flush(client) == []
     seen = [
         (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
@@ -86,12 +87,11 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
 ):
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "delivery.report.only.error": "true",
         "queue.buffering.max.messages": "100",
     }
     client = Client(settings)
     columns = {"timestamp": pa.array([1_000] * 1000, pa.timestamp("ms"))} if detailed else {}
-    rows = client.prepare(records([str(i) for i in range(1000)], **columns))
+    rows = client.prepare(records([str(i) for i in range(1000)], **columns), 1)
     done = client.enqueue(rows).count
     assert done == 100
     while done < 1000:
@@ -109,7 +109,7 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
 def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
     columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
-    rows = client.prepare(records(["a", "x" * 2_000_000, "c"], **columns))
+    rows = client.prepare(records(["a", "x" * 2_000_000, "c"], **columns), 1)
     enqueued = client.enqueue(rows)
     assert enqueued.count == 3
     assert [error_name(code) for code in enqueued.rejected] == ["MSG_SIZE_TOO_LARGE"]
@@ -120,36 +120,46 @@ def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, det
 def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, records):
     settings = {
         "bootstrap.servers": cluster.bootstrap_servers,
-        "delivery.report.only.error": "true",
         "linger.ms": "500",  # so that the rows of a partition make one request
     }
     client = Client(settings)
     cluster.create_topic("two", partitions=2)
     cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED] * 2)
     partitions = pa.array([0, 1] * 10, pa.int32())
-    client.enqueue(client.prepare(records(["v"] * 20, "two", partition=partitions)))
-    events = [event for event in flush(client) if isinstance(event, FailedRows)]
+    client.enqueue(client.prepare(records(["v"] * 20, "two", partition=partitions), 7))
+    events = [event for event in flush(client) if isinstance(event, ReportedRows)]
     assert sorted(events, key=lambda e: e.partition) == [
-        FailedRows("two", 0, TOPIC_AUTHORIZATION_FAILED, 10),
-        FailedRows("two", 1, TOPIC_AUTHORIZATION_FAILED, 10),
+        ReportedRows(7, 0, TOPIC_AUTHORIZATION_FAILED, False, 10),
+        ReportedRows(7, 1, TOPIC_AUTHORIZATION_FAILED, False, 10),
     ]
     assert client.close(Deadline(5))
 
 
 def test_purge_brings_back_every_row_exactly_once(records):
     client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
-    for topic in ("a", "b"):
-        rows = client.prepare(records(["v"] * 100_000, topic=topic))
+    for delivery_id, topic in ((1, "a"), (2, "b")):
+        rows = client.prepare(records(["v"] * 100_000, topic=topic), delivery_id)
         assert client.enqueue(rows).count == 100_000
     client.purge()
-    failed = [event for event in client.poll(1) if isinstance(event, FailedRows)]
-    counts: dict[tuple[str, str], int] = {}
-    for event in failed:
-        where = event.topic, error_name(event.code)
-        counts[where] = counts.get(where, 0) + event.count
-    assert counts == {("a", "_PURGE_QUEUE"): 100_000, ("b", "_PURGE_QUEUE"): 100_000}
+    counts = Counter()
+    for event in client.poll(1):
+        if isinstance(event, ReportedRows):
+            name = error_name(event.code)
+            counts[event.delivery_id, name, event.may_have_arrived] += event.count
+    assert counts == {(1, "_PURGE_QUEUE", False): 100_000, (2, "_PURGE_QUEUE", False): 100_000}
     assert client.queued() == 0
     assert client.close(Deadline(5))
+
+
+def test_every_acknowledged_row_is_reported_with_its_send(client, records):
+    for delivery_id, rows in ((3, 1000), (4, 10)):
+        client.enqueue(client.prepare(records(["v"] * rows), delivery_id))
+    counts = Counter()
+    while client.queued():
+        client.flush(0.001)
+        for event in client.poll(1):
+            counts[event.delivery_id, event.partition, event.code] += event.count
+    assert counts == {(3, 0, 0): 1000, (4, 0, 0): 10}
 
 
 def test_trouble_with_brokers_is_an_event_and_a_log_line(caplog):

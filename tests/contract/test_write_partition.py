@@ -12,6 +12,7 @@ from mock_reader import last_offset, read
 from spark_kafka_sink import producer_cache
 from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
+from spark_kafka_sink.producer_cache import process_cache
 from spark_kafka_sink.writer import write_partition
 
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -70,22 +71,22 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_t
 
 
 def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
-    with producer_cache.lease(options()) as first, producer_cache.lease(options()) as parallel:
-        assert parallel is not first
-    with producer_cache.lease(options()) as again:
-        assert again is first
-    with producer_cache.lease(options(kafka_client_id="other")) as other:
-        assert other is not first
+    with process_cache().lease(options()) as first, process_cache().lease(options()) as parallel:
+        assert parallel.producer is not first.producer
+    with process_cache().lease(options()) as again:
+        assert again.producer is first.producer
+    with process_cache().lease(options(kafka_client_id="other")) as other:
+        assert other.producer is not first.producer
 
 
 def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
     cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
-    with producer_cache.lease(options()) as first:
+    with process_cache().lease(options()) as first:
         pass
     with pytest.raises(DeliveryFailed):
         write_partition([batch("a")], options())
-    with producer_cache.lease(options()) as second:
-        assert second is not first
+    with process_cache().lease(options()) as second:
+        assert second.producer is not first.producer
 
 
 FORKING = """

@@ -95,7 +95,7 @@ def test_a_partition_that_does_not_exist_fails_the_task_and_says_so(
 
 def test_a_broker_that_refuses_connections_fails_the_task_at_close_timeout(spark):
     df = spark.range(0, 10, numPartitions=1).selectExpr("string(id) as value")
-    options = {"close.timeout.ms": "2000"}
+    options = {"close.timeout.ms": "2000", "preflight": "false"}
     started = time.monotonic()
     with pytest.raises(Exception, match="DeadlineExceeded") as raised:
         save(df, "127.0.0.1:1", topic="t", **options)

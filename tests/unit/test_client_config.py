@@ -31,7 +31,7 @@ def test_defaults_are_safe_delivery_and_javas_placement_of_keys():
     assert dict(translate({})) == {
         "acks": "all",
         "client.id": "spark-kafka-sink",
-        "delivery.report.only.error": "true",
+        "max.in.flight.requests.per.connection": "5",
         "delivery.timeout.ms": "120000",
         "enable.idempotence": "true",
         "enable.metrics.push": "false",
@@ -340,3 +340,20 @@ def test_delivery_timeout_that_does_not_outlast_linger_is_refused(delivery):
 def test_delivery_timeout_may_outlast_linger_or_be_endless(delivery):
     settings = {"delivery.timeout.ms": delivery, "linger.ms": "1000"}
     assert translate(settings)["delivery.timeout.ms"] == delivery
+
+
+def test_retries_without_idempotence_are_warned_of_once(caplog):
+    settings = {"enable.idempotence": "false", "client.id": "warned-of-once"}
+    translate(settings)
+    translate(settings)
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert "rows change their order" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"client.id": "idempotent"}, {"enable.idempotence": "false", "retries": "0"}],
+)
+def test_settings_that_cannot_reorder_are_not_warned_of(settings, caplog):
+    translate(settings)
+    assert not caplog.records

@@ -7,7 +7,13 @@ import pytest
 
 import spark_kafka_sink
 from spark_kafka_sink import errors
-from spark_kafka_sink.errors import DeliveryFailed, KafkaSinkError
+from spark_kafka_sink.errors import (
+    BufferExhausted,
+    DeliveryFailed,
+    KafkaSinkError,
+    MetadataTimeout,
+    TopicUnavailable,
+)
 
 CLASSES = [
     thing
@@ -15,16 +21,15 @@ CLASSES = [
     if issubclass(thing, BaseException)
 ]
 FIELDS = {
-    "topic": "flights",
-    "partition": -1,
-    "code": "_MSG_TIMED_OUT",
-    "delivered_rows": 7,
-    "failed_rows": 3,
+    BufferExhausted: {"accepted_rows": 7},
+    DeliveryFailed: {"topic": "flights", "partition": -1, "code": "_MSG_TIMED_OUT"},
+    MetadataTimeout: {"topic": "flights"},
+    TopicUnavailable: {"topic": "flights", "code": "INVALID_TOPIC"},
 }
 
 
 def an_error(cls: type[KafkaSinkError]) -> KafkaSinkError:
-    return cls("what happened", **(FIELDS if cls is DeliveryFailed else {}))
+    return cls("what happened", **FIELDS.get(cls, {}))
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -49,10 +54,12 @@ def test_error_survives_pickling_with_type_message_and_fields(cls, protocol):
     assert vars(copy) == vars(error)
 
 
-def test_delivery_failed_carries_its_fields_through_pickling():
-    copy = pickle.loads(pickle.dumps(an_error(DeliveryFailed)))
-    assert {name: getattr(copy, name) for name in FIELDS} == FIELDS
+@pytest.mark.parametrize("cls", FIELDS)
+def test_errors_carry_their_fields_through_pickling(cls):
+    copy = pickle.loads(pickle.dumps(an_error(cls)))
+    assert {name: getattr(copy, name) for name in FIELDS[cls]} == FIELDS[cls]
 
 
-def test_full_buffer_is_caught_as_an_exceeded_deadline():
-    assert issubclass(errors.BufferExhausted, errors.DeadlineExceeded)
+@pytest.mark.parametrize("cls", [BufferExhausted, MetadataTimeout])
+def test_every_spent_budget_is_caught_as_an_exceeded_deadline(cls):
+    assert issubclass(cls, errors.DeadlineExceeded)

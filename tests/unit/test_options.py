@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from spark_kafka_sink.block_budget import BlockBudget
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.options import OPTIONS, SinkOptions, parse
 
@@ -26,16 +27,65 @@ def test_bootstrap_servers_alone_are_enough():
     assert options.topic is None
     assert options.close_timeout_ms == 30_000
     assert options.buffer_memory_bytes == 67_108_864
-    assert options.max_block_ms == 60_000
+    assert options.budget == BlockBudget(60_000, True, 60_000)
+    assert options.preflight
+    assert options.producer_cache_timeout_ms == 600_000
     assert options.batch_id is None
     assert options.client["bootstrap.servers"] == "host:9092"
 
 
 @pytest.mark.parametrize(
-    "option", [o for o in OPTIONS if o.default.isdigit()], ids=lambda o: o.name
+    "option", [o for o in OPTIONS if o.default[0].isdigit() or o.default == "true"]
 )
 def test_documented_default_is_the_real_one(option):
-    assert parsed(**{option.name: option.default}) == parsed()
+    separate = {"kafka.max.block.ms.include.metadata": "false"}
+    others = separate if option.name == "kafka.max.block.metadata.ms" else {}
+    assert parsed(**others, **{option.name: option.default}) == parsed(**others)
+
+
+@pytest.mark.parametrize(
+    ("options", "budget"),
+    [
+        ({"kafka.max.block.ms": "250"}, BlockBudget(250, True, 60_000)),
+        ({"kafka.max.block.ms.include.metadata": "FALSE"}, BlockBudget(60_000, False, 60_000)),
+        (
+            {
+                "kafka.max.block.ms": "1000",
+                "kafka.max.block.ms.include.metadata": "false",
+                "kafka.max.block.metadata.ms": "5000",
+            },
+            BlockBudget(1000, False, 5000),
+        ),
+    ],
+)
+def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
+    assert parsed(**options).budget == budget
+
+
+def test_a_budget_for_metadata_that_would_not_count_is_refused():
+    with pytest.raises(InvalidOption, match=r"include\.metadata=false; set that, or leave it out"):
+        parsed(**{"kafka.max.block.metadata.ms": "5000"})
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("250ms", 250), ("30s", 30_000), ("10m", 600_000), ("2 min", 120_000), ("1h", 3_600_000)],
+)
+def test_times_have_units(text, milliseconds):
+    options = parsed(**{"producer.cache.timeout": text})
+    assert options.producer_cache_timeout_ms == milliseconds
+
+
+@pytest.mark.parametrize("text", ["10", "m", "-1s", "1d", "1.5h"])
+def test_a_time_without_a_unit_or_of_another_form_is_refused(text):
+    with pytest.raises(InvalidOption, match="is not a time such as 30s, 10m or 1h"):
+        parsed(**{"producer.cache.timeout": text})
+
+
+@pytest.mark.parametrize("name", ["preflight", "kafka.max.block.ms.include.metadata"])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(name):
+    with pytest.raises(InvalidOption, match=f"{name}='yes' is neither true nor false"):
+        parsed(**{name: "yes"})
 
 
 @pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": "  "}, {"topic": "a"}])
@@ -58,7 +108,7 @@ def test_given_values_take_the_place_of_defaults():
     assert options.topic == "flights"
     assert options.close_timeout_ms == 0
     assert options.buffer_memory_bytes == 1_048_576
-    assert options.max_block_ms == 250
+    assert options.budget.max_block_ms == 250
     assert options.batch_id == 7
     assert options.client["linger.ms"] == "20"
 

@@ -28,7 +28,7 @@ from spark_kafka_sink.datasource import check_schema
 
 TEXT, BYTES = StringType(), BinaryType()
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
-SERVERS = {"kafka.bootstrap.servers": "host:9092"}
+SERVERS = {"kafka.bootstrap.servers": "host:9092", "preflight": "false"}
 
 
 def schema(*columns: tuple[str, DataType]) -> StructType:

@@ -1,0 +1,111 @@
+"""Before the first task: is a broker there, is the login accepted, is there a topic."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from spark_kafka_sink.block_budget import BlockBudget
+from spark_kafka_sink.client_config import ClientSettings
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, LoginRefused
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.events import (
+    BrokerError,
+    ClusterAnswer,
+    RequestFailed,
+    TopicAnswer,
+    error_name,
+)
+from spark_kafka_sink.options import SinkOptions
+from spark_kafka_sink.producer_errors import (
+    FINAL_TOPIC_ERRORS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    topic_unavailable,
+)
+
+# Brokers that are only just starting refuse connections for a moment.
+_PATIENCE_SECONDS = 3.0
+_POLL_SECONDS = 0.1
+_FREE_SECONDS = 1.0
+
+_LOGIN_ERRORS = frozenset({"_AUTHENTICATION", "_SSL"})
+_UNREACHABLE_ERRORS = frozenset({"_ALL_BROKERS_DOWN", "_RESOLVE"})
+
+
+def check(options: SinkOptions) -> None:
+    """Raise BrokerUnavailable, LoginRefused or TopicUnavailable if no task could succeed.
+
+    Once a process and configuration: Spark plans every micro-batch of a query in one that it
+    keeps. What failed is checked again.
+    """
+    if options.preflight:
+        _check(options.client, options.budget, options.topic)
+
+
+@cache
+def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
+    try:
+        client = Client({**settings, "enable.idempotence": "false", "log_level": "0"})
+    except ValueError as error:
+        raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
+    try:
+        _ask(client, settings, budget, topic)
+    finally:
+        client.close(Deadline(_FREE_SECONDS))
+
+
+def _ask(client: Client, settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
+    deadline, patience = Deadline(budget.metadata_seconds), Deadline(_PATIENCE_SECONDS)
+    if topic is None:
+        client.ask_for_cluster(budget.metadata_seconds)
+    else:
+        client.fetch_metadata([topic], budget.metadata_seconds)
+    servers, trouble = settings["bootstrap.servers"], ""
+    is_unreachable = False
+    while not deadline.expired:
+        for event in client.poll(deadline.slice(_POLL_SECONDS)):
+            if isinstance(event, TopicAnswer):
+                _check_topic(event, settings, budget)
+                return
+            if isinstance(event, ClusterAnswer) and event.code == 0:
+                return
+            if isinstance(event, BrokerError):
+                if error_name(event.code) in _LOGIN_ERRORS:
+                    raise LoginRefused(
+                        f"the brokers at {servers} refuse the login: {event.text}. See "
+                        "kafka.security.protocol, kafka.sasl.* and kafka.ssl.*"
+                    )
+                is_unreachable |= error_name(event.code) in _UNREACHABLE_ERRORS
+                trouble = event.text if error_name(event.code) != "_ALL_BROKERS_DOWN" else trouble
+            if isinstance(event, RequestFailed | ClusterAnswer):
+                trouble = trouble or error_name(event.code)
+        if is_unreachable and patience.expired:
+            break
+    raise BrokerUnavailable(
+        f"no broker answers at {servers}{': ' * bool(trouble)}{trouble}. See whether "
+        "kafka.bootstrap.servers is right and reachable from the driver; preflight=false leaves "
+        "this check out, for executors that reach what the driver does not"
+    )
+
+
+def _check_topic(answer: TopicAnswer, settings: ClientSettings, budget: BlockBudget) -> None:
+    if answer.code in FINAL_TOPIC_ERRORS:
+        raise topic_unavailable(answer.topic, answer.code, budget)
+    if answer.code == UNKNOWN_TOPIC_OR_PARTITION and not _creates_topics(settings):
+        raise topic_unavailable(answer.topic, answer.code, budget)
+
+
+def _creates_topics(settings: ClientSettings) -> bool:
+    """Whether brokers create missing topics; True if they do not tell."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+    admin = AdminClient({**settings, "log_level": "0"})
+    try:
+        broker = next(iter(admin.list_topics(timeout=_PATIENCE_SECONDS).brokers))
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+        answer = admin.describe_configs([resource], request_timeout=_PATIENCE_SECONDS)
+        entries = answer[resource].result(_PATIENCE_SECONDS)
+    except KafkaException:  # the right to read it may be missing: the tasks will find out
+        return True
+    return str(entries["auto.create.topics.enable"].value).lower() != "false"

@@ -1,0 +1,142 @@
+"""KIP-912 through Spark, with metadata that takes 3 s; and order when connections break."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+from kafka_proxy import KafkaProxy
+from topics import Topics
+
+from spark_kafka_sink.local_kafka import LocalKafka
+
+# A cold client needs two answers, the cluster's and the topic's.
+ANSWERS, WHOLE_FETCH_SECONDS = 2, 3.0
+SPARK_SECONDS = 3.0  # for what Spark itself does around a small task, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def proxy():
+    with KafkaProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with LocalKafka(settings=advertised) as kafka:
+            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
+            yield proxy
+
+
+@pytest.fixture
+def proxied(proxy):
+    """Topics behind the proxy."""
+    proxy.metadata_delay_seconds = 0.0
+    topics = Topics(f"127.0.0.1:{proxy.port}")
+    yield topics
+    proxy.metadata_delay_seconds = 0.0
+    topics.close()
+
+
+@pytest.fixture
+def save(spark, proxied):
+    """Write one row with a producer of its own; returns the seconds that took."""
+    df = spark.createDataFrame([("v",)], "value string").coalesce(1)
+    df.write.format("noop").mode("overwrite").save()
+
+    def save(topic, **options):
+        writer = df.write.format("kafka-nb").options(
+            **{
+                "kafka.bootstrap.servers": proxied.bootstrap_servers,
+                "kafka.client.id": uuid.uuid4().hex,  # else a producer with metadata is reused
+                "topic": topic,
+                "preflight": "false",
+                **options,
+            }
+        )
+        started = time.monotonic()
+        try:
+            writer.mode("append").save()
+        finally:
+            save.seconds = time.monotonic() - started
+
+    return save
+
+
+def budget(max_block_ms, **separate):
+    options = {"kafka.max.block.ms": str(max_block_ms)}
+    if separate:
+        options["kafka.max.block.ms.include.metadata"] = "false"
+    if separate.get("metadata_ms"):
+        options["kafka.max.block.metadata.ms"] = str(separate["metadata_ms"])
+    return options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        budget(10_000),
+        budget(10_000, metadata_ms=None),
+        budget(1_000, metadata_ms=5_000),
+    ],
+    ids=["case-1-shared-10-s", "case-3-own-60-s", "case-4-own-5-s"],
+)
+def test_rows_are_delivered_when_metadata_comes_within_its_budget(save, proxy, proxied, options):
+    topic = proxied.create()
+    save(topic, **options)  # warms Spark, not the next producer
+    proxy.metadata_delay_seconds = WHOLE_FETCH_SECONDS / ANSWERS
+    save(topic, **options)
+    assert WHOLE_FETCH_SECONDS / ANSWERS < save.seconds < WHOLE_FETCH_SECONDS + SPARK_SECONDS
+    proxy.metadata_delay_seconds = 0.0
+    assert [r.value for r in proxied.read(topic)] == [b"v", b"v"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (budget(1_000), r"\(kafka\.max\.block\.ms\)"),
+        (budget(1_000, metadata_ms=1_000), r"\(kafka\.max\.block\.metadata\.ms\)"),
+    ],
+    ids=["case-2-shared-1-s", "case-5-own-1-s"],
+)
+def test_rows_fail_after_the_budget_when_metadata_takes_longer(
+    save, proxy, proxied, options, named
+):
+    topic = proxied.create()
+    save(topic, **options)
+    proxy.metadata_delay_seconds = WHOLE_FETCH_SECONDS / ANSWERS
+    failure = rf"MetadataTimeout: no metadata for topic {topic} within 1 s {named}"
+    with pytest.raises(Exception, match=failure):
+        save(topic, **options)
+    assert 1.0 <= save.seconds < 1.0 + SPARK_SECONDS
+    proxy.metadata_delay_seconds = 0.0
+    assert [r.value for r in proxied.read(topic)] == [b"v"]
+
+
+def test_idempotence_keeps_order_and_number_when_connections_break(spark, proxy, proxied):
+    topic = proxied.create()
+    rows = spark.range(0, 300_000, numPartitions=1).selectExpr("string(id) as value")
+    writer = rows.write.format("kafka-nb").options(
+        **{
+            "kafka.bootstrap.servers": proxied.bootstrap_servers,
+            "kafka.batch.num.messages": "200",
+            "kafka.linger.ms": "0",
+            "kafka.reconnect.backoff.max.ms": "100",
+            "topic": topic,
+        }
+    )
+    ended = threading.Event()
+    drops = []
+
+    def drop():
+        while len(drops) < 3 and not ended.wait(0.5):
+            proxy.drop_connections()
+            drops.append(time.monotonic())
+
+    dropping = threading.Thread(target=drop)
+    dropping.start()
+    try:
+        writer.mode("append").save()
+    finally:
+        ended.set()
+        dropping.join()
+    assert len(drops) == 3
+    assert [int(r.value) for r in proxied.read(topic)] == list(range(300_000))

@@ -1,0 +1,105 @@
+"""A TCP proxy before one broker that knows Kafka's framing: delays metadata, drops connections."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+
+_METADATA = 3
+
+
+class KafkaProxy:
+    """Context manager. The broker must advertise ``port``; ``target_port`` is where it listens.
+
+    ``metadata_delay_seconds`` may be changed at any time; ``metadata_requests`` counts.
+    """
+
+    def __init__(self) -> None:
+        self.metadata_delay_seconds = 0.0
+        self.metadata_requests = 0
+        self.target_port = 0
+        self.port = 0
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> KafkaProxy:
+        self._thread.start()
+        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._call(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    def drop_connections(self) -> None:
+        """Reset all connections, with what is on its way in them."""
+        self._call(self._drop())
+
+    def _call(self, coroutine):
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    async def _drop(self) -> None:
+        for writer in list(self._connections):
+            writer.transport.abort()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        await self._drop()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
+        answer_at: dict[int, float] = {}
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self.target_port)
+            self._connections.add(back)
+            pumps = self._requests(reader, back, answer_at), self._answers(there, writer, answer_at)
+            await asyncio.wait(
+                [asyncio.create_task(pump) for pump in pumps],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            back.transport.abort()
+            self._connections.discard(back)
+        except OSError:
+            pass  # nobody there yet: the client sees its connection closed
+        finally:
+            writer.transport.abort()
+            self._connections.discard(writer)
+
+    async def _requests(self, reader, writer, answer_at) -> None:
+        try:
+            while True:
+                frame = await _frame(reader)
+                api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
+                if api_key == _METADATA:
+                    self.metadata_requests += 1
+                    answer_at[correlation] = self._loop.time() + self.metadata_delay_seconds
+                writer.write(frame)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            return
+
+    async def _answers(self, reader, writer, answer_at) -> None:
+        try:
+            while True:
+                frame = await _frame(reader)
+                (correlation,) = struct.unpack_from(">i", frame, 4)
+                # Counted from the request, so that answers on one connection overlap.
+                await asyncio.sleep(answer_at.pop(correlation, 0.0) - self._loop.time())
+                writer.write(frame)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            return
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    size = await reader.readexactly(4)
+    return size + await reader.readexactly(struct.unpack(">i", size)[0])

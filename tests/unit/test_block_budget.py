@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from spark_kafka_sink.block_budget import BlockBudget
+
+
+def test_metadata_shares_the_budget_by_default():
+    budget = BlockBudget(max_block_ms=1500)
+    assert budget.buffer_seconds == budget.metadata_seconds == 1.5
+    assert budget.metadata_option == "kafka.max.block.ms"
+
+
+def test_metadata_can_have_a_budget_of_its_own():
+    budget = BlockBudget(1000, includes_metadata=False, max_block_metadata_ms=5000)
+    assert budget.buffer_seconds == 1
+    assert budget.metadata_seconds == 5
+    assert budget.metadata_option == "kafka.max.block.metadata.ms"
