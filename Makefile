@@ -25,7 +25,7 @@ test-integration: setup ## tests with Spark and a real Kafka
 	$(JAVA) $(BIN)/pytest tests/integration
 
 bench: setup ## compare with Spark's own sink on a local Kafka
-	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python $(BIN)/python -m tests.bench
+	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python $(BIN)/python tests/bench/throughput.py
 
 lint: setup ## style, and imports that point downwards only
 	$(BIN)/ruff check .

@@ -1,0 +1,156 @@
+"""A task's commit is bounded: brokers that stop, queries that are stopped, rows given up."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from contextlib import contextmanager
+
+import pytest
+from topics import Topics
+
+from spark_kafka_sink.local_kafka import LocalKafka
+
+SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with LocalKafka(settings={"auto.create.topics.enable": "false"}) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_topics(kafka):
+    topics = Topics(kafka.bootstrap_servers)
+    yield topics
+    topics.close()
+
+
+@contextmanager
+def stopped(kafka):
+    """The broker neither answers nor ends meanwhile."""
+    os.kill(kafka.pids[0], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(kafka.pids[0], signal.SIGCONT)
+
+
+def save(df, servers, topic, **options):
+    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", servers)
+    writer.option("topic", topic).options(**options).mode("append").save()
+
+
+def rows(spark, count, text="x"):
+    return spark.range(0, count, numPartitions=1).selectExpr(f"concat('{text}', id) as value")
+
+
+def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_comes_later(
+    spark, kafka, own_topics
+):
+    topic = own_topics.create()
+    options = {"close.timeout.ms": "2000", "preflight": "false"}
+    save(rows(spark, 1, "before-"), kafka.bootstrap_servers, topic, **options)
+    with stopped(kafka):
+        started = time.monotonic()
+        with pytest.raises(Exception, match="DeadlineExceeded") as raised:
+            save(rows(spark, 100_000), kafka.bootstrap_servers, topic, **options)
+        assert time.monotonic() - started < 2 + SPARK_SECONDS
+    counts = re.search(
+        r"Of 100000 rows (\d+) were delivered, 0 failed, (\d+) were not sent, "
+        r"(\d+) were in flight and may have arrived",
+        str(raised.value),
+    )
+    delivered, unsent, unsure = map(int, counts.groups())
+    assert delivered + unsent + unsure == 100_000
+    assert unsent > 0
+    save(rows(spark, 1, "after-"), kafka.bootstrap_servers, topic, **options)
+    values = [r.value for r in own_topics.read(topic)]
+    assert (values[0], values[-1]) == (b"before-0", b"after-0")
+    zombies = len(values) - 2 - delivered
+    assert 0 <= zombies <= unsure
+
+
+def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seconds(
+    spark, kafka, own_topics, tmp_path
+):
+    topic = own_topics.create()
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
+    writer = stream.selectExpr("string(value) as value").writeStream.format("kafka-nb")
+    writer = writer.options(
+        **{
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "topic": topic,
+            "close.timeout.ms": "120000",
+            "checkpointLocation": str(tmp_path),
+        }
+    )
+    query = writer.start()
+    tracker = spark.sparkContext.statusTracker()
+    try:
+        wait_until(lambda: len(query.recentProgress) > 0, 60)
+        with stopped(kafka):
+            wait_until(tracker.getActiveJobsIds, 30)
+            active = tracker.getActiveJobsIds()
+            # The same job a while later: it waits for the broker.
+            wait_until(lambda: time.sleep(1.5) or tracker.getActiveJobsIds() == active, 30)
+            started = time.monotonic()
+            query.stop()
+            wait_until(lambda: not tracker.getActiveJobsIds(), 10)
+            assert time.monotonic() - started < 4
+    finally:
+        query.stop()
+
+
+def wait_until(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_query_against_a_refused_port_fails_on_the_driver_in_a_few_seconds(spark, tmp_path):
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    writer = stream.selectExpr("string(value) as value").writeStream.format("kafka-nb")
+    writer = writer.option("kafka.bootstrap.servers", "127.0.0.1:1").option("topic", "t")
+    started = time.monotonic()
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match=r"BrokerUnavailable: .* 127\.0\.0\.1:1.*refused"):
+        query.awaitTermination(60)
+    assert time.monotonic() - started < 3 + SPARK_SECONDS
+
+
+def test_a_missing_topic_fails_on_the_driver_where_brokers_create_none(spark, kafka):
+    with pytest.raises(Exception, match=r"TopicUnavailable: topic nowhere: .*create it") as raised:
+        save(rows(spark, 1), kafka.bootstrap_servers, "nowhere")
+    assert "Failed to initialize Python data source writer" in str(raised.value)
+
+
+def test_a_missing_topic_fails_the_task_at_its_budget_under_its_own_name(spark, kafka):
+    options = {"preflight": "false", "kafka.max.block.ms": "1500"}
+    started = time.monotonic()
+    with pytest.raises(Exception, match=r"TopicUnavailable: topic nowhere: .*within 1\.5 s"):
+        save(rows(spark, 1), kafka.bootstrap_servers, "nowhere", **options)
+    assert 1.5 <= time.monotonic() - started < 1.5 + SPARK_SECONDS
+
+
+def test_a_missing_topic_is_created_where_brokers_do_so(spark, bootstrap_servers, topics):
+    topic = topics.new_name()
+    save(rows(spark, 3), bootstrap_servers, topic)
+    assert [r.value for r in topics.read(topic)] == [b"x0", b"x1", b"x2"]
+
+
+def test_a_login_that_the_broker_does_not_take_fails_on_the_driver(spark, kafka, own_topics):
+    options = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "u",
+        "kafka.sasl.password": "p",
+    }
+    started = time.monotonic()
+    with pytest.raises(Exception, match=r"LoginRefused: the brokers at .* refuse the login"):
+        save(rows(spark, 1), kafka.bootstrap_servers, own_topics.create(), **options)
+    assert time.monotonic() - started < 3 + SPARK_SECONDS
