@@ -12,7 +12,12 @@ from spark_kafka_sink.block_budget import BlockBudget
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.delivery import Delivery
 from spark_kafka_sink.delivery_report import DeliveryReport
-from spark_kafka_sink.errors import DeliveryFailed, InvalidOption, ProducerClosed
+from spark_kafka_sink.errors import (
+    DeliveryFailed,
+    InvalidOption,
+    ProducerClosed,
+    TopicUnavailable,
+)
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
@@ -356,7 +361,11 @@ class NonBlockingProducer:
         text = self._report.broker_error
         return f"; last broker error: {text}" if text else ""
 
-    def _failure_of(self, delivery: Delivery) -> DeliveryFailed:
+    def _failure_of(self, delivery: Delivery) -> DeliveryFailed | TopicUnavailable:
+        partition, code = next(iter(delivery.failed_rows))
+        if partition == _UNASSIGNED and code in FINAL_TOPIC_ERRORS:
+            # The client's own metadata said so before the answer to our request came.
+            return topic_unavailable(delivery.topic, code, self._budget)
         fatal = None if self._is_freed else self._client.fatal_error()
         trouble = (f"; {fatal.text}" if fatal else "") + self._trouble()
         return delivery_failed(delivery, trouble)

@@ -99,7 +99,7 @@ class ProducerCache:
                 idle.producer.close(0)
 
     def close(self, timeout_seconds: float) -> None:
-        """Close all; each gets an equal part of the time."""
+        """Close one after another, each within half a second, until the time is up."""
         idle, self._idle = list(self._idle.values()), {}
         end = self._clock() + timeout_seconds
         for each in idle:

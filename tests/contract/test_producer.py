@@ -23,6 +23,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     MetadataTimeout,
     ProducerClosed,
+    TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
@@ -127,7 +128,7 @@ def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
 
 
 def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
-    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
+    cluster.push_errors(PRODUCE, [MESSAGE_TOO_LARGE])
     p = producer(kafka_linger_ms="0")
     p.send(records(["v"]))
     deadline = Deadline(10)
@@ -193,6 +194,14 @@ def test_each_delivery_knows_its_own_failures(producer, records, cluster):
     assert bad.failed()
     assert bad.failed_rows == {(0, MESSAGE_TOO_LARGE): 5}
     assert good.acknowledged_rows == 3
+
+
+def test_a_topic_that_the_client_knows_to_be_forbidden_is_named_so(producer, records, cluster):
+    cluster.set_topic_error("forbidden", TOPIC_AUTHORIZATION_FAILED)
+    p = producer()
+    delivery = p.send(records(["v"], topic="forbidden"))
+    with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user the right"):
+        delivery.result(10)
 
 
 def test_send_returns_at_once_without_metadata(producer, records):
