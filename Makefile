@@ -13,7 +13,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## write 336,776 flights to a local Kafka and check every record
-	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python $(BIN)/spark-submit --properties-file conf/spark.conf jobs/demo.py
+	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
 test: setup ## all tests
 	$(JAVA) $(BIN)/pytest
