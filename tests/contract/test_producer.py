@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from black_hole import black_hole
 from mock_reader import read
 
 from spark_kafka_sink.block_budget import BlockBudget
@@ -383,19 +384,22 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(options,
     assert delivery.total_failed == 10
 
 
-NOWHERE = {
-    "refused": "127.0.0.1:1",
-    "unresolvable": "no-such-host.invalid:9092",
-    "black-holed": "192.0.2.1:9092",
-}
+@pytest.fixture
+def nowhere():
+    with black_hole() as address:
+        yield {
+            "refused": "127.0.0.1:1",
+            "unresolvable": "no-such-host.invalid:9092",
+            "black-holed": address,
+        }
 
 
-@pytest.mark.parametrize("kind", NOWHERE)
+@pytest.mark.parametrize("kind", ["refused", "unresolvable", "black-holed"])
 @pytest.mark.parametrize("timeout_seconds", [0.0, 1.0])
 def test_close_is_bounded_whatever_is_wrong_with_the_broker(
-    options, records, kind, timeout_seconds
+    options, records, nowhere, kind, timeout_seconds
 ):
-    settings = options(kafka_bootstrap_servers=NOWHERE[kind]).client
+    settings = options(kafka_bootstrap_servers=nowhere[kind]).client
     p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
