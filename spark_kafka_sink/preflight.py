@@ -89,9 +89,8 @@ def _ask(client: Client, settings: ClientSettings, budget: BlockBudget, topic: s
 
 
 def _check_topic(answer: TopicAnswer, settings: ClientSettings, budget: BlockBudget) -> None:
-    if answer.code in FINAL_TOPIC_ERRORS:
-        raise topic_unavailable(answer.topic, answer.code, budget)
-    if answer.code == UNKNOWN_TOPIC_OR_PARTITION and not _creates_topics(settings):
+    is_missing = answer.code == UNKNOWN_TOPIC_OR_PARTITION
+    if answer.code in FINAL_TOPIC_ERRORS or (is_missing and not _creates_topics(settings)):
         raise topic_unavailable(answer.topic, answer.code, budget)
 
 

@@ -174,9 +174,11 @@ class Client:
         """
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
-        with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
-            c.describe_topics(self.handle, collection, options, self._queue)
-        c.topic_collection_destroy(collection)
+        try:
+            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
+                c.describe_topics(self.handle, collection, options, self._queue)
+        finally:
+            c.topic_collection_destroy(collection)
 
     def ask_for_cluster(self, timeout: float) -> None:
         """Ask any broker who is there, without waiting (``rd_kafka_DescribeCluster``)."""
@@ -186,9 +188,11 @@ class Client:
     @contextmanager
     def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:
         options = c.admin_options_new(self.handle, operation)
-        c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
-        yield options
-        c.admin_options_destroy(options)
+        try:
+            c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
+            yield options
+        finally:
+            c.admin_options_destroy(options)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -8,15 +8,9 @@ import time
 
 import pytest
 from black_hole import black_hole
+from fake_clock import FakeClock
 
 from spark_kafka_sink.producer_cache import ProducerCache
-
-
-class FakeClock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from fake_clock import FakeClock
 
 from spark_kafka_sink.topic_metadata import TopicMetadata
 
 UNKNOWN_TOPIC = 3
-
-
-class FakeClock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
