@@ -108,7 +108,7 @@ _REFUSED: Mapping[str, str] = {
     "transactional.id": "delivery is at-least-once; transactions are not offered yet",
     "transaction.timeout.ms": "delivery is at-least-once; transactions are not offered yet",
     "transaction.two.phase.commit.enable": "transactions are not offered yet",
-    "metadata.max.idle.ms": "idle topics are not forgotten yet: leave it out",
+    "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
     "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
     "security.providers": _JVM_TLS,
     "ssl.protocol": _JVM_TLS,

@@ -16,6 +16,7 @@ from spark_kafka_sink.client_config import (
     translate,
 )
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.topic_metadata import MetadataLifetime
 from spark_kafka_sink.topic_name import is_topic_name, topic_name_rule
 
 BATCH_ID = "batch.id"
@@ -70,6 +71,17 @@ OPTIONS = (
         "How long rows may wait for the metadata of their topic, if that time is its own.",
     ),
     Option(
+        "kafka.metadata.max.age.ms",
+        "300000",
+        "When a topic's metadata is fetched again, for instance to find added partitions.",
+    ),
+    Option(
+        "kafka.metadata.evict.ms",
+        "300000",
+        "When a topic that got no rows is forgotten (KIP-526; Java's name, "
+        "`kafka.metadata.max.idle.ms`, does the same). At least 1000.",
+    ),
+    Option(
         "preflight",
         "true",
         "Before the first task the driver checks that a broker answers, accepts the login, and "
@@ -109,6 +121,9 @@ _OURS_OF_KAFKAS = frozenset(
         "max.block.ms",
         "max.block.ms.include.metadata",
         "max.block.metadata.ms",
+        "metadata.max.age.ms",
+        "metadata.evict.ms",
+        "metadata.max.idle.ms",
     }
 )
 _MOST_MS = 2**31 - 1
@@ -126,6 +141,7 @@ class SinkOptions:
     close_timeout_ms: int
     buffer_memory_bytes: int
     budget: BlockBudget
+    lifetime: MetadataLifetime
     preflight: bool
     producer_cache_timeout_ms: int
     batch_id: int | None
@@ -175,12 +191,24 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         close_timeout_ms=_integer(own, "close.timeout.ms", 30_000, 0, _MOST_MS),
         buffer_memory_bytes=buffer_memory,
         budget=budget,
+        lifetime=_lifetime(client),
         preflight=_boolean(own, "preflight", True),
         producer_cache_timeout_ms=_duration_ms(own, "producer.cache.timeout", "10m"),
         batch_id=_integer(own, BATCH_ID, 0, 0, 2**63 - 1) if BATCH_ID in own else None,
         client=translate(
             {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
         ),
+    )
+
+
+def _lifetime(client: Mapping[str, str]) -> MetadataLifetime:
+    ours, javas = "metadata.evict.ms", "metadata.max.idle.ms"
+    if ours in client and client.get(javas, client[ours]).strip() != client[ours].strip():
+        raise InvalidOption(f"{PREFIX}{ours} and {PREFIX}{javas} mean the same: leave one out")
+    name = javas if javas in client else ours
+    return MetadataLifetime(
+        max_age_ms=_integer(client, "metadata.max.age.ms", 300_000, 1, _MOST_MS, PREFIX),
+        evict_ms=_integer(client, name, 300_000, 1000, _MOST_MS, PREFIX),
     )
 
 

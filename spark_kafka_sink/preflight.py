@@ -17,11 +17,8 @@ from spark_kafka_sink.librdkafka.events import (
     error_name,
 )
 from spark_kafka_sink.options import SinkOptions
-from spark_kafka_sink.producer_errors import (
-    FINAL_TOPIC_ERRORS,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    topic_unavailable,
-)
+from spark_kafka_sink.producer_errors import topic_unavailable
+from spark_kafka_sink.topic_metadata import FINAL_TOPIC_ERRORS, UNKNOWN_TOPIC_OR_PARTITION
 
 # Brokers that are only just starting refuse connections for a moment.
 _PATIENCE_SECONDS = 3.0

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from itertools import count
 
 from spark_kafka_sink.block_budget import BlockBudget
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -25,10 +24,14 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     TopicAnswer,
 )
-from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows
+from spark_kafka_sink.metadata_fetcher import MetadataFetcher
+from spark_kafka_sink.open_deliveries import (
+    PURGED_IN_FLIGHT,
+    UNASSIGNED,
+    OpenDeliveries,
+)
 from spark_kafka_sink.producer_errors import (
-    FINAL_TOPIC_ERRORS,
-    UNKNOWN_TOPIC_OR_PARTITION,
+    METADATA_CHANGED,
     buffer_exhausted,
     deadline_exceeded,
     delivery_failed,
@@ -36,7 +39,13 @@ from spark_kafka_sink.producer_errors import (
     topic_unavailable,
 )
 from spark_kafka_sink.record_columns import RecordColumns
-from spark_kafka_sink.topic_metadata import TopicMetadata
+from spark_kafka_sink.send_buffer import BYTES_PER_ROW, SendBuffer, Sending
+from spark_kafka_sink.topic_metadata import (
+    FINAL_TOPIC_ERRORS,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    MetadataLifetime,
+    TopicMetadata,
+)
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -48,14 +57,9 @@ _FLUSH_SECONDS = 0.001
 _COLLECT_SECONDS = 0.5
 _FREE_SECONDS = 0.5
 
-# Every row that waits costs librdkafka about this much beside its key and value, so that small
-# rows are bounded by their number.
-_BYTES_PER_ROW = 256
-
 _MAX_PROPAGATION_MS = 3_600_000
-_PURGED_IN_FLIGHT = -151
-_PURGED_UNSENT = -152
-_UNASSIGNED = -1
+# When the client forgets by itself what we have not refreshed: the most it allows.
+_CLIENTS_MAX_AGE_MS = 86_400_000
 
 
 class NonBlockingProducer:
@@ -70,6 +74,7 @@ class NonBlockingProducer:
         settings: Mapping[str, str],
         buffer_memory_bytes: int,
         budget: BlockBudget,
+        lifetime: MetadataLifetime,
         clock: Clock = time.monotonic,
     ) -> None:
         self._budget = budget
@@ -82,20 +87,22 @@ class NonBlockingProducer:
                     **settings,
                     "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
                     "queue.buffering.max.messages": str(
-                        max(1, buffer_memory_bytes // _BYTES_PER_ROW)
+                        max(1, buffer_memory_bytes // BYTES_PER_ROW)
                     ),
                     "topic.metadata.propagation.max.ms": str(propagation_ms),
+                    "topic.metadata.refresh.interval.ms": "-1",
+                    "metadata.max.age.ms": str(_CLIENTS_MAX_AGE_MS),
                 }
             )
         except ValueError as error:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         # guards everything below and every call of the client
         self._lock = threading.RLock()
-        self._topics = TopicMetadata(clock)
-        self._open: dict[int, Delivery] = {}
-        self._first_failed: Delivery | None = None
-        self._ids = count(1)
-        self._report = DeliveryReport()
+        self._topics = TopicMetadata(lifetime, clock)
+        self._fetcher = MetadataFetcher(self._client, self._topics)
+        self._deliveries = OpenDeliveries(self._topics.settled)
+        self._buffer = SendBuffer(self._client, self._topics, buffer_memory_bytes, self._note)
+        self._releaser: threading.Thread | None = None
         self._is_freed = False
         self._free_after_event = False
         # Set without the lock, so that threads which wait with it see the close at once.
@@ -106,16 +113,22 @@ class NonBlockingProducer:
     # --- sending ---------------------------------------------------------------------------------
 
     def prefetch(self, topics: Iterable[str]) -> None:
-        """Fetch the topics' metadata in the background, all in one request. Never waits."""
+        """Fetch the topics' metadata in the background, all in one request. Never waits.
+
+        Also connects: with no topics at all the brokers are asked who they are.
+        """
         with self._lock:
             self._check_open()
             self._topics.mention(topics)
-            self._ask_for_metadata()
+            self._fetcher.fetch_due()
+            if not self._topics.live():
+                self._fetcher.connect()
 
     def send(self, records: RecordColumns) -> Delivery:
         """Copy records into the buffer, in order; wait only while it is full.
 
-        The wait for room begins anew whenever a row went in, as if rows were sent one by one.
+        Rows of a topic without metadata are held, and leave by themselves when it comes. The wait
+        for room begins anew whenever a row went in, as if rows were sent one by one.
         Raises BufferExhausted if it lasts ``max.block.ms``: the first ``accepted_rows`` were
         taken and nothing else. Raises MetadataTimeout or TopicUnavailable if the topic is known
         to have none, ProducerClosed if the producer is closed, also meanwhile.
@@ -124,38 +137,43 @@ class NonBlockingProducer:
             self._check_open()
             if self._closing.is_set():
                 raise ProducerClosed("the producer is being closed")
-            delivery = Delivery(next(self._ids), records.topic, self._look, self._wait_for)
-            rows = self._client.prepare(records, delivery.delivery_id)
-            self._open[delivery.delivery_id] = delivery
-            if len(rows):
-                self._topics.buffered(records.topic)
-                self._ask_for_metadata()
+            delivery = self._deliveries.begin(records.topic, self._look, self._wait_for)
+            self._topics.buffered(records.topic)
+            self._fetcher.fetch_due()
         try:
-            self._enqueue(rows, delivery)
+            self._hand_over(Sending(delivery, records))
         finally:
             with self._lock:
-                self._report.sent_rows[records.topic] += delivery.rows
-                self._report.sent_bytes += records.total_bytes
-                delivery.is_sending = False
-                self._settle(delivery)
+                self._deliveries.handed_over(delivery, records.total_bytes)
         return delivery
 
-    def _enqueue(self, rows: PlainRows | DetailedRows, delivery: Delivery) -> None:
+    def _hand_over(self, sending: Sending) -> None:
+        delivery, rows = sending.delivery, len(sending.records)
         deadline = Deadline(self._budget.buffer_seconds, self._clock)
-        while delivery.rows < len(rows):
+        while delivery.rows < rows:
             with self._lock:
                 self._check_open()
-                enqueued = self._client.enqueue(rows, delivery.rows)
-                delivery.rows += enqueued.count
-                for code in enqueued.rejected:
-                    self._note(ReportedRows(delivery.delivery_id, _UNASSIGNED, code, False, 1))
-                is_full = delivery.rows < len(rows)
+                before = delivery.rows
+                self._buffer.put(sending)
+                if self._buffer.is_holding and self._releaser is None:
+                    self._releaser = threading.Thread(target=self._release_unasked, daemon=True)
+                    self._releaser.start()
+                is_full = delivery.rows < rows
                 self._handle_events(deadline.slice(_POLL_SECONDS) if is_full else 0.0)
                 self._check_topics(delivery.topic)
-                if enqueued.count:
+                if delivery.rows > before:
                     deadline = Deadline(self._budget.buffer_seconds, self._clock)
                 elif deadline.expired:
                     raise buffer_exhausted(delivery, self._budget, self._trouble())
+
+    def _release_unasked(self) -> None:
+        """Runs while rows are held, so that they leave though nobody calls (KIP-286)."""
+        while not self._forced.wait(_POLL_SECONDS):
+            with self._lock:
+                if self._is_freed or not self._buffer.is_holding:
+                    self._releaser = None
+                    return
+                self._handle_events(0.0)
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -171,7 +189,7 @@ class NonBlockingProducer:
             with self._lock:
                 self._check_open()
                 self._push_out(deadline)
-                if not self._open and self._first_failed is None:
+                if not self._deliveries and self._deliveries.first_failed is None:
                     return
                 self.raise_failure()
                 if deadline.expired:
@@ -181,7 +199,7 @@ class NonBlockingProducer:
         """Let the client send without lingering, and take the first reports on what it sent."""
         # Its flush waits until all reports are taken, which only we can do: keep it short.
         self._client.flush(_FLUSH_SECONDS)
-        if self._open:
+        if self._deliveries:
             self._handle_events(deadline.slice(_REPORT_SECONDS))
 
     def raise_failure(self) -> None:
@@ -190,24 +208,33 @@ class NonBlockingProducer:
         DeliveryFailed for failed rows; MetadataTimeout or TopicUnavailable for a topic.
         """
         with self._lock:
-            if self._first_failed is not None:
-                raise self._failure_of(self._first_failed)
+            if self._deliveries.first_failed is not None:
+                raise self._failure_of(self._deliveries.first_failed)
             self._check_topics()
 
     def take_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""
         with self._lock:
-            report, self._report = self._report, DeliveryReport()
-            self._first_failed = None
-            return report
+            return self._deliveries.take_report()
 
     @property
     def is_idle(self) -> bool:
         """Whether it can be handed to another task: usable, and with nothing in its buffer."""
         with self._lock:
-            if self._closing.is_set() or self._open or self._first_failed:
+            if self._closing.is_set() or self._deliveries or self._deliveries.first_failed:
                 return False
             return self._client.fatal_error() is None
+
+    @property
+    def is_overgrown(self) -> bool:
+        """Whether it holds so many evicted topics that its successor should take over."""
+        with self._lock:
+            return self._topics.is_overgrown
+
+    def live_topics(self) -> list[str]:
+        """Topics that were used within ``metadata.evict.ms``."""
+        with self._lock:
+            return self._topics.live()
 
     def _look(self) -> None:
         with self._lock:
@@ -247,7 +274,7 @@ class NonBlockingProducer:
         deadline = Deadline(timeout_seconds, self._clock)
         while not deadline.expired and not self._is_freed:
             with self._lock:
-                if not self._open or self._is_freed:
+                if not self._deliveries or self._is_freed:
                     break
                 self._push_out(deadline)
         self._forced.set()
@@ -276,15 +303,16 @@ class NonBlockingProducer:
         return self._client.close(Deadline(_FREE_SECONDS))
 
     def _give_up(self) -> None:
-        """Fail all rows that are left, queued or in flight, and collect them."""
+        """Fail all rows that are left, held, queued or in flight, and collect them."""
+        self._buffer.give_up()
         self._client.purge()
         deadline = Deadline(_COLLECT_SECONDS, self._clock)
-        while any(each.outstanding_rows for each in self._open.values()) and not deadline.expired:
+        while self._deliveries.unreported() and not deadline.expired:
             self._handle_events(deadline.slice(_POLL_SECONDS))
-        for each in list(self._open.values()):  # whose reports did not come in time
-            if left := each.outstanding_rows:
-                report = ReportedRows(each.delivery_id, _UNASSIGNED, _PURGED_IN_FLIGHT, True, left)
-                self._note(report)
+        for each in self._deliveries.unreported():  # whose reports did not come in time
+            left = each.outstanding_rows
+            report = ReportedRows(each.delivery_id, UNASSIGNED, PURGED_IN_FLIGHT, True, left)
+            self._note(report)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -299,42 +327,22 @@ class NonBlockingProducer:
             if isinstance(event, ReportedRows):
                 self._note(event)
             elif isinstance(event, TopicAnswer):
-                self._topics.answered(event.topic, event.code)
+                self._fetcher.answered(event)
+                self._buffer.answered(event.topic)
             elif isinstance(event, RequestFailed):
-                self._topics.unanswered()
+                self._fetcher.failed()
             elif isinstance(event, BrokerError):
-                self._report.broker_error = event.text
+                self._deliveries.report.broker_error = event.text
         if self._free_after_event and outer is None:
             self._free()
         if not self._is_freed:
-            self._ask_for_metadata()
-
-    def _ask_for_metadata(self) -> None:
-        due = self._topics.take_due()
-        if due:
-            self._client.fetch_metadata(due, max(1.0, self._budget.metadata_seconds))
+            self._buffer.release()
+            self._fetcher.fetch_due()
 
     def _note(self, report: ReportedRows) -> None:
-        delivery = self._open.get(report.delivery_id)
-        if delivery is None:
-            return
-        delivery.note(report)
-        if report.code == 0:
-            self._topics.answered(delivery.topic, 0)  # rows arrive: there is metadata
-        else:
-            self._first_failed = self._first_failed or delivery
-            self._report.failed_rows[delivery.topic, report.partition, report.code] += report.count
-            if report.may_have_arrived:
-                self._report.unsure_rows += report.count
-            elif report.code in (_PURGED_UNSENT, _PURGED_IN_FLIGHT):
-                self._report.unsent_rows += report.count
-        self._settle(delivery)
-
-    def _settle(self, delivery: Delivery) -> None:
-        if delivery.is_settled:
-            self._open.pop(delivery.delivery_id, None)
-        if not self._open:
-            self._topics.settled()
+        delivery = self._deliveries.note(report)
+        if delivery is not None and report.code in METADATA_CHANGED:
+            self._topics.changed(delivery.topic)
 
     # --- what is raised --------------------------------------------------------------------------
 
@@ -348,22 +356,21 @@ class NonBlockingProducer:
 
     def _check_topics(self, only: str | None = None) -> None:
         """Raise for the first topic whose rows wait for metadata in vain, or too long."""
-        for topic, waited_seconds, code in self._topics.waiting():
-            if only not in (None, topic):
-                continue
-            is_overdue = waited_seconds >= self._budget.metadata_seconds
-            if code in FINAL_TOPIC_ERRORS or (is_overdue and code == UNKNOWN_TOPIC_OR_PARTITION):
-                raise topic_unavailable(topic, code, self._budget)
-            if is_overdue:
-                raise metadata_timeout(topic, self._budget, self._trouble())
+        in_vain = self._topics.in_vain(self._budget.metadata_seconds, only)
+        if in_vain is None:
+            return
+        topic, code = in_vain
+        if code in FINAL_TOPIC_ERRORS or code == UNKNOWN_TOPIC_OR_PARTITION:
+            raise topic_unavailable(topic, code, self._budget)
+        raise metadata_timeout(topic, self._budget, self._trouble())
 
     def _trouble(self) -> str:
-        text = self._report.broker_error
+        text = self._deliveries.report.broker_error
         return f"; last broker error: {text}" if text else ""
 
     def _failure_of(self, delivery: Delivery) -> DeliveryFailed | TopicUnavailable:
         partition, code = next(iter(delivery.failed_rows))
-        if partition == _UNASSIGNED and code in FINAL_TOPIC_ERRORS:
+        if partition == UNASSIGNED and code in FINAL_TOPIC_ERRORS:
             # The client's own metadata said so before the answer to our request came.
             return topic_unavailable(delivery.topic, code, self._budget)
         fatal = None if self._is_freed else self._client.fatal_error()

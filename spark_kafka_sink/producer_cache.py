@@ -57,6 +57,8 @@ class ProducerCache:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._idle: dict[SinkOptions, _Idle] = {}  # the longest idle first
+        #: topics lately used by a producer that was closed, for the one that follows it
+        self._live_topics: dict[SinkOptions, list[str]] = {}
 
     @contextmanager
     def lease(self, options: SinkOptions) -> Iterator[Lease]:
@@ -70,24 +72,36 @@ class ProducerCache:
         producer = (
             idle.producer
             if idle is not None and idle.producer.is_idle
-            else NonBlockingProducer(options.client, options.buffer_memory_bytes, options.budget)
+            else self._new_producer(options)
         )
         try:
             yield Lease(producer)
         except KafkaSinkError as error:
-            producer.close(0)
+            self._close(options, producer)
             report = producer.take_report()
             if report.total_sent:
                 error.args = (f"{error}. {report.counts()}", *error.args[1:])
             raise
         except BaseException:
-            producer.close(0)
+            self._close(options, producer)
             raise
-        if not producer.is_idle:
-            producer.close(0)
+        if producer.is_overgrown or not producer.is_idle:
+            self._close(options, producer)
             return
         timeout_seconds = options.producer_cache_timeout_ms / 1000
         self._idle[options] = _Idle(producer, self._clock(), timeout_seconds)
+
+    def _new_producer(self, options: SinkOptions) -> NonBlockingProducer:
+        producer = NonBlockingProducer(
+            options.client, options.buffer_memory_bytes, options.budget, options.lifetime
+        )
+        if topics := self._live_topics.pop(options, None):
+            producer.prefetch(topics)
+        return producer
+
+    def _close(self, options: SinkOptions, producer: NonBlockingProducer) -> None:
+        self._live_topics[options] = producer.live_topics()
+        producer.close(0)
 
     def retire(self) -> None:
         """Close producers that were idle for too long, and the longest idle of too many."""

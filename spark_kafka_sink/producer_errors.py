@@ -12,12 +12,11 @@ from spark_kafka_sink.errors import (
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka.events import error_name, error_text
+from spark_kafka_sink.topic_metadata import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
-TOPIC_AUTHORIZATION_FAILED = 29
-#: errors of a topic that waiting does not heal
-FINAL_TOPIC_ERRORS = frozenset({INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED})
+# Rows that failed with one of these went by metadata that is out of date: a topic, partition or
+# leader that is not there (any more), by the brokers' word or the client's own.
+METADATA_CHANGED = frozenset({UNKNOWN_TOPIC_OR_PARTITION, 5, 6, 9, 56, 74, 100, -188, -190})
 
 
 def topic_unavailable(topic: str, code: int, budget: BlockBudget) -> TopicUnavailable:

@@ -52,7 +52,8 @@ class RecordColumns:
 
     ``keys`` None: all null. ``partitions`` (int32[rows], -1: let the partitioner choose),
     ``timestamps_ms`` (int64[rows], since the epoch, 0: the time of sending) and ``headers`` are
-    None if there is no such column. ``batch`` keeps the memory alive that the columns point to.
+    None if there is no such column. ``batch``, of ``batch_bytes``, keeps the memory alive that the
+    columns point to.
     """
 
     topic: str
@@ -62,6 +63,7 @@ class RecordColumns:
     timestamps_ms: npt.NDArray[np.int64] | None
     headers: HeaderColumn | None
     batch: object
+    batch_bytes: int
 
     def __len__(self) -> int:
         return len(self.values)

@@ -36,6 +36,7 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[RecordC
         timestamps_ms=_timestamps(columns["timestamp"]) if "timestamp" in columns else None,
         headers=_headers(columns["headers"]) if "headers" in columns else None,
         batch=batch,
+        batch_bytes=batch.nbytes,
     )
     if topic is not None:
         yield replace(everything, topic=topic)

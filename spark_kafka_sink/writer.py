@@ -49,6 +49,8 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
                 records_by_topic = list(split_by_topic(batch, options.topic))
             except InvalidRecord as error:
                 raise InvalidRecord(f"{_place(options)}, Arrow batch {number}: {error}") from None
+            # One request for all that are new, before the first of them would ask for itself.
+            lease.prefetch(records.topic for records in records_by_topic)
             for records in records_by_topic:
                 lease.send(records)
         return lease.close(options.close_timeout_ms / 1000)

@@ -201,6 +201,10 @@ mock_cluster_bootstraps = _prototype("rd_kafka_mock_cluster_bootstraps", c_char_
 mock_topic_create = _prototype(
     "rd_kafka_mock_topic_create", c_int, c_void_p, c_char_p, c_int, c_int
 )
+mock_partition_set_leader = _prototype(
+    "rd_kafka_mock_partition_set_leader", c_int, c_void_p, c_char_p, c_int32, c_int32
+)
+mock_broker_add = _prototype("rd_kafka_mock_broker_add", c_int, c_void_p, c_int32)
 mock_topic_set_error = _prototype("rd_kafka_mock_topic_set_error", None, c_void_p, c_char_p, c_int)
 mock_push_request_errors = _prototype(
     "rd_kafka_mock_push_request_errors_array",

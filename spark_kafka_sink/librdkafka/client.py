@@ -71,7 +71,12 @@ class Client:
         """Whether this process is a fork of the one that made the client."""
         return self._pid != os.getpid()
 
-    def _topic(self, name: str) -> int:
+    def open_topic(self, name: str) -> int:
+        """The ``rd_kafka_topic_t`` pointer of a topic; stays inside this package.
+
+        Unless the client has metadata it now asks any broker for it, until there is some, and so
+        that brokers which create missing topics do so (``rd_kafka_topic_new``).
+        """
         topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = c.topic_new(self.handle, name.encode(), None)
@@ -87,7 +92,7 @@ class Client:
 
         Reports on these rows carry ``delivery_id``.
         """
-        return prepare(self._topic(records.topic), records, delivery_id)
+        return prepare(self.open_topic(records.topic), records, delivery_id)
 
     def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
         """Copy rows, from number ``first`` on, into the send queue. Never waits."""

@@ -14,22 +14,31 @@ PRODUCE = 0
 METADATA = 3
 INIT_PRODUCER_ID = 22
 
+# What its metadata answers call the controller; a broker of that number is not there by itself.
+_CONTROLLER = 0
+
 
 class MockCluster:
     """A mock cluster of ``brokers`` brokers on loopback ports (``rd_kafka_mock_cluster_new``).
 
-    It creates unknown topics by itself. Context manager.
+    Brokers are numbered from 1; number 0, which is never a leader of ``create_topic``'s topics, is
+    the controller. It creates unknown topics by itself. Context manager.
     """
 
     def __init__(self, brokers: int = 1) -> None:
         self._owner = Client({"bootstrap.servers": "", "client.id": "mock-cluster"})
+        self._brokers = brokers
         self._cluster = c.mock_cluster_new(self._owner.handle, brokers)
+        c.mock_broker_add(self._cluster, _CONTROLLER)
         self.bootstrap_servers = str(c.mock_cluster_bootstraps(self._cluster).decode())
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         code = c.mock_topic_create(self._cluster, topic.encode(), partitions, 1)
         if code:
             raise ValueError(f"the mock cluster cannot create {topic}: error {code}")
+        for partition in range(partitions):
+            leader = 1 + partition % self._brokers
+            c.mock_partition_set_leader(self._cluster, topic.encode(), partition, leader)
 
     def set_topic_error(self, topic: str, code: int) -> None:
         """Let every metadata answer carry this error for the topic; 0 takes it back."""

@@ -29,11 +29,16 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
 from spark_kafka_sink.producer import NonBlockingProducer
+from spark_kafka_sink.topic_metadata import (
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    MetadataLifetime,
+)
 
-TOPIC_AUTHORIZATION_FAILED = 29
 MESSAGE_TOO_LARGE = 10
 SLACK_SECONDS = 1.0
 DEFAULT_BUDGET = BlockBudget()
+LIFETIME = MetadataLifetime()
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ def producer(options):
 
     def make(buffer_memory_bytes=64 * 1024 * 1024, budget=DEFAULT_BUDGET, **settings):
         client = options(**settings).client
-        made.append(NonBlockingProducer(client, buffer_memory_bytes, budget))
+        made.append(NonBlockingProducer(client, buffer_memory_bytes, budget, LIFETIME))
         return made[-1]
 
     yield make
@@ -77,10 +82,11 @@ def test_send_waits_while_the_buffer_is_full_and_keeps_the_order(producer, recor
 def test_send_gives_up_when_the_buffer_stays_full(producer, records, max_block_seconds):
     budget = BlockBudget(int(max_block_seconds * 1000), False, 60_000)
     p = producer(256 * 1024, budget, kafka_bootstrap_servers="127.0.0.1:1")
+    p.send(records(["v"] * 500))
     started = time.monotonic()
     with pytest.raises(BufferExhausted, match=r"kafka\.max\.block\.ms") as raised:
-        p.send(records(["v"] * 2000))
-    assert raised.value.accepted_rows == 1024
+        p.send(records(["v"] * 1000))
+    assert raised.value.accepted_rows == 0
     assert max_block_seconds <= time.monotonic() - started < max_block_seconds + SLACK_SECONDS
 
 
@@ -145,7 +151,7 @@ def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
 
 def test_close_with_rows_left_returns_by_its_deadline(options, records):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
-    p = NonBlockingProducer(settings, 64 * 1024 * 1024, BlockBudget())
+    p = NonBlockingProducer(settings, 64 * 1024 * 1024, BlockBudget(), LIFETIME)
     p.send(records(["v"] * 1000))
     started = time.monotonic()
     assert p.close(2)
@@ -224,8 +230,31 @@ def test_rows_leave_when_metadata_comes_though_nothing_more_is_sent(producer, re
     assert delivery.acknowledged_rows == 10
 
 
+def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, cluster):
+    cluster.set_down(1)
+    p = producer(kafka_reconnect_backoff_max_ms="100")
+    p.send(records(["v"] * 10))
+    cluster.set_up(1)
+    assert len(read(cluster.bootstrap_servers, "t", 10)) == 10
+    p.flush(10)
+
+
+def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster):
+    cluster.set_topic_error("late", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(buffer_memory_bytes=256 * 1024)
+    rows = iter(range(3000))
+    sends = [[f"{next(rows):05}" for _ in range(100)] for _ in range(30)]
+    for number, values in enumerate(sends):
+        if number == 5:
+            cluster.set_topic_error("late", 0)
+        p.send(records(values, topic="late"))
+    p.flush(20)
+    messages = read(cluster.bootstrap_servers, "late", 3000)
+    assert [m.value().decode() for m in messages] == sum(sends, [])
+
+
 def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):
-    cluster.set_topic_error("missing", 3)
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
     p = producer()
     missing = p.send(records(["v"], topic="missing"))
     there = p.send(records(["w"]))
@@ -254,17 +283,20 @@ def test_the_wait_for_metadata_ends_a_flush_too(producer, records):
 def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
     budget = BlockBudget(max_block_ms=500, includes_metadata=True)
     p = producer(256 * 1024, budget, kafka_bootstrap_servers="127.0.0.1:1")
+    p.send(records(["v"] * 500))
     started = time.monotonic()
     with pytest.raises(MetadataTimeout, match=r"kafka\.max\.block\.ms\)"):
-        p.send(records(["v"] * 2000))
+        p.send(records(["v"] * 1000))
     assert time.monotonic() - started < 0.5 + SLACK_SECONDS
 
 
 def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
     producer, records, cluster
 ):
-    cluster.set_round_trip(1, 300)
     p = producer(256 * 1024, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 300)
     values = [f"{i:05}" for i in range(1500)]
     everything = records(values)
     with pytest.raises(BufferExhausted) as raised:
@@ -274,8 +306,8 @@ def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
     p.flush(10)
     p.send(everything.take(np.arange(taken, 1500)))
     p.flush(10)
-    messages = read(cluster.bootstrap_servers, "t", 1500)
-    assert [m.value().decode() for m in messages] == values
+    messages = read(cluster.bootstrap_servers, "t", 1501)
+    assert [m.value().decode() for m in messages] == ["first", *values]
 
 
 # --- KIP-15: close and flush are bounded, whoever waits -------------------------------------------
@@ -290,7 +322,9 @@ def test_a_negative_timeout_is_an_error(producer):
 
 
 def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
-    p = NonBlockingProducer(options(kafka_linger_ms="60000").client, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(
+        options(kafka_linger_ms="60000").client, 64 << 20, BlockBudget(), LIFETIME
+    )
     delivery = p.send(records(["v"] * 100))
     assert p.close(10)
     assert delivery.acknowledged_rows == 100
@@ -299,7 +333,7 @@ def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
 
 def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     deliveries = [p.send(records(["v"] * 1000, topic=topic)) for topic in ("a", "b")]
     started = time.monotonic()
     assert p.close(0)
@@ -311,7 +345,7 @@ def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
 
 def test_close_twice_does_nothing_more(options, records):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     p.send(records(["v"]))
     assert p.close(0)
     assert p.close(30)
@@ -319,7 +353,7 @@ def test_close_twice_does_nothing_more(options, records):
 
 
 def test_a_closed_producer_takes_no_rows(options, records):
-    p = NonBlockingProducer(options().client, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(options().client, 64 << 20, BlockBudget(), LIFETIME)
     p.close(0)
     for use in (lambda: p.send(records(["v"])), lambda: p.flush(1), lambda: p.prefetch(["t"])):
         with pytest.raises(ProducerClosed):
@@ -330,7 +364,7 @@ def test_a_closed_producer_takes_no_rows(options, records):
 def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
     budget = BlockBudget(60_000, False, 60_000)
-    p = NonBlockingProducer(settings, 256 * 1024, budget)
+    p = NonBlockingProducer(settings, 256 * 1024, budget, LIFETIME)
     delivery = p.send(records(["v"] * 1000))
     waits = {
         "flush": lambda: p.flush(60),
@@ -359,7 +393,7 @@ def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in)
 
 def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(options, records, caplog):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     delivery = p.send(records(["v"] * 10))
     took = []
 
@@ -400,7 +434,7 @@ def test_close_is_bounded_whatever_is_wrong_with_the_broker(
     options, records, nowhere, kind, timeout_seconds
 ):
     settings = options(kafka_bootstrap_servers=nowhere[kind]).client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
     p.close(timeout_seconds)
@@ -421,7 +455,7 @@ def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch)
 
     settings = options(kafka_bootstrap_servers="example.invalid:9092").client
     monkeypatch.setattr(c, "conf_set_events", also_hang)
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
     assert not p.close(1)  # a thread stays behind, and the caller is told so
@@ -433,7 +467,7 @@ def test_two_hundred_open_close_cycles_leave_nothing_behind(options, records):
     settings = options().client
 
     def cycle():
-        p = NonBlockingProducer(settings, 64 << 20, BlockBudget())
+        p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
         p.send(records(["v"] * 100))
         assert p.close(10)
 

@@ -11,6 +11,7 @@ from mock_reader import last_offset, read
 
 from spark_kafka_sink import producer_cache
 from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
+from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
 from spark_kafka_sink.producer_cache import process_cache
 from spark_kafka_sink.writer import write_partition
@@ -48,7 +49,7 @@ def test_metadata_is_asked_for_before_the_first_batch(options, monkeypatch):
 
     class Watched(lease):
         def prefetch(self, topics):
-            order.append(list(topics))
+            order.append(topics := list(topics))
             super().prefetch(topics)
 
     def batches():
@@ -57,7 +58,19 @@ def test_metadata_is_asked_for_before_the_first_batch(options, monkeypatch):
 
     monkeypatch.setattr(producer_cache, "NonBlockingProducer", Watched)
     write_partition(batches(), options(kafka_client_id="watched"))
-    assert order == [["t"], "batch"]
+    assert order == [["t"], "batch", ["t"]]
+
+
+def test_the_new_topics_of_a_batch_are_asked_for_together(without_topic, monkeypatch):
+    asked = []
+    fetch = Client.fetch_metadata
+    monkeypatch.setattr(
+        Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
+    )
+    batches = [batch("a", "b", topic=["t", "u"]), batch("c", "d", "e", topic=["v", "t", "w"])]
+    report = write_partition(batches, without_topic)
+    assert report.sent_rows == {"t": 2, "u": 1, "v": 1, "w": 1}
+    assert asked[:2] == [["t", "u"], ["v", "w"]]
 
 
 def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_topic, cluster):

@@ -12,12 +12,13 @@ _METADATA = 3
 class KafkaProxy:
     """Context manager. The broker must advertise ``port``; ``target_port`` is where it listens.
 
-    ``metadata_delay_seconds`` may be changed at any time; ``metadata_requests`` counts.
+    ``metadata_delay_seconds`` may be changed at any time. ``metadata_requests`` holds, for each
+    request for metadata in the order of their arrival, the number of topics it asks for.
     """
 
     def __init__(self) -> None:
         self.metadata_delay_seconds = 0.0
-        self.metadata_requests = 0
+        self.metadata_requests: list[int] = []
         self.target_port = 0
         self.port = 0
         self._connections: set[asyncio.StreamWriter] = set()
@@ -80,7 +81,7 @@ class KafkaProxy:
                 frame = await _frame(reader)
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 if api_key == _METADATA:
-                    self.metadata_requests += 1
+                    self.metadata_requests.append(_topics_asked_for(frame))
                     answer_at[correlation] = self._loop.time() + self.metadata_delay_seconds
                 writer.write(frame)
                 await writer.drain()
@@ -103,3 +104,18 @@ class KafkaProxy:
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     size = await reader.readexactly(4)
     return size + await reader.readexactly(struct.unpack(">i", size)[0])
+
+
+def _topics_asked_for(frame: bytes) -> int:
+    """Length of the topic array in a metadata request; all topics count as none."""
+    version, _, client_id_bytes = struct.unpack_from(">hih", frame, 6)
+    at = 14 + max(0, client_id_bytes)
+    if version < 9:
+        return max(0, struct.unpack_from(">i", frame, at)[0])
+    at += 1  # no tags in the header
+    length, shift = 0, 0
+    while True:  # an unsigned varint: the array's length plus one
+        length |= (frame[at] & 0x7F) << shift
+        if frame[at] < 0x80:
+            return max(0, length - 1)
+        at, shift = at + 1, shift + 7

@@ -50,7 +50,6 @@ def test_defaults_are_safe_delivery_and_javas_placement_of_keys():
         ("compression.type", "zstd"),
         ("delivery.timeout.ms", "1000"),
         ("linger.ms", "20"),
-        ("metadata.max.age.ms", "300000"),
         ("reconnect.backoff.ms", "50"),
         ("request.timeout.ms", "30000"),
         ("retries", "2147483647"),
@@ -165,7 +164,7 @@ transaction.two.phase.commit.enable transactional.id value.serializer
 
 
 def test_every_setting_of_the_java_producer_is_known():
-    ours = {"buffer.memory", "max.block.ms"}
+    ours = {"buffer.memory", "max.block.ms", "metadata.max.idle.ms"}
     assert set(JAVA_SETTINGS.split()) - known_names() - ours == set()
 
 

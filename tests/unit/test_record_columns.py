@@ -80,6 +80,7 @@ def test_take_gives_every_column_in_the_order_asked_for():
         timestamps_ms=np.array([7, 0, 9], dtype=np.int64),
         headers=header_column(headers),
         batch=object(),
+        batch_bytes=6,
     )
     taken = records.take(np.array([2, 0]))
     assert len(taken) == 2
@@ -95,7 +96,7 @@ def test_take_gives_every_column_in_the_order_asked_for():
 
 
 def test_take_leaves_missing_columns_missing():
-    records = RecordColumns("a", bytes_column([10, 20], [1, 2]), None, None, None, None, None)
+    records = RecordColumns("a", bytes_column([10, 20], [1, 2]), None, None, None, None, None, 0)
     taken = records.take(np.array([1]))
     assert (taken.keys, taken.partitions, taken.timestamps_ms, taken.headers) == (None,) * 4
     assert taken.total_bytes == 2

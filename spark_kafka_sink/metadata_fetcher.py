@@ -1,0 +1,47 @@
+"""Asks the brokers for the metadata that TopicMetadata plans to fetch."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.events import TopicAnswer
+from spark_kafka_sink.topic_metadata import UNKNOWN_TOPIC_OR_PARTITION, TopicMetadata
+
+# One broker is asked for all topics. If it does not answer, the next request is more patient, and
+# the client asks the others by itself.
+_FIRST_REQUEST_SECONDS = 5.0
+_LONGEST_REQUEST_SECONDS = 300.0
+
+
+class MetadataFetcher:
+    """Sends one request for a whole plan and takes the answers; never waits."""
+
+    def __init__(self, client: Client, topics: TopicMetadata) -> None:
+        self._client = client
+        self._topics = topics
+        self._request_seconds = _FIRST_REQUEST_SECONDS
+
+    def connect(self) -> None:
+        """Find the brokers, so that the first request for topics need not."""
+        self._client.ask_for_cluster(self._request_seconds)
+
+    def fetch_due(self) -> None:
+        """Ask for all topics that are due, in one request."""
+        if due := self._topics.take_due():
+            self._client.fetch_metadata(due, self._request_seconds)
+
+    def answered(self, answer: TopicAnswer) -> None:
+        self._request_seconds = _FIRST_REQUEST_SECONDS
+        self._topics.answered(answer.topic, answer.code)
+        if answer.code == UNKNOWN_TOPIC_OR_PARTITION:
+            self._let_client_ask(answer.topic)
+
+    def failed(self) -> None:
+        """A request got no answer at all."""
+        self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
+        for topic in self._topics.unanswered():
+            self._let_client_ask(topic)
+
+    def _let_client_ask(self, topic: str) -> None:
+        """For a topic with rows: of any broker, not of one, and so that it may be created."""
+        if self._topics.is_awaited(topic):
+            self._client.open_topic(topic)

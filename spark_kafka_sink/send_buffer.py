@@ -1,0 +1,136 @@
+"""Rows on their way into the client: at once, or held while their topic has no metadata."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spark_kafka_sink.delivery import Delivery
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.events import ReportedRows
+from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows
+from spark_kafka_sink.open_deliveries import PURGED_UNSENT, UNASSIGNED
+from spark_kafka_sink.record_columns import RecordColumns
+from spark_kafka_sink.topic_metadata import TopicMetadata
+
+# Every row that waits costs librdkafka about this much beside its key and value, so that small
+# rows are bounded by their number.
+BYTES_PER_ROW = 256
+
+
+@dataclass
+class Sending:
+    """The rows of one send: ``first`` of them are the client's."""
+
+    delivery: Delivery
+    records: RecordColumns
+    first: int = 0
+    prepared: PlainRows | DetailedRows | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.first == len(self.records)
+
+
+class SendBuffer:
+    """Gives rows to the client, each topic's in the order of the sends.
+
+    Those of a topic without metadata are held, by topic, and bounded by the memory that they keep
+    alive: the whole of every Arrow batch with a held row, and ``BYTES_PER_ROW``. The client would
+    take them too, but then asks for the topics one by one. ``note`` is told of rejected rows.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topics: TopicMetadata,
+        limit_bytes: int,
+        note: Callable[[ReportedRows], None],
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._limit_bytes = limit_bytes
+        self._note = note
+        self._held: dict[str, deque[Sending]] = {}
+        self._held_rows = 0
+        #: id of a batch -> its bytes, and the number of sends that keep it
+        self._batches: dict[int, tuple[int, int]] = {}
+        self._ready: dict[str, None] = {}  # topics with metadata whose held rows may leave
+
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
+
+    def put(self, sending: Sending) -> None:
+        """Take what there is room for, and count it in ``delivery.rows``. Never waits."""
+        delivery = sending.delivery
+        if delivery.topic in self._held or not self._topics.is_known(delivery.topic):
+            if self._has_room(sending.records):
+                self._hold(sending)
+                delivery.rows = len(sending.records)
+        else:
+            self._enqueue(sending)
+            delivery.rows = sending.first
+
+    def answered(self, topic: str) -> None:
+        """The brokers said something of a topic: its rows may leave, or have to wait again."""
+        if self._topics.is_known(topic):
+            self._ready[topic] = None
+        else:
+            self._ready.pop(topic, None)
+
+    def release(self) -> None:
+        """Give the client the held rows that may leave, as far as they fit."""
+        for topic in list(self._ready):
+            for sending in list(self._held.get(topic, ())):
+                self._enqueue(sending)
+                if not sending.is_over:
+                    return
+                self._let_go(topic)
+            del self._ready[topic]
+
+    def give_up(self) -> None:
+        """Fail all that is held."""
+        for topic in list(self._held):
+            for sending in list(self._held[topic]):
+                self._let_go(topic)
+                left = len(sending.records) - sending.first
+                delivery_id = sending.delivery.delivery_id
+                self._note(ReportedRows(delivery_id, UNASSIGNED, PURGED_UNSENT, False, left))
+
+    def _enqueue(self, sending: Sending) -> None:
+        delivery_id = sending.delivery.delivery_id
+        if sending.prepared is None:
+            sending.prepared = self._client.prepare(sending.records, delivery_id)
+        enqueued = self._client.enqueue(sending.prepared, sending.first)
+        sending.first += enqueued.count
+        for code in enqueued.rejected:
+            self._note(ReportedRows(delivery_id, UNASSIGNED, code, False, 1))
+
+    def _has_room(self, records: RecordColumns) -> bool:
+        """Whether they may be held; the first always may, since one batch is there in any case."""
+        if not self._held:
+            return True
+        batches = sum(size for size, _ in self._batches.values())
+        if id(records.batch) not in self._batches:
+            batches += records.batch_bytes
+        rows = self._held_rows + len(records)
+        return batches + rows * BYTES_PER_ROW <= self._limit_bytes
+
+    def _hold(self, sending: Sending) -> None:
+        records = sending.records
+        self._held.setdefault(records.topic, deque()).append(sending)
+        self._held_rows += len(records)
+        _, users = self._batches.get(id(records.batch), (0, 0))
+        self._batches[id(records.batch)] = (records.batch_bytes, users + 1)
+
+    def _let_go(self, topic: str) -> None:
+        queue = self._held[topic]
+        records = queue.popleft().records
+        if not queue:
+            del self._held[topic]
+        self._held_rows -= len(records)
+        size, users = self._batches.pop(id(records.batch))
+        if users > 1:
+            self._batches[id(records.batch)] = (size, users - 1)
