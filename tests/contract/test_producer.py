@@ -240,17 +240,17 @@ def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, c
 
 
 def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster):
+    cluster.create_topic("late")
     cluster.set_topic_error("late", UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(buffer_memory_bytes=256 * 1024)
-    rows = iter(range(3000))
-    sends = [[f"{next(rows):05}" for _ in range(100)] for _ in range(30)]
-    for number, values in enumerate(sends):
-        if number == 5:
+    values = [f"{i:05}" for i in range(3000)]
+    for first in range(0, 3000, 100):
+        if first == 500:
             cluster.set_topic_error("late", 0)
-        p.send(records(values, topic="late"))
+        p.send(records(values[first : first + 100], topic="late"))
     p.flush(20)
     messages = read(cluster.bootstrap_servers, "late", 3000)
-    assert [m.value().decode() for m in messages] == sum(sends, [])
+    assert [m.value().decode() for m in messages] == values
 
 
 def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):
