@@ -115,11 +115,18 @@ def _other_case(types: Mapping[str, str]) -> str:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kafka-nb")`` known to a session; needed only where the wheel is not installed.
+    """Make ``format("kafka-nb")`` known to a session, and the session to the calling thread.
 
-    Without it Spark finds the format through the installed module ``pyspark_kafka_nb``.
+    Needed where the wheel is not installed (else Spark finds the format through the installed
+    module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks
+    for Python data sources in the session that is active in the calling thread, and in others
+    than the main thread there is none.
     """
     spark.dataSource.register(KafkaSink)
+    if hasattr(spark, "_jsparkSession"):  # Spark Connect has no such trouble
+        # no public call does just this
+        jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+        jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:

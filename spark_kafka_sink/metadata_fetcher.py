@@ -7,7 +7,7 @@ from spark_kafka_sink.librdkafka.events import TopicAnswer
 from spark_kafka_sink.topic_metadata import UNKNOWN_TOPIC_OR_PARTITION, TopicMetadata
 
 # One broker is asked for all topics. If it does not answer, the next request is more patient, and
-# the client asks the others by itself.
+# the client gets the rows, which makes it ask the others by itself.
 _FIRST_REQUEST_SECONDS = 5.0
 _LONGEST_REQUEST_SECONDS = 300.0
 
@@ -32,16 +32,13 @@ class MetadataFetcher:
     def answered(self, answer: TopicAnswer) -> None:
         self._request_seconds = _FIRST_REQUEST_SECONDS
         self._topics.answered(answer.topic, answer.code)
-        if answer.code == UNKNOWN_TOPIC_OR_PARTITION:
-            self._let_client_ask(answer.topic)
+        if answer.code == UNKNOWN_TOPIC_OR_PARTITION and self._topics.is_awaited(answer.topic):
+            self._client.open_topic(answer.topic)  # the request that brokers create it for
 
-    def failed(self) -> None:
-        """A request got no answer at all."""
+    def failed(self) -> list[str]:
+        """A request got no answer at all; returns the topics whose rows need not be held now."""
         self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
-        for topic in self._topics.unanswered():
-            self._let_client_ask(topic)
-
-    def _let_client_ask(self, topic: str) -> None:
-        """For a topic with rows: of any broker, not of one, and so that it may be created."""
-        if self._topics.is_awaited(topic):
-            self._client.open_topic(topic)
+        awaited = [topic for topic in self._topics.unanswered() if self._topics.is_awaited(topic)]
+        for topic in awaited:
+            self._topics.entrust(topic)
+        return awaited

@@ -328,9 +328,10 @@ class NonBlockingProducer:
                 self._note(event)
             elif isinstance(event, TopicAnswer):
                 self._fetcher.answered(event)
-                self._buffer.answered(event.topic)
+                self._buffer.look_again(event.topic)
             elif isinstance(event, RequestFailed):
-                self._fetcher.failed()
+                for topic in self._fetcher.failed():
+                    self._buffer.look_again(topic)
             elif isinstance(event, BrokerError):
                 self._deliveries.report.broker_error = event.text
         if self._free_after_event and outer is None:
@@ -341,8 +342,12 @@ class NonBlockingProducer:
 
     def _note(self, report: ReportedRows) -> None:
         delivery = self._deliveries.note(report)
-        if delivery is not None and report.code in METADATA_CHANGED:
+        if delivery is None:
+            return
+        if report.code in METADATA_CHANGED:
             self._topics.changed(delivery.topic)
+        elif report.code == 0 and self._topics.is_awaited(delivery.topic):
+            self._topics.answered(delivery.topic, 0)  # rows arrive: the client has metadata
 
     # --- what is raised --------------------------------------------------------------------------
 

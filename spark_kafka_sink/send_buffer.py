@@ -65,7 +65,7 @@ class SendBuffer:
     def put(self, sending: Sending) -> None:
         """Take what there is room for, and count it in ``delivery.rows``. Never waits."""
         delivery = sending.delivery
-        if delivery.topic in self._held or not self._topics.is_known(delivery.topic):
+        if delivery.topic in self._held or not self._topics.may_leave(delivery.topic):
             if self._has_room(sending.records):
                 self._hold(sending)
                 delivery.rows = len(sending.records)
@@ -73,9 +73,9 @@ class SendBuffer:
             self._enqueue(sending)
             delivery.rows = sending.first
 
-    def answered(self, topic: str) -> None:
-        """The brokers said something of a topic: its rows may leave, or have to wait again."""
-        if self._topics.is_known(topic):
+    def look_again(self, topic: str) -> None:
+        """Something is new about a topic: its rows may leave, or have to wait again."""
+        if self._topics.may_leave(topic):
             self._ready[topic] = None
         else:
             self._ready.pop(topic, None)

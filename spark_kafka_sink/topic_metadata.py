@@ -58,6 +58,8 @@ class TopicState:
     #: the error of the latest answer, 0 if there was none
     code: int = 0
     is_asked: bool = False
+    #: no answer came: its rows go to the client, which looks for metadata in its own ways
+    is_entrusted: bool = False
     #: not to be asked for again before
     ask_at: float = 0.0
     retry_seconds: float = _FIRST_RETRY_SECONDS
@@ -164,6 +166,7 @@ class TopicMetadata:
         state.is_asked, state.code = False, code
         if code == 0:
             state.refreshed_at, state.is_changed = self._clock(), False
+            state.is_entrusted = False
             state.retry_seconds = _FIRST_RETRY_SECONDS
             self._waits_no_more(topic, state)
         else:
@@ -195,8 +198,14 @@ class TopicMetadata:
         self._look_at = min([now + pause, *retries])
         return due
 
-    def is_known(self, topic: str) -> bool:
-        return topic in self._topics and self._topics[topic].refreshed_at is not None
+    def entrust(self, topic: str) -> None:
+        """Let its rows leave without metadata; their budget runs on."""
+        self._topics[topic].is_entrusted = True
+
+    def may_leave(self, topic: str) -> bool:
+        """Whether its rows need not be held: it has metadata, or is left to the client."""
+        state = self._topics.get(topic)
+        return state is not None and (state.refreshed_at is not None or state.is_entrusted)
 
     def is_awaited(self, topic: str) -> bool:
         """Whether rows wait for its metadata."""

@@ -15,7 +15,7 @@ METADATA = 3
 INIT_PRODUCER_ID = 22
 
 # What its metadata answers call the controller; a broker of that number is not there by itself.
-_CONTROLLER = 0
+CONTROLLER = 0
 
 
 class MockCluster:
@@ -29,7 +29,7 @@ class MockCluster:
         self._owner = Client({"bootstrap.servers": "", "client.id": "mock-cluster"})
         self._brokers = brokers
         self._cluster = c.mock_cluster_new(self._owner.handle, brokers)
-        c.mock_broker_add(self._cluster, _CONTROLLER)
+        c.mock_broker_add(self._cluster, CONTROLLER)
         self.bootstrap_servers = str(c.mock_cluster_bootstraps(self._cluster).decode())
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:

@@ -27,7 +27,7 @@ from spark_kafka_sink.errors import (
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
+from spark_kafka_sink.librdkafka.mock_cluster import CONTROLLER, PRODUCE
 from spark_kafka_sink.producer import NonBlockingProducer
 from spark_kafka_sink.topic_metadata import (
     TOPIC_AUTHORIZATION_FAILED,
@@ -251,6 +251,20 @@ def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster
     p.flush(20)
     messages = read(cluster.bootstrap_servers, "late", 3000)
     assert [m.value().decode() for m in messages] == values
+
+
+def test_a_broker_that_does_not_answer_does_not_hold_up_what_others_can_take(
+    producer, records, cluster
+):
+    cluster.set_round_trip(CONTROLLER, 3_600_000)
+    p = producer()
+    delivery = p.send(records(["v"] * 10))
+    p.send(records(["w"] * 10))
+    delivery.result(20)
+    p.flush(20)
+    p.send(records(["x"] * 10)).result(5)
+    values = [m.value() for m in read(cluster.bootstrap_servers, "t", 30)]
+    assert values == [b"v"] * 10 + [b"w"] * 10 + [b"x"] * 10
 
 
 def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):

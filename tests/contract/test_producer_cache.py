@@ -10,6 +10,8 @@ import pytest
 from black_hole import black_hole
 from fake_clock import FakeClock
 
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer_cache import ProducerCache
 
 
@@ -88,3 +90,27 @@ def test_the_end_of_the_process_is_not_delayed_by_more_than_a_second():
         command = [sys.executable, "-c", EXITING, address]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         assert time.time() - float(answer.stdout) < 1 + 0.5
+
+
+def test_a_producer_of_mostly_evicted_topics_is_followed_by_one_that_knows_the_others(
+    cache, options, records, monkeypatch
+):
+    made = options(kafka_metadata_evict_ms="1000")
+    asked = []
+    fetch = Client.fetch_metadata
+    monkeypatch.setattr(
+        Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
+    )
+    with cache.lease(made) as lease:
+        for number in range(101):
+            lease.send(records(["v"], topic=f"old-{number}"))
+        lease.close(20)
+    first, deadline = lease.producer, Deadline(20)
+    while first.is_idle:  # one task after another, none of them for the old topics
+        assert not deadline.expired
+        with cache.lease(made) as lease:
+            lease.send(records(["w"], topic="lately"))
+            lease.close(20)
+    asked.clear()
+    assert producer_of(cache, made) is not first
+    assert asked == [["lately"]]

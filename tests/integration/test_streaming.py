@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.sql import functions as F
@@ -43,6 +44,20 @@ def test_append_mode_writes_every_micro_batch(spark, bootstrap_servers, topics, 
     query = run(writer.option("kafka.bootstrap.servers", bootstrap_servers), tmp_path)
     assert sorted(r.value for r in topics.read(topic)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert [p["sink"]["numOutputRows"] for p in query.recentProgress] == [2, 1, 3]
+
+
+def test_a_thread_of_ones_own_can_write_once_it_has_registered(spark, bootstrap_servers, topics):
+    topic = topics.create()
+    writer = spark.range(3).selectExpr("cast(id as string) as value").write.format("kafka-nb")
+    writer = writer.option("topic", topic).option("kafka.bootstrap.servers", bootstrap_servers)
+
+    def write():
+        spark_kafka_sink.register(spark)
+        writer.mode("append").save()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(write).result(60)
+    assert sorted(r.value for r in topics.read(topic)) == [b"0", b"1", b"2"]
 
 
 def test_complete_mode_writes_the_whole_result_each_time(

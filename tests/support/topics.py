@@ -39,10 +39,16 @@ class Topics:
         self._mine.append(name)
         return name
 
-    def create(self, partitions: int = 1, config: dict[str, str] | None = None) -> str:
-        name = self.new_name()
+    def create(
+        self,
+        partitions: int = 1,
+        config: dict[str, str] | None = None,
+        replicas: int = 1,
+        name: str = "",
+    ) -> str:
+        name = name or self.new_name()
         keep = {"retention.ms": "-1"}  # which goes by the records' timestamps
-        topic = NewTopic(name, num_partitions=partitions, config=keep | (config or {}))
+        topic = NewTopic(name, partitions, replicas, config=keep | (config or {}))
         self._admin.create_topics([topic], operation_timeout=_SECONDS)[name].result(_SECONDS)
         return name
 
@@ -51,6 +57,21 @@ class Topics:
 
     def delete(self, topic: str) -> None:
         self._admin.delete_topics([topic], operation_timeout=_SECONDS)[topic].result(_SECONDS)
+
+    def leaders(self, topic: str) -> list[int]:
+        """The node ids of the leaders, by partition; -1: none."""
+        partitions = self._admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+        return [partitions[number].leader for number in sorted(partitions)]
+
+    def wait_for_rows(self, topic: str) -> None:
+        """Until there is a row in partition 0."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap_servers, "group.id": "tests", "log_level": 2}
+        )
+        end_of_patience = time.monotonic() + _SECONDS
+        while not consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_SECONDS)[1]:
+            assert time.monotonic() < end_of_patience
+        consumer.close()
 
     def close(self) -> None:
         there = self._admin.list_topics(timeout=_SECONDS).topics.keys() & set(self._mine)

@@ -141,7 +141,7 @@ def test_a_known_topic_is_not_asked_for(topics):
     topics.mention(["a"])
     topics.buffered("a")
     assert topics.take_due() == []
-    assert topics.is_known("a")
+    assert topics.may_leave("a")
     assert topics.in_vain(0) is None
 
 
@@ -244,7 +244,7 @@ def test_metadata_is_fetched_again_at_its_greatest_age(topics, clock):
         assert topics.take_due() == []
     clock.now += 1
     assert topics.take_due() == ["a"]
-    assert topics.is_known("a")
+    assert topics.may_leave("a")
 
 
 def test_a_change_makes_a_topic_urgent_at_once(topics):
@@ -261,7 +261,7 @@ def test_a_topic_without_rows_is_forgotten_and_the_next_row_makes_it_urgent(topi
     clock.now += 60
     assert topics.take_due() == []
     assert topics.live() == []
-    assert not topics.is_known("a")
+    assert not topics.may_leave("a")
     topics.buffered("a")
     assert topics.take_due() == ["a"]
 
@@ -307,3 +307,19 @@ def test_a_hundred_forgotten_topics_do_not_make_a_client_overgrown(topics, clock
     clock.now += 60
     know(topics, "new")
     assert not topics.is_overgrown
+
+
+def test_a_topic_left_to_the_client_need_not_be_held_but_its_budget_runs(topics, clock):
+    topics.buffered("a")
+    topics.take_due()
+    topics.unanswered()
+    topics.entrust("a")
+    assert topics.may_leave("a")
+    clock.now += 5
+    assert topics.in_vain(5) == ("a", 0)
+    assert topics.take_due() == ["a"]
+    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
+    assert topics.may_leave("a")
+    topics.answered("a", 0)
+    topics.mention(["a"])
+    assert topics.may_leave("a")
