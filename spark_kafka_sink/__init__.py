@@ -28,6 +28,7 @@ from spark_kafka_sink.errors import (
 
 if TYPE_CHECKING:
     from spark_kafka_sink.datasource import KafkaSink, foreach_batch, register
+    from spark_kafka_sink.warmup import WarmUp, warm_up
 
 __version__ = "0.1.0"
 
@@ -48,13 +49,17 @@ __all__ = [
     "ProducerClosed",
     "TopicUnavailable",
     "UnsupportedSaveMode",
+    "WarmUp",
     "__version__",
     "foreach_batch",
     "register",
+    "warm_up",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in ("KafkaSink", "foreach_batch", "register"):
         return getattr(import_module("spark_kafka_sink.datasource"), name)
+    if name in ("WarmUp", "warm_up"):
+        return getattr(import_module("spark_kafka_sink.warmup"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

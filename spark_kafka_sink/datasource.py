@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
@@ -41,6 +41,13 @@ class KafkaSink(DataSource):
         for name in list(options):
             options[name] = Secret(options[name])
         super().__init__(options)
+        self._is_planning = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Spark plans with an instance that it makes anew, and pickles another one for the process
+        # that commits: what that one could check was checked, and it would only cost time.
+        self.__dict__.update(state)
+        self._is_planning = False
 
     @classmethod
     def name(cls) -> str:
@@ -71,7 +78,8 @@ class KafkaSink(DataSource):
         try:
             options = parse(self.options)
             check_schema(schema, options.topic)
-            _preflight(options)
+            if self._is_planning:
+                _preflight(options)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; its upper frames tell them nothing.
             raise error.with_traceback(None) from None

@@ -22,7 +22,7 @@ class MetadataFetcher:
 
     def connect(self) -> None:
         """Find the brokers, so that the first request for topics need not."""
-        self._client.ask_for_cluster(self._request_seconds)
+        self._client.connect(self._request_seconds)
 
     def fetch_due(self) -> None:
         """Ask for all topics that are due, in one request."""

@@ -11,7 +11,7 @@ from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, LoginRefus
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
-    ClusterAnswer,
+    BrokerUp,
     RequestFailed,
     TopicAnswer,
     error_name,
@@ -22,6 +22,9 @@ from spark_kafka_sink.topic_metadata import FINAL_TOPIC_ERRORS, UNKNOWN_TOPIC_OR
 
 # Brokers that are only just starting refuse connections for a moment.
 _PATIENCE_SECONDS = 3.0
+# A connected broker that takes its time to tell of the topic does not hold up the micro-batch.
+_TOPIC_SECONDS = 0.25
+_STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
@@ -32,6 +35,7 @@ _UNREACHABLE_ERRORS = frozenset({"_ALL_BROKERS_DOWN", "_RESOLVE"})
 def check(options: SinkOptions) -> None:
     """Raise BrokerUnavailable, LoginRefused or TopicUnavailable if no task could succeed.
 
+    A topic counts as there if the brokers do not deny it at once; else the tasks find out.
     Once a process and configuration: Spark plans every micro-batch of a query in one that it
     keeps. What failed is checked again.
     """
@@ -42,7 +46,14 @@ def check(options: SinkOptions) -> None:
 @cache
 def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
     try:
-        client = Client({**settings, "enable.idempotence": "false", "log_level": "0"})
+        client = Client(
+            {
+                **settings,
+                "enable.idempotence": "false",
+                "log_level": "0",
+                "statistics.interval.ms": str(_STATE_INTERVAL_MS),
+            }
+        )
     except ValueError as error:
         raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
     try:
@@ -54,35 +65,39 @@ def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> 
 def _ask(client: Client, settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
     deadline, patience = Deadline(budget.metadata_seconds), Deadline(_PATIENCE_SECONDS)
     if topic is None:
-        client.ask_for_cluster(budget.metadata_seconds)
+        client.connect(budget.metadata_seconds)
     else:
         client.fetch_metadata([topic], budget.metadata_seconds)
-    servers, trouble = settings["bootstrap.servers"], ""
-    is_unreachable = False
-    while not deadline.expired:
+    servers, trouble, is_unreachable = settings["bootstrap.servers"], "", False
+    end_of_answers: Deadline | None = None  # once connected
+    while not deadline.expired and not (is_unreachable and patience.expired):
+        if end_of_answers is not None and end_of_answers.expired:
+            return
         for event in client.poll(deadline.slice(_POLL_SECONDS)):
             if isinstance(event, TopicAnswer):
                 _check_topic(event, settings, budget)
                 return
-            if isinstance(event, ClusterAnswer) and event.code == 0:
-                return
+            if isinstance(event, BrokerUp) and end_of_answers is None:
+                end_of_answers = Deadline(_TOPIC_SECONDS if topic is not None else 0.0)
             if isinstance(event, BrokerError):
-                if error_name(event.code) in _LOGIN_ERRORS:
-                    raise LoginRefused(
-                        f"the brokers at {servers} refuse the login: {event.text}. See "
-                        "kafka.security.protocol, kafka.sasl.* and kafka.ssl.*"
-                    )
+                _check_login(event, servers)
                 is_unreachable |= error_name(event.code) in _UNREACHABLE_ERRORS
                 trouble = event.text if error_name(event.code) != "_ALL_BROKERS_DOWN" else trouble
-            if isinstance(event, RequestFailed | ClusterAnswer):
+            if isinstance(event, RequestFailed):
                 trouble = trouble or error_name(event.code)
-        if is_unreachable and patience.expired:
-            break
     raise BrokerUnavailable(
         f"no broker answers at {servers}{': ' * bool(trouble)}{trouble}. See whether "
         "kafka.bootstrap.servers is right and reachable from the driver; preflight=false leaves "
         "this check out, for executors that reach what the driver does not"
     )
+
+
+def _check_login(error: BrokerError, servers: str) -> None:
+    if error_name(error.code) in _LOGIN_ERRORS:
+        raise LoginRefused(
+            f"the brokers at {servers} refuse the login: {error.text}. See "
+            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.*"
+        )
 
 
 def _check_topic(answer: TopicAnswer, settings: ClientSettings, budget: BlockBudget) -> None:

@@ -48,7 +48,7 @@ class Client:
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)
                 raise ValueError(f"librdkafka refuses the value of {name}")
-        c.conf_set_events(conf, c.EVENT_DR | c.EVENT_ERROR | c.EVENT_LOG)
+        c.conf_set_events(conf, c.EVENT_DR | c.EVENT_ERROR | c.EVENT_LOG | c.EVENT_STATS)
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
         self._handle = c.new(c.PRODUCER, conf, text, ERROR_TEXT_SIZE)
         if not self._handle:
@@ -185,8 +185,8 @@ class Client:
         finally:
             c.topic_collection_destroy(collection)
 
-    def ask_for_cluster(self, timeout: float) -> None:
-        """Ask any broker who is there, without waiting (``rd_kafka_DescribeCluster``)."""
+    def connect(self, timeout: float) -> None:
+        """Connect and ask who is there, without waiting (``rd_kafka_DescribeCluster``)."""
         with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
 

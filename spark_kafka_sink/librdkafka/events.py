@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,10 +52,8 @@ class TopicAnswer:
 
 
 @dataclass(frozen=True)
-class ClusterAnswer:
-    """A broker answered, or (``code``) none did in time."""
-
-    code: int
+class BrokerUp:
+    """A broker is connected and has accepted the login; needs ``statistics.interval.ms``."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def error_text(code: int) -> str:
     return str(c.err2str(code).decode())
 
 
-Event = ReportedRows | TopicAnswer | ClusterAnswer | RequestFailed | BrokerError
+Event = ReportedRows | TopicAnswer | BrokerUp | RequestFailed | BrokerError
 
 
 def read(event: int) -> Sequence[Event]:
@@ -95,8 +94,9 @@ def read(event: int) -> Sequence[Event]:
         return [BrokerError(c.event_error(event), text.decode(errors="replace"))]
     if kind == c.EVENT_DESCRIBETOPICS_RESULT:
         return _topic_answers(event)
-    if kind == c.EVENT_DESCRIBECLUSTER_RESULT:
-        return [ClusterAnswer(c.event_error(event))]
+    if kind == c.EVENT_STATS:
+        brokers = json.loads(c.event_stats(event))["brokers"].values()
+        return [BrokerUp()] if any(broker["state"] == "UP" for broker in brokers) else []
     if kind == c.EVENT_LOG:
         _forward_log(event)
     return []

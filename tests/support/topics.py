@@ -58,6 +58,9 @@ class Topics:
     def delete(self, topic: str) -> None:
         self._admin.delete_topics([topic], operation_timeout=_SECONDS)[topic].result(_SECONDS)
 
+    def exists(self, topic: str) -> bool:
+        return topic in self._admin.list_topics(timeout=_SECONDS).topics
+
     def leaders(self, topic: str) -> list[int]:
         """The node ids of the leaders, by partition; -1: none."""
         partitions = self._admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions

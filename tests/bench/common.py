@@ -1,0 +1,99 @@
+"""What all benchmarks share: the session, the peers, and where figures go."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from kafka_proxy import KafkaProxy
+from spark_kafka_jars import jars
+
+from spark_kafka_sink.local_kafka import LocalKafka
+
+FIGURES = Path(__file__).parents[2] / "docs" / "benchmark"
+SPARKS_OWN, OURS = "Spark's own sink", "this sink"
+FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb"}
+
+
+def session() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", jars())
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "4g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@contextmanager
+def proxied_kafka() -> Iterator[KafkaProxy]:
+    """A broker that is reached through a proxy alone: ``127.0.0.1:<port>``."""
+    with KafkaProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with LocalKafka(settings=advertised) as kafka:
+            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
+            yield proxy
+
+
+def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    topics = [NewTopic(name, partitions) for name in names]
+    for first in range(0, len(topics), 500):
+        for future in admin.create_topics(topics[first : first + 500]).values():
+            future.result(120)
+
+
+def machine() -> str:
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores ({model}), {memory_gib:.0f} GiB, {platform.system()}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def write_figures(name: str, figures: object, markdown: str) -> None:
+    """``docs/benchmark/<name>.json`` and ``.md``, and the table on standard output."""
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    both = {"machine": machine(), "figures": figures}
+    (FIGURES / f"{name}.json").write_text(json.dumps(both, indent=1) + "\n", encoding="utf-8")
+    text = f"{markdown}\nMachine: {machine()}.\n"
+    (FIGURES / f"{name}.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table."""
+    head = list(head)
+    lines = [head, ["---"] * len(head), *([str(cell) for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def spread(values: list[float], form: str = ".2f") -> str:
+    """``median (lowest to highest)``."""
+    median, low, high = statistics.median(values), min(values), max(values)
+    return f"{median:{form}} ({low:{form}} to {high:{form}})"

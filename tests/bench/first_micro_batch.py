@@ -1,0 +1,145 @@
+"""The first micro-batch of a query to many topics, with metadata answers that take their time.
+
+Both sinks in one session that has run a query with each before, through a proxy that delays every
+answer to a request for metadata and counts what is asked for. One row a topic, one task, a producer
+of its own for each query. Argument: numbers of topics, comma-separated, for a shorter run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from common import (
+    FIGURES,
+    FORMATS,
+    OURS,
+    SPARKS_OWN,
+    create_topics,
+    proxied_kafka,
+    session,
+    table,
+    write_figures,
+)
+from kafka_proxy import KafkaProxy
+from pyspark.sql import SparkSession
+
+TOPICS = (1, 10, 50, 200, 1000)
+DELAYS_SECONDS = (0.05, 0.3)
+
+
+@dataclass
+class Figure:
+    """Of one query: its first two micro-batches (``addBatch``), and the metadata for the first."""
+
+    sink: str
+    topics: int
+    delay_seconds: float
+    first_seconds: float
+    second_seconds: float
+    requests: int
+    topics_asked_for: int
+
+
+def main() -> None:
+    sizes = [int(size) for size in sys.argv[1].split(",")] if sys.argv[1:] else TOPICS
+    names = [f"topic-{number:04}" for number in range(max(sizes))]
+    figures = []
+    with proxied_kafka() as proxy:
+        create_topics(f"127.0.0.1:{proxy.port}", names)
+        spark = session()
+        for sink in FORMATS:
+            measure(spark, proxy, sink, names[:2], 0.0)  # warms the session, not the producer
+        for delay_seconds in DELAYS_SECONDS:
+            for size in sizes:
+                for sink in FORMATS:
+                    figures.append(measure(spark, proxy, sink, names[:size], delay_seconds))
+                    print(figures[-1], flush=True)
+        spark.stop()
+    report(figures)
+
+
+def measure(
+    spark: SparkSession, proxy: KafkaProxy, sink: str, names: list[str], delay_seconds: float
+) -> Figure:
+    proxy.metadata_delay_seconds = delay_seconds
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "source")
+        source.mkdir()
+        for number in (1, 2):
+            (source / f"{number}.txt").write_text("\n".join(names))
+        lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
+        writer = lines.selectExpr("value as topic", "value").writeStream.format(FORMATS[sink])
+        writer = writer.option("kafka.bootstrap.servers", f"127.0.0.1:{proxy.port}")
+        writer = writer.option("kafka.client.id", uuid.uuid4().hex)
+        writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
+        proxy.metadata_requests.clear()
+        query = writer.trigger(availableNow=True).start()
+        if not query.awaitTermination(1800):
+            raise TimeoutError("a query did not end within half an hour")
+    proxy.metadata_delay_seconds = 0.0
+    first, second = (each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress)
+    asked = list(proxy.metadata_requests)
+    return Figure(sink, len(names), delay_seconds, first, second, len(asked), sum(asked))
+
+
+def report(figures: list[Figure]) -> None:
+    pairs = list(zip(figures[::2], figures[1::2], strict=True))
+    rows = [
+        (
+            theirs.topics,
+            theirs.delay_seconds,
+            f"{theirs.first_seconds:.2f}",
+            f"{ours.first_seconds:.2f}",
+            f"{theirs.first_seconds / ours.first_seconds:.0f}",
+            f"{theirs.second_seconds:.2f}",
+            f"{ours.second_seconds:.2f}",
+            f"{theirs.requests} ({theirs.topics_asked_for})",
+            f"{ours.requests} ({ours.topics_asked_for})",
+        )
+        for theirs, ours in pairs
+    ]
+    head = (
+        "Topics",
+        "Each metadata answer takes, s",
+        f"First micro-batch, s: {SPARKS_OWN}",
+        OURS,
+        "times faster",
+        f"Second, s: {SPARKS_OWN}",
+        OURS,
+        f"Metadata requests (topics asked for): {SPARKS_OWN}",
+        OURS,
+    )
+    write_figures("first_micro_batch", [asdict(figure) for figure in figures], table(head, rows))
+    plot(figures)
+
+
+def plot(figures: list[Figure]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "spark-kafka-sink"
+    from matplotlib import pyplot as plt
+
+    _, axes = plt.subplots(figsize=(7, 4))
+    for sink, colour in ((SPARKS_OWN, "tab:orange"), (OURS, "tab:blue")):
+        for delay_seconds, line in zip(DELAYS_SECONDS, ("--", "-"), strict=True):
+            points = [
+                (each.topics, each.first_seconds)
+                for each in figures
+                if (each.sink, each.delay_seconds) == (sink, delay_seconds)
+            ]
+            label = f"{sink}, metadata answers take {delay_seconds:g} s"
+            axes.plot(*zip(*points, strict=True), line, marker="o", color=colour, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="topics", ylabel="first micro-batch, seconds")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize="small")
+    plt.tight_layout()
+    plt.savefig(FIGURES / "first_micro_batch.svg", metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""A session is warm before its first micro-batch, and nothing in Kafka has changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kafka_proxy import KafkaProxy
+from topics import Topics
+
+from spark_kafka_sink import warm_up
+from spark_kafka_sink.local_kafka import LocalKafka
+
+APP = Path(__file__).parent.parent / "support" / "warm_up_app.py"
+
+
+@pytest.fixture
+def proxy():
+    with KafkaProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with LocalKafka(settings=advertised) as kafka:
+            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
+            yield proxy
+
+
+def test_the_first_micro_batch_finds_producers_that_know_the_topic(proxy):
+    topics = Topics(f"127.0.0.1:{proxy.port}")
+    topic = topics.create(partitions=2)
+    command = [sys.executable, str(APP), topics.bootstrap_servers, topic]
+    with subprocess.Popen(
+        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as app:
+        done = json.loads(app.stdout.readline())
+        assert done["problem"] == ""
+        assert 0 < done["micro_batch_seconds"] < done["seconds"]
+        assert topics.read(topic) == []
+        proxy.metadata_requests.clear()
+        app.communicate("go on\n", timeout=90)
+    assert app.returncode == 0
+    assert proxy.metadata_requests == []
+    assert len(topics.read(topic)) == 100
+    topics.close()
+
+
+def test_what_goes_wrong_is_told_and_never_raised(spark, caplog):
+    done = warm_up(spark, {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    assert "no broker answers at 127.0.0.1:1" in done.problem
+    assert "no broker answers at 127.0.0.1:1" in caplog.text
+    assert done.micro_batch_seconds == 0.0
+
+
+def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics):
+    topic = topics.new_name()
+    done = warm_up(spark, {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
+    assert done.problem == ""
+    assert not topics.exists(topic)
+
+
+def test_the_wait_has_a_deadline(spark, bootstrap_servers, topics):
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create()}
+    done = warm_up(spark, options, timeout_seconds=0.01)
+    assert done.problem == "not finished in time"

@@ -1,0 +1,33 @@
+"""A fresh session that is warmed up and then writes; run by test_warm_up.py.
+
+Arguments: bootstrap servers, topic. Prints what warm_up returned as JSON, waits for a line, writes
+a micro-batch of 100 rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+
+from pyspark.sql import SparkSession
+
+import spark_kafka_sink
+
+servers, topic = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+options = {"kafka.bootstrap.servers": servers, "topic": topic}
+print(json.dumps(dataclasses.asdict(spark_kafka_sink.warm_up(spark, options))), flush=True)
+sys.stdin.readline()
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+with tempfile.TemporaryDirectory() as checkpoint:
+    writer = rows.selectExpr("cast(value as string) as value").writeStream.format("kafka-nb")
+    writer = writer.options(**options).option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+spark.stop()
