@@ -25,8 +25,12 @@ test-unit: setup ## tests without Spark, Kafka or network, and those on the mock
 test-integration: setup ## tests with Spark and a real Kafka
 	$(JAVA) $(BIN)/pytest tests/integration
 
-bench: setup ## compare with Spark's own sink on a local Kafka
-	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python $(BIN)/python tests/bench/throughput.py
+bench: setup ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
+	$(JAVA) $(BIN)/python tests/bench/throughput.py
+	$(JAVA) $(BIN)/python tests/bench/first_micro_batch.py
+	$(JAVA) $(BIN)/python tests/bench/fresh_session.py
+	$(JAVA) $(BIN)/python tests/bench/first_row.py
+	$(JAVA) $(BIN)/python tests/bench/many_topics.py
 
 lint: setup ## style, and imports that point downwards only
 	$(BIN)/ruff check .

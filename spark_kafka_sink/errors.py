@@ -114,7 +114,8 @@ class BufferExhausted(DeadlineExceeded):
     """The send buffer stayed full for ``kafka.max.block.ms``.
 
     What to do: see whether the broker keeps up; raise ``kafka.buffer.memory`` or
-    ``kafka.max.block.ms``. ``accepted_rows`` of the send were taken, the others were not.
+    ``kafka.max.block.ms``. ``accepted_rows`` of the send were taken, of every
+    partition's the first; the others were not.
     """
 
     def __init__(self, message: str, *, accepted_rows: int) -> None:

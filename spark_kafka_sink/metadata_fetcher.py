@@ -31,7 +31,7 @@ class MetadataFetcher:
 
     def answered(self, answer: TopicAnswer) -> None:
         self._request_seconds = _FIRST_REQUEST_SECONDS
-        self._topics.answered(answer.topic, answer.code)
+        self._topics.answered(answer.topic, answer.code, answer.partition_count)
         if answer.code == UNKNOWN_TOPIC_OR_PARTITION and self._topics.is_awaited(answer.topic):
             self._client.open_topic(answer.topic)  # the request that brokers create it for
 

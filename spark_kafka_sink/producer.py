@@ -129,9 +129,10 @@ class NonBlockingProducer:
 
         Rows of a topic without metadata are held, and leave by themselves when it comes. The wait
         for room begins anew whenever a row went in, as if rows were sent one by one.
-        Raises BufferExhausted if it lasts ``max.block.ms``: the first ``accepted_rows`` were
-        taken and nothing else. Raises MetadataTimeout or TopicUnavailable if the topic is known
-        to have none, ProducerClosed if the producer is closed, also meanwhile.
+        Raises BufferExhausted if it lasts ``max.block.ms``: ``accepted_rows`` were taken, of
+        every partition's the first, and nothing else. Raises MetadataTimeout or TopicUnavailable
+        if the topic is known to have none, ProducerClosed if the producer is closed, also
+        meanwhile.
         """
         with self._lock:
             self._check_open()
@@ -346,8 +347,8 @@ class NonBlockingProducer:
             return
         if report.code in METADATA_CHANGED:
             self._topics.changed(delivery.topic)
-        elif report.code == 0 and self._topics.is_awaited(delivery.topic):
-            self._topics.answered(delivery.topic, 0)  # rows arrive: the client has metadata
+        elif report.code == 0:
+            self._topics.arrived(delivery.topic)
 
     # --- what is raised --------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.events import ReportedRows
 from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows
 from spark_kafka_sink.open_deliveries import PURGED_UNSENT, UNASSIGNED
+from spark_kafka_sink.partitioner import PlacedRecords, place, unplaced
 from spark_kafka_sink.record_columns import RecordColumns
 from spark_kafka_sink.topic_metadata import TopicMetadata
 
@@ -56,6 +58,7 @@ class SendBuffer:
         self._held_rows = 0
         #: id of a batch -> its bytes, and the number of sends that keep it
         self._batches: dict[int, tuple[int, int]] = {}
+        self._turns: dict[str, int] = {}
         self._ready: dict[str, None] = {}  # topics with metadata whose held rows may leave
 
     @property
@@ -102,11 +105,20 @@ class SendBuffer:
     def _enqueue(self, sending: Sending) -> None:
         delivery_id = sending.delivery.delivery_id
         if sending.prepared is None:
-            sending.prepared = self._client.prepare(sending.records, delivery_id)
+            sending.prepared = self._client.prepare(self._place(sending.records), delivery_id)
         enqueued = self._client.enqueue(sending.prepared, sending.first)
         sending.first += enqueued.count
         for code in enqueued.rejected:
             self._note(ReportedRows(delivery_id, UNASSIGNED, code, False, 1))
+
+    def _place(self, records: RecordColumns) -> PlacedRecords:
+        count = self._topics.partition_count(records.topic)
+        if not count:
+            return unplaced(records)
+        # Rows without a key: each send's to the next partition, from a random one on.
+        turn = self._turns.get(records.topic, random.randrange(count))  # noqa: S311
+        self._turns[records.topic] = turn + 1
+        return place(records, count, turn % count)
 
     def _has_room(self, records: RecordColumns) -> bool:
         """Whether they may be held; the first always may, since one batch is there in any case."""

@@ -49,6 +49,7 @@ class TopicState:
     last_used: float
     #: when its latest metadata came; None: it has none
     refreshed_at: float | None = None
+    partition_count: int = 0
     #: told of a change, such as another partition leader
     is_changed: bool = False
     #: sends whose rows have not all been acknowledged or failed
@@ -158,7 +159,7 @@ class TopicMetadata:
             self._topics[topic].is_changed = True
             self._look_at = 0.0
 
-    def answered(self, topic: str, code: int) -> None:
+    def answered(self, topic: str, code: int, partition_count: int) -> None:
         """Note an answer: 0 for metadata, else an error; then it is asked for again, later."""
         state = self._topics.get(topic)
         if state is None:
@@ -166,11 +167,12 @@ class TopicMetadata:
         state.is_asked, state.code = False, code
         if code == 0:
             state.refreshed_at, state.is_changed = self._clock(), False
+            state.partition_count = partition_count
             state.is_entrusted = False
             state.retry_seconds = _FIRST_RETRY_SECONDS
             self._waits_no_more(topic, state)
         else:
-            state.refreshed_at = None
+            state.refreshed_at, state.partition_count = None, 0
             if code in FINAL_TOPIC_ERRORS and state.waiting_since is not None:
                 self._refused[topic] = state
             self._ask_later(state)
@@ -198,9 +200,19 @@ class TopicMetadata:
         self._look_at = min([now + pause, *retries])
         return due
 
+    def arrived(self, topic: str) -> None:
+        """Rows were acknowledged: the client has metadata, whatever is known here."""
+        if topic in self._waiting:
+            self._waits_no_more(topic, self._topics[topic])
+
     def entrust(self, topic: str) -> None:
         """Let its rows leave without metadata; their budget runs on."""
         self._topics[topic].is_entrusted = True
+
+    def partition_count(self, topic: str) -> int:
+        """Of a topic with metadata; 0 if it is not known."""
+        state = self._topics.get(topic)
+        return 0 if state is None else state.partition_count
 
     def may_leave(self, topic: str) -> bool:
         """Whether its rows need not be held: it has metadata, or is left to the client."""

@@ -60,7 +60,7 @@ def _prototype(name: str, result: Any, *arguments: Any) -> Any:
 
 CONF_OK = 0
 PRODUCER = 0
-PARTITION_UNASSIGNED = -1
+
 MSG_F_COPY = 0x2
 PURGE_F_QUEUE = 0x1
 PURGE_F_INFLIGHT = 0x2
@@ -193,6 +193,9 @@ describe_topics_result_topics = _prototype(
     "rd_kafka_DescribeTopics_result_topics", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
 )
 topic_description_name = _prototype("rd_kafka_TopicDescription_name", c_char_p, c_void_p)
+topic_description_partitions = _prototype(
+    "rd_kafka_TopicDescription_partitions", c_void_p, c_void_p, POINTER(c_size_t)
+)
 topic_description_error = _prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
 
 # --- Mock cluster (rdkafka_mock.h), for tests ----------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, read
 from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows, prepare
-from spark_kafka_sink.record_columns import RecordColumns
+from spark_kafka_sink.partitioner import PlacedRecords
 
 
 @dataclass(frozen=True)
@@ -87,33 +88,39 @@ class Client:
 
     # --- producing -------------------------------------------------------------------------------
 
-    def prepare(self, records: RecordColumns, delivery_id: int) -> PlainRows | DetailedRows:
+    def prepare(self, placed: PlacedRecords, delivery_id: int) -> PlainRows | DetailedRows:
         """Rows in the form that ``enqueue`` takes, as often as needed. Copies no key or value.
 
         Reports on these rows carry ``delivery_id``.
         """
-        return prepare(self.open_topic(records.topic), records, delivery_id)
+        return prepare(self.open_topic(placed.records.topic), placed, delivery_id)
 
     def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
         """Copy rows, from number ``first`` on, into the send queue. Never waits."""
         if isinstance(rows, PlainRows):
-            return self._enqueue_all(rows, first)
+            return self._enqueue_runs(rows, first)
         return self._enqueue_each(rows, first)
 
-    def _enqueue_all(self, rows: PlainRows, first: int) -> Enqueued:
-        messages = rows.messages[first:]
-        count = len(messages)
+    def _enqueue_runs(self, rows: PlainRows, first: int) -> Enqueued:
         self.handle  # noqa: B018 - refuses use after close or fork
-        accepted = c.produce_batch(
-            rows.topic, c.PARTITION_UNASSIGNED, c.MSG_F_COPY, messages.ctypes.data, count
-        )
-        if accepted == count:
-            return Enqueued(count)
-        errors = messages["err"]
-        full = np.flatnonzero(errors == c.ERR_QUEUE_FULL)
-        # A full queue fails the rest of the batch, so order survives if one resumes at the first.
-        end = int(full[0]) if len(full) else count
-        return Enqueued(end, [int(code) for code in errors[:end] if code])
+        address, size = rows.messages.ctypes.data, rows.messages.itemsize
+        rejected: list[int] = []
+        row = first
+        for number in range(bisect_right(rows.starts, first) - 1, len(rows.partitions)):
+            end = rows.starts[number + 1]
+            accepted = c.produce_batch(
+                rows.topic, rows.partitions[number], c.MSG_F_COPY, address + row * size, end - row
+            )
+            if accepted != end - row:
+                errors = rows.messages["err"][row:end]
+                full = np.flatnonzero(errors == c.ERR_QUEUE_FULL)
+                # A full queue fails the rest of a run, so order survives if one resumes there.
+                taken = int(full[0]) if len(full) else end - row
+                rejected += [int(code) for code in errors[:taken] if code]
+                if len(full):
+                    return Enqueued(row + taken - first, rejected)
+            row = end
+        return Enqueued(row - first, rejected)
 
     def _enqueue_each(self, rows: DetailedRows, first: int) -> Enqueued:
         base, size = rows.arguments.ctypes.data, rows.arguments.itemsize

@@ -49,6 +49,7 @@ class TopicAnswer:
 
     topic: str
     code: int
+    partition_count: int
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,17 @@ def _topic_answers(event: int) -> list[TopicAnswer | RequestFailed]:
     count = ctypes.c_size_t()
     result = c.event_describe_topics_result(event)
     topics = c.describe_topics_result_topics(result, ctypes.byref(count))
-    return [
-        TopicAnswer(
-            c.topic_description_name(topics[i]).decode(),
-            int(c.error_code(c.topic_description_error(topics[i]))),
-        )
-        for i in range(count.value)
-    ]
+    return [_topic_answer(topics[i]) for i in range(count.value)]
+
+
+def _topic_answer(description: int) -> TopicAnswer:
+    partitions = ctypes.c_size_t()
+    c.topic_description_partitions(description, ctypes.byref(partitions))
+    return TopicAnswer(
+        c.topic_description_name(description).decode(),
+        int(c.error_code(c.topic_description_error(description))),
+        partitions.value,
+    )
 
 
 def _forward_log(event: int) -> None:

@@ -1,4 +1,4 @@
-"""Record columns -> librdkafka's own arrays, filled column by column."""
+"""Placed records -> librdkafka's own arrays, filled column by column."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.partitioner import UNASSIGNED, PlacedRecords
 from spark_kafka_sink.record_columns import RecordColumns
 
 # The arguments that every row of the detailed lane has, in this order; headers follow.
@@ -25,10 +26,15 @@ _FIXED_ARGUMENTS = (
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Keys and values only: one foreign call for all rows (``rd_kafka_produce_batch``)."""
+    """Keys and values only: one foreign call a run (``rd_kafka_produce_batch``).
+
+    The rows of ``partitions[i]`` are ``starts[i]:starts[i + 1]``.
+    """
 
     topic: int
     messages: npt.NDArray[np.void]
+    partitions: list[int]
+    starts: list[int]
     #: keeps the memory alive that the array points to
     records: RecordColumns
 
@@ -38,7 +44,7 @@ class PlainRows:
 
 @dataclass(frozen=True)
 class DetailedRows:
-    """Rows with headers, timestamp or partition: one foreign call each (``rd_kafka_produceva``).
+    """Rows with headers or timestamp: one foreign call each (``rd_kafka_produceva``).
 
     Row i has the arguments ``starts[i]:starts[i + 1]``.
     """
@@ -54,14 +60,21 @@ class DetailedRows:
         return len(self.starts) - 1
 
 
-def prepare(topic: int, records: RecordColumns, delivery_id: int) -> PlainRows | DetailedRows:
-    """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to ``records.topic``.
+def prepare(topic: int, placed: PlacedRecords, delivery_id: int) -> PlainRows | DetailedRows:
+    """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to the records' topic.
 
     ``delivery_id`` comes back with the report on each row.
     """
-    if records.headers is None and records.timestamps_ms is None and records.partitions is None:
-        return PlainRows(topic, _messages(records, delivery_id), records)
-    return _detailed(topic, records, delivery_id)
+    records, partitions = placed.records, placed.partitions
+    is_plain = records.headers is None and records.timestamps_ms is None
+    # The client places a whole run or nothing of it; where a column does, row by row.
+    if partitions[0] == UNASSIGNED and records.partitions is not None:
+        return _detailed(topic, records, records.partitions, delivery_id)
+    if is_plain:
+        messages = _messages(records, delivery_id)
+        return PlainRows(topic, messages, partitions.tolist(), placed.starts.tolist(), records)
+    every_row = np.repeat(partitions, np.diff(placed.starts))
+    return _detailed(topic, records, every_row, delivery_id)
 
 
 def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
@@ -75,7 +88,9 @@ def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
     return messages
 
 
-def _detailed(topic: int, records: RecordColumns, delivery_id: int) -> DetailedRows:
+def _detailed(
+    topic: int, records: RecordColumns, partitions: npt.NDArray[np.int32], delivery_id: int
+) -> DetailedRows:
     rows, fixed = len(records), len(_FIXED_ARGUMENTS)
     starts = np.arange(rows + 1, dtype=np.int64) * fixed
     if records.headers is not None:
@@ -85,9 +100,7 @@ def _detailed(topic: int, records: RecordColumns, delivery_id: int) -> DetailedR
     for position, vtype in enumerate(_FIXED_ARGUMENTS):
         arguments["vtype"][first + position] = vtype
     arguments["number"][first] = topic
-    arguments["number"][first + 1] = (
-        c.PARTITION_UNASSIGNED if records.partitions is None else records.partitions
-    )
+    arguments["number"][first + 1] = partitions
     arguments["number"][first + 2] = c.MSG_F_COPY
     arguments["number"][first + 3] = records.values.addresses.view(np.int64)
     arguments["size"][first + 3] = records.values.lengths

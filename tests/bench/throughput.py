@@ -1,105 +1,237 @@
-"""Rows a second into a local Kafka: this sink beside Spark's own, in interleaved rounds.
+"""Rows a second into a local Kafka: this sink beside its peers, in interleaved rounds.
 
-Prints a Markdown table of medians with their spread and ratios to Spark's own sink, and writes the
-figures to build/bench.json. Arguments: rows a round (default 1,000,000) and rounds (default 5).
+For each kind of work all peers write the same rows to the same broker with the same settings, one
+after another, again and again; the first round is for warming up. Ratios are those of the rounds'
+pairs. Arguments: rounds (default 5), and the names of the kinds of work, comma-separated (all).
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import gc
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewTopic
+import psutil
+from common import OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
+from drop_sink import DropSink
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from spark_kafka_jars import jars
-
 from spark_kafka_sink.local_kafka import LocalKafka
 
-PARTITIONS = 4
-SIZES = (100, 1000)
-# Both clients as they come, but for the codec and the time to linger, which are the same.
-SETTINGS = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
-PEERS = {"Spark's own sink": "kafka", "this sink": "kafka-nb", "nothing (noop, in the JVM)": "noop"}
+FLOOR, BY_HAND = "Python sink that drops all", "foreachPartition + confluent_kafka"
+FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", FLOOR: "drop"}
+AS_THEY_COME = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
+TUNED = {
+    "kafka.compression.type": "lz4",
+    "kafka.linger.ms": "50",
+    "kafka.batch.size": "1000000",
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is written; ``topics`` above one are mixed row by row."""
+
+    name: str
+    rows: int
+    value_bytes: int
+    settings: dict[str, str] = field(default_factory=lambda: AS_THEY_COME)
+    is_keyed: bool = True
+    has_headers: bool = False
+    topics: int = 1
+    partitions: int = 4
+    peers: tuple[str, ...] = (SPARKS_OWN, OURS, FLOOR)
+
+
+WORKS = (
+    Work("100 B", 1_000_000, 100, peers=(SPARKS_OWN, OURS, FLOOR, BY_HAND)),
+    Work("100 B, tuned", 1_000_000, 100, TUNED),
+    Work("1 KB", 400_000, 1000, peers=(SPARKS_OWN, OURS, FLOOR, BY_HAND)),
+    Work("1 KB, tuned", 400_000, 1000, TUNED),
+    Work("10 KB", 40_000, 10_000),
+    Work("100 B, uncompressed", 1_000_000, 100, {"kafka.linger.ms": "5"}),
+    Work("1 KB, uncompressed", 400_000, 1000, {"kafka.linger.ms": "5"}),
+    Work("100 B, no keys", 1_000_000, 100, is_keyed=False),
+    Work("100 B, two headers", 500_000, 100, has_headers=True),
+    Work("100 B, 50 topics", 500_000, 100, topics=50, partitions=1),
+    Work("100 B, 64 partitions", 1_000_000, 100, partitions=64),
+)
+
+
+@dataclass
+class Round:
+    """One peer's part of one round."""
+
+    seconds: float
+    cpu_seconds: float
+    worker_peak_mib: float
 
 
 def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    wanted = sys.argv[2].split(";") if sys.argv[2:] else [work.name for work in WORKS]
+    figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
         spark = session()
-        figures = {
-            f"{peer}, {size} B": []
-            for size in SIZES
-            for peer in PEERS
-        }  # fmt: skip
-        for size in SIZES:
-            data = source(spark, rows if size == SIZES[0] else rows // 4, size)
-            for number in range(rounds + 1):
-                for peer, kind in PEERS.items():
-                    seconds = write(data, kind, kafka.bootstrap_servers)
-                    if number:  # the first round warms up
-                        count = rows if size == SIZES[0] else rows // 4
-                        figures[f"{peer}, {size} B"].append(count / seconds)
+        spark.dataSource.register(DropSink)
+        broker = set(kafka.pids)
+        for work in WORKS:
+            if work.name in wanted:
+                figures[work.name] = measure(spark, kafka.bootstrap_servers, broker, work, rounds)
+                print(markdown({work.name: figures[work.name]}), flush=True)
         spark.stop()
-    report(figures)
+    plain = {
+        name: {peer: [vars(each) for each in done] for peer, done in peers.items()}
+        for name, peers in figures.items()
+    }
+    write_figures("throughput", plain, markdown(figures))
 
 
-def session() -> SparkSession:
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", jars())
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+def measure(
+    spark: SparkSession, servers: str, broker: set[int], work: Work, rounds: int
+) -> dict[str, list[Round]]:
+    data = source(spark, work)
+    figures: dict[str, list[Round]] = {peer: [] for peer in work.peers}
+    for number in range(rounds + 1):
+        for peer in work.peers:
+            save = saving(data, peer, servers, work)
+            gc.collect()
+            reset_peaks()
+            cpu, started = cpu_seconds(broker), time.monotonic()
+            save()
+            seconds = time.monotonic() - started
+            done = Round(seconds, cpu_seconds(broker) - cpu, worker_peak_mib())
+            if number:
+                figures[peer].append(done)
+    data.unpersist()
+    return figures
 
 
-def source(spark: SparkSession, rows: int, size: int) -> DataFrame:
-    """Rows of ``size`` bytes with keys, in memory, so that making them costs no peer anything."""
-    value = F.substring(F.repeat(F.sha2(F.col("id").cast("string"), 256), size // 64 + 1), 1, size)
-    key = F.concat(F.lit("key-"), F.col("id") % 10_000)
-    data = spark.range(0, rows, numPartitions=2).select(key.alias("key"), value.alias("value"))
-    data = data.cache()
+def source(spark: SparkSession, work: Work) -> DataFrame:
+    """The rows, in memory, so that making them costs no peer anything."""
+    digest = F.sha2(F.col("id").cast("string"), 256)
+    value = F.substring(F.repeat(digest, work.value_bytes // 64 + 1), 1, work.value_bytes)
+    columns = [value.alias("value")]
+    if work.is_keyed:
+        columns.append(F.concat(F.lit("key-"), F.col("id") % 10_000).alias("key"))
+    if work.has_headers:
+        header = "array(named_struct('key', 'source', 'value', binary('bench')), "
+        header += "named_struct('key', 'id', 'value', binary(cast(id as string))))"
+        columns.append(F.expr(header).alias("headers"))
+    if work.topics > 1:
+        columns.append((F.col("id") % work.topics).cast("string").alias("number"))
+    data = spark.range(0, work.rows, numPartitions=2).select(*columns).cache()
     data.count()
     return data
 
 
-def write(data: DataFrame, kind: str, servers: str) -> float:
-    topic = f"bench-{time.monotonic_ns()}"
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
-    admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(30)
-    writer = data.write.format(kind).mode("append")
-    if kind != "noop":
-        writer = writer.options(**{**SETTINGS, "kafka.bootstrap.servers": servers, "topic": topic})
-    started = time.monotonic()
-    writer.save()
-    seconds = time.monotonic() - started
-    admin.delete_topics([topic])[topic].result(30)
-    return seconds
+def saving(data: DataFrame, peer: str, servers: str, work: Work) -> Callable[[], None]:
+    """The call that is measured, to topics of its own."""
+    prefix = f"bench-{time.monotonic_ns()}-"
+    if peer != FLOOR:
+        create_topics(servers, [f"{prefix}{n}" for n in range(work.topics)], work.partitions)
+    if work.topics > 1:
+        data = data.withColumn("topic", F.concat(F.lit(prefix), "number")).drop("number")
+    else:
+        data = data.withColumn("topic", F.lit(f"{prefix}0"))
+    options = {**work.settings, "kafka.bootstrap.servers": servers}
+    if peer == BY_HAND:
+        settings = {name.removeprefix("kafka."): value for name, value in options.items()}
+        return lambda: data.foreachPartition(by_hand(settings))
+    if work.has_headers and peer == SPARKS_OWN:
+        options["includeHeaders"] = "true"
+    writer = data.write.format(FORMATS[peer]).mode("append").options(**options)
+    return writer.save
 
 
-def report(figures: dict[str, list[float]]) -> None:
-    print(f"\n{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}\n")
-    print("| Writer, row size | M rows/s, median (lowest to highest) | ratio to Spark's own |")
-    print("|---|---|---|")
-    for name, speeds in figures.items():
-        theirs = figures["Spark's own sink," + name.rpartition(",")[2]]
-        ratio = statistics.median(ours / other for ours, other in zip(speeds, theirs, strict=True))
-        median, low, high = (f(speeds) / 1e6 for f in (statistics.median, min, max))
-        print(f"| {name} | {median:.2f} ({low:.2f} to {high:.2f}) | {ratio:.2f} |")
-    Path("build").mkdir(exist_ok=True)
-    Path("build/bench.json").write_text(json.dumps({"rows_a_second": figures}, indent=1))
+def by_hand(settings: dict[str, str]):
+    """What one finds in answers and posts on writing to Kafka from PySpark."""
+
+    def write(rows):
+        from confluent_kafka import Producer
+
+        producer = Producer(settings)
+        for row in rows:
+            while True:
+                try:
+                    producer.produce(row["topic"], key=row["key"], value=row["value"])
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        producer.flush()
+
+    return write
+
+
+def processes(broker: set[int]) -> list[psutil.Process]:
+    """This one and all it started, apart from the broker."""
+    mine = psutil.Process()
+    return [mine, *(each for each in mine.children(recursive=True) if each.pid not in broker)]
+
+
+def cpu_seconds(broker: set[int]) -> float:
+    total = 0.0
+    for process in processes(broker):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def workers() -> list[psutil.Process]:
+    """Spark's Python workers that run tasks."""
+    return [each for each in processes(set()) if "pyspark.daemon" in " ".join(each.cmdline())]
+
+
+def reset_peaks() -> None:
+    for worker in workers():
+        Path(f"/proc/{worker.pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def worker_peak_mib() -> float:
+    peaks = [0.0]
+    for worker in workers():
+        status = Path(f"/proc/{worker.pid}/status").read_text(encoding="utf-8")
+        peaks.append(int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+    return max(peaks)
+
+
+def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
+    head = (
+        "Work",
+        "Writer",
+        "M rows/s, median (lowest to highest)",
+        "MB/s",
+        f"ratio to {SPARKS_OWN}",
+        "CPU us a row",
+        "worker's peak MiB",
+    )
+    rows = []
+    for work in WORKS:
+        for peer, done in figures.get(work.name, {}).items():
+            speeds = [work.rows / each.seconds for each in done]
+            theirs = figures[work.name][SPARKS_OWN]
+            ratios = [b.seconds / a.seconds for a, b in zip(done, theirs, strict=True)]
+            rows.append(
+                (
+                    work.name,
+                    peer,
+                    spread([speed / 1e6 for speed in speeds]),
+                    f"{statistics.median(speeds) * work.value_bytes / 1e6:.0f}",
+                    spread(ratios),
+                    f"{statistics.median(each.cpu_seconds for each in done) / work.rows * 1e6:.2f}",
+                    f"{max(each.worker_peak_mib for each in done):.0f}",
+                )
+            )
+    return table(head, rows)
 
 
 if __name__ == "__main__":

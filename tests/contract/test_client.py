@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mock_reader import read
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.configuration import producer_settings, refusal_of
 from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRows, error_name, error_text
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
+from spark_kafka_sink.partitioner import murmur2, place, unplaced
+from spark_kafka_sink.records import split_by_topic
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -46,7 +53,7 @@ def flush(client):
 def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, records):
     keys = pa.array(["k", None, "", "l"])
     rows = records(["a", "", None, "d"], key=keys)
-    assert client.enqueue(client.prepare(rows, 1)).count == 4
+    assert client.enqueue(client.prepare(unplaced(rows), 1)).count == 4
     assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "t", 4)
     assert [(m.key(), m.value()) for m in messages] == [
@@ -68,7 +75,7 @@ def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, clust
         timestamp=pa.array([1_700_000_000_123_456, 1_000, 2_999], pa.timestamp("us", "UTC")),
         headers=pa.array(headers, HEADERS),
     )
-    assert client.enqueue(client.prepare(rows, 1)).count == 3
+    assert client.enqueue(client.prepare(unplaced(rows), 1)).count == 3
     assert flush(client) == []
     seen = [
         (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
@@ -91,7 +98,7 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
     }
     client = Client(settings)
     columns = {"timestamp": pa.array([1_000] * 1000, pa.timestamp("ms"))} if detailed else {}
-    rows = client.prepare(records([str(i) for i in range(1000)], **columns), 1)
+    rows = client.prepare(unplaced(records([str(i) for i in range(1000)], **columns)), 1)
     done = client.enqueue(rows).count
     assert done == 100
     while done < 1000:
@@ -109,7 +116,7 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
 def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
     columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
-    rows = client.prepare(records(["a", "x" * 2_000_000, "c"], **columns), 1)
+    rows = client.prepare(unplaced(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
     enqueued = client.enqueue(rows)
     assert enqueued.count == 3
     assert [error_name(code) for code in enqueued.rejected] == ["MSG_SIZE_TOO_LARGE"]
@@ -126,7 +133,7 @@ def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, 
     cluster.create_topic("two", partitions=2)
     cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED] * 2)
     partitions = pa.array([0, 1] * 10, pa.int32())
-    client.enqueue(client.prepare(records(["v"] * 20, "two", partition=partitions), 7))
+    client.enqueue(client.prepare(unplaced(records(["v"] * 20, "two", partition=partitions)), 7))
     events = [event for event in flush(client) if isinstance(event, ReportedRows)]
     assert sorted(events, key=lambda e: e.partition) == [
         ReportedRows(7, 0, TOPIC_AUTHORIZATION_FAILED, False, 10),
@@ -138,7 +145,7 @@ def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, 
 def test_purge_brings_back_every_row_exactly_once(records):
     client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
     for delivery_id, topic in ((1, "a"), (2, "b")):
-        rows = client.prepare(records(["v"] * 100_000, topic=topic), delivery_id)
+        rows = client.prepare(unplaced(records(["v"] * 100_000, topic=topic)), delivery_id)
         assert client.enqueue(rows).count == 100_000
     client.purge()
     counts = Counter()
@@ -153,7 +160,7 @@ def test_purge_brings_back_every_row_exactly_once(records):
 
 def test_every_acknowledged_row_is_reported_with_its_send(client, records):
     for delivery_id, rows in ((3, 1000), (4, 10)):
-        client.enqueue(client.prepare(records(["v"] * rows), delivery_id))
+        client.enqueue(client.prepare(unplaced(records(["v"] * rows)), delivery_id))
     counts = Counter()
     while client.queued():
         client.flush(0.001)
@@ -233,3 +240,79 @@ def test_error_codes_have_names_and_sentences():
 def test_metadata_can_be_asked_for_without_waiting(client):
     client.fetch_metadata(["t", "u"], timeout=1)
     assert client.poll() == []
+
+
+# --- runs by partition ----------------------------------------------------------------------------
+
+
+def test_a_key_goes_to_the_same_partition_whoever_places_it(cluster, records):
+    cluster.create_topic("seven", partitions=7)
+    keys = pa.array([f"key-{i}" * (i % 5) for i in range(700)])
+    rows = records([str(i) for i in range(700)], topic="seven", key=keys)
+    client = Client({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2"})
+    chosen = []
+    for placed in (unplaced(rows), place(rows, 7, 0)):
+        assert client.enqueue(client.prepare(placed, 1)).count == 700
+        assert flush(client) == []
+    messages = read(cluster.bootstrap_servers, "seven", 1400, partitions=7)
+    for value in (str(i).encode() for i in range(700)):
+        chosen = [m.partition() for m in messages if m.value() == value]
+        assert len(chosen) == 2
+        assert chosen[0] == chosen[1]
+    assert client.close(Deadline(5))
+
+
+def test_runs_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, records):
+    cluster.create_topic("three", partitions=3)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers}
+    client = Client({**settings, "queue.buffering.max.messages": "70"})
+    keys = pa.array([str(i % 11) for i in range(1000)])
+    rows = records([str(i) for i in range(1000)], topic="three", key=keys)
+    prepared = client.prepare(place(rows, 3, 0), 1)
+    done = 0
+    while done < 1000:
+        done += client.enqueue(prepared, done).count
+        flush(client)
+    messages = read(cluster.bootstrap_servers, "three", 1000, partitions=3)
+    assert sorted(int(m.value()) for m in messages) == list(range(1000))
+    for partition in range(3):
+        order = [int(m.value()) for m in messages if m.partition() == partition]
+        assert order == sorted(order)
+        assert len(order) > 100
+    assert client.close(Deadline(5))
+
+
+def test_a_run_for_a_partition_that_is_not_there_is_rejected_and_the_others_arrive(
+    client, cluster, records
+):
+    cluster.create_topic("one")
+    client.enqueue(client.prepare(place(records(["first"], topic="one"), 1, 0), 1))
+    assert flush(client) == []
+    partitions = pa.array([0, 5, 0], pa.int32())
+    rows = records(["a", "b", "c"], topic="one", partition=partitions)
+    enqueued = client.enqueue(client.prepare(place(rows, 1, 0), 1))
+    assert enqueued.count == 3
+    assert [error_name(code) for code in enqueued.rejected] == ["_UNKNOWN_PARTITION"]
+    assert flush(client) == []
+    values = [m.value() for m in read(cluster.bootstrap_servers, "one", 3)]
+    assert values == [b"first", b"a", b"c"]
+
+
+KEYS = st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=50)
+
+
+@given(keys=KEYS, count=st.integers(1, 2**31 - 1))
+def test_murmur2_is_librdkafkas_on_every_key(keys, count):
+    theirs = c._prototype(
+        "rd_kafka_msg_partitioner_murmur2",
+        ctypes.c_int32,
+        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32),
+        *(ctypes.c_void_p, ctypes.c_void_p),
+    )
+    batch = pa.record_batch(
+        {"value": pa.nulls(len(keys), pa.string()), "key": pa.array(keys, pa.binary())}
+    )
+    (records,) = split_by_topic(batch, "t")
+    placed = (murmur2(records.keys) & 0x7FFFFFFF) % np.uint32(count)
+    expected = [theirs(None, key or b"", len(key or b""), count, None, None) for key in keys]
+    assert placed.tolist() == expected

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,16 @@ def test_a_broker_that_does_not_answer_does_not_hold_up_what_others_can_take(
     p.send(records(["x"] * 10)).result(5)
     values = [m.value() for m in read(cluster.bootstrap_servers, "t", 30)]
     assert values == [b"v"] * 10 + [b"w"] * 10 + [b"x"] * 10
+
+
+def test_rows_without_a_key_spread_evenly_one_partition_a_send(producer, records, cluster):
+    cluster.create_topic("four", partitions=4)
+    p = producer()
+    for _ in range(40):
+        p.send(records(["v"] * 10, topic="four"))
+        p.flush(10)
+    counts = Counter(m.partition() for m in read(cluster.bootstrap_servers, "four", 400, 4))
+    assert counts == {0: 100, 1: 100, 2: 100, 3: 100}
 
 
 def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):

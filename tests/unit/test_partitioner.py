@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_kafka_sink.partitioner import murmur2, place, unplaced
+from spark_kafka_sink.records import split_by_topic
+
+
+def records(keys=None, rows=None, partitions=None):
+    count = len(keys) if keys is not None else rows
+    columns = {"value": pa.array([str(i) for i in range(count)])}
+    if keys is not None:
+        columns["key"] = pa.array(keys, pa.binary())
+    if partitions is not None:
+        columns["partition"] = pa.array(partitions, pa.int32())
+    (made,) = split_by_topic(pa.record_batch(columns), "t")
+    return made
+
+
+def hashes(keys):
+    made = records(keys)  # whose memory the hashes are read from
+    return murmur2(made.keys).view(np.int32).tolist()
+
+
+def runs(placed):
+    """partition -> row numbers, in their order."""
+    first = placed.records.values.addresses
+    found = {}
+    for number, partition in enumerate(placed.partitions.tolist()):
+        start, end = placed.starts[number], placed.starts[number + 1]
+        assert end > start
+        found[partition] = first[start:end].tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        # those that Kafka tests its own function with
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_gives_javas_numbers(key, expected):
+    assert hashes([key]) == [expected]
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=60))
+def test_a_key_has_one_hash_whatever_lies_beside_it(keys):
+    assert hashes(keys) == [hashes([key])[0] for key in keys]
+
+
+def test_keys_of_very_different_lengths_are_hashed():
+    keys = [b"", b"a" * 100_001, b"abc", b"a" * 4096]
+    assert hashes(keys) == [hashes([key])[0] for key in keys]
+
+
+KEYS = st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=60)
+
+
+@given(KEYS, st.integers(1, 9), st.data())
+def test_rows_are_in_runs_by_partition_each_in_the_order_of_the_rows(keys, count, data):
+    unkeyed = data.draw(st.integers(0, count - 1))
+    all_records = records(keys)
+    chosen = [unkeyed if key is None else (hashes([key])[0] & 0x7FFFFFFF) % count for key in keys]
+    addresses = all_records.values.addresses.tolist()
+    expected = {
+        partition: [a for a, c in zip(addresses, chosen, strict=True) if c == partition]
+        for partition in set(chosen)
+    }
+    placed = place(all_records, count, unkeyed)
+    assert runs(placed) == expected
+    assert placed.partitions.tolist() == sorted(expected)
+
+
+def test_rows_without_a_key_are_one_run():
+    assert list(runs(place(records(rows=5), 4, unkeyed=3))) == [3]
+    assert list(runs(place(records([None, None]), 4, unkeyed=2))) == [2]
+
+
+def test_the_column_partition_wins_even_beyond_what_is_known():
+    made = records([b"k", b"k", b"k"], partitions=[70_000, None, 0])
+    assert [len(rows) for rows in runs(place(made, 1, 0)).values()] == [2, 1]
+    assert place(made, 1, 0).partitions.tolist() == [0, 70_000]
+
+
+def test_unplaced_rows_are_one_run_for_the_client_to_place():
+    placed = unplaced(records([b"a", b"b"]))
+    assert (placed.partitions.tolist(), placed.starts.tolist()) == ([-1], [0, 2])
