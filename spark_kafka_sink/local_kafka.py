@@ -7,6 +7,7 @@ them, also when it is killed; ``start``, ``stop`` and ``status`` run one that st
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -57,7 +58,8 @@ class LocalKafka:
     """``with LocalKafka(brokers=1) as kafka: kafka.bootstrap_servers``.
 
     ``brokers``: 1 or 3. ``settings``: added to every broker's ``server.properties``.
-    ``folder``: for data and logs, which are kept; a temporary folder by default.
+    ``folder``: for data and logs, which are kept; by default a temporary one, which is removed at
+    the end, unless the brokers did not come up.
     Entering takes some seconds, the first time also a download of 44 MB. Raises LocalKafkaError.
     """
 
@@ -72,6 +74,7 @@ class LocalKafka:
         self._size = brokers
         self._settings = dict(settings or {})
         self._folder = folder
+        self._is_temporary = folder is None
         self._guards: list[subprocess.Popen[str]] = []
         #: process ids of the brokers, in the order of their node ids 1, 2, 3
         self.pids: list[int] = []
@@ -95,6 +98,8 @@ class LocalKafka:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        if self._is_temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_detached(self) -> None:
         """Start brokers that outlive this process; end them by their ``pids``."""

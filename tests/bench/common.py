@@ -28,6 +28,7 @@ FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb"}
 
 def session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks' own
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", jars())
@@ -58,6 +59,13 @@ def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> No
     for first in range(0, len(topics), 500):
         for future in admin.create_topics(topics[first : first + 500]).values():
             future.result(120)
+
+
+def delete_topics(servers: str, names: Iterable[str]) -> None:
+    """So that a broker's data stays small, and the disk is not what is measured."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    for future in admin.delete_topics(list(names)).values():
+        future.result(120)
 
 
 def machine() -> str:

@@ -1,8 +1,8 @@
 """The first micro-batch of a query to many topics, with metadata answers that take their time.
 
-Both sinks in one session that has run a query with each before, through a proxy that delays every
-answer to a request for metadata and counts what is asked for. One row a topic, one task, a producer
-of its own for each query. Argument: numbers of topics, comma-separated, for a shorter run.
+Both sinks in one session that has just run another query with the same sink, through a proxy that
+delays every answer to a request for metadata and counts what is asked for. One row a topic, one
+task, a producer of its own for each query. Argument: numbers of topics for a shorter run (1,10).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def main() -> None:
     with proxied_kafka() as proxy:
         create_topics(f"127.0.0.1:{proxy.port}", names)
         spark = session()
-        for sink in FORMATS:
-            measure(spark, proxy, sink, names[:2], 0.0)  # warms the session, not the producer
         for delay_seconds in DELAYS_SECONDS:
             for size in sizes:
                 for sink in FORMATS:
+                    # Warms the session, not the producer; Spark ends workers that were idle.
+                    measure(spark, proxy, sink, names[:2], 0.0)
                     figures.append(measure(spark, proxy, sink, names[:size], delay_seconds))
                     print(figures[-1], flush=True)
         spark.stop()

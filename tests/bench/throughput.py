@@ -12,11 +12,21 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from common import OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
+from common import (
+    OURS,
+    SPARKS_OWN,
+    create_topics,
+    delete_topics,
+    session,
+    spread,
+    table,
+    write_figures,
+)
 from drop_sink import DropSink
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -99,7 +109,11 @@ def measure(
     figures: dict[str, list[Round]] = {peer: [] for peer in work.peers}
     for number in range(rounds + 1):
         for peer in work.peers:
-            save = saving(data, peer, servers, work)
+            prefix = f"bench-{time.monotonic_ns()}-"
+            topics = [f"{prefix}{n}" for n in range(work.topics)] if peer != FLOOR else []
+            if topics:
+                create_topics(servers, topics, work.partitions)
+            save = saving(data, peer, servers, work, prefix)
             gc.collect()
             reset_peaks()
             cpu, started = cpu_seconds(broker), time.monotonic()
@@ -108,6 +122,8 @@ def measure(
             done = Round(seconds, cpu_seconds(broker) - cpu, worker_peak_mib())
             if number:
                 figures[peer].append(done)
+            if topics:
+                delete_topics(servers, topics)
     data.unpersist()
     return figures
 
@@ -130,11 +146,8 @@ def source(spark: SparkSession, work: Work) -> DataFrame:
     return data
 
 
-def saving(data: DataFrame, peer: str, servers: str, work: Work) -> Callable[[], None]:
+def saving(data: DataFrame, peer: str, servers: str, work: Work, prefix: str) -> Callable[[], None]:
     """The call that is measured, to topics of its own."""
-    prefix = f"bench-{time.monotonic_ns()}-"
-    if peer != FLOOR:
-        create_topics(servers, [f"{prefix}{n}" for n in range(work.topics)], work.partitions)
     if work.topics > 1:
         data = data.withColumn("topic", F.concat(F.lit(prefix), "number")).drop("number")
     else:
@@ -178,17 +191,20 @@ def processes(broker: set[int]) -> list[psutil.Process]:
 def cpu_seconds(broker: set[int]) -> float:
     total = 0.0
     for process in processes(broker):
-        try:
+        with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 def workers() -> list[psutil.Process]:
     """Spark's Python workers that run tasks."""
-    return [each for each in processes(set()) if "pyspark.daemon" in " ".join(each.cmdline())]
+    found = []
+    for process in processes(set()):
+        with suppress(psutil.NoSuchProcess):  # also a zombie's
+            if "pyspark.daemon" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 def reset_peaks() -> None:

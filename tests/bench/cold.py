@@ -1,0 +1,75 @@
+"""A fresh session that writes three times two million rows of 100 B, each sink in its own process.
+
+The sink under test is the first thing that the session does. Interleaved. Argument: rounds (3).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+from common import FORMATS, OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
+from fresh_session import WARMED
+
+PEERS = (SPARKS_OWN, OURS, WARMED)
+ROWS, WRITES = 2_000_000, 3
+
+
+def main() -> None:
+    from spark_kafka_sink.local_kafka import LocalKafka
+
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
+    figures: dict[str, list[list[float]]] = {peer: [] for peer in PEERS}
+    with LocalKafka() as kafka:
+        create_topics(kafka.bootstrap_servers, ["cold"], partitions=4)
+        for _ in range(rounds):
+            for peer in PEERS:
+                command = [sys.executable, __file__, peer, kafka.bootstrap_servers]
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                figures[peer].append(json.loads(done.stdout.splitlines()[-1]))
+                print(peer, figures[peer][-1], flush=True)
+    theirs = figures[SPARKS_OWN]
+    rows = [
+        (
+            peer,
+            *(spread([each[number] for each in done], ".1f") for number in range(WRITES)),
+            spread([sum(b) / sum(a) for a, b in zip(done, theirs, strict=True)]),
+            spread([sum(b[1:]) / sum(a[1:]) for a, b in zip(done, theirs, strict=True)]),
+        )
+        for peer, done in figures.items()
+    ]
+    head = ("", "first 2 M rows, s", "second", "third", "ratio, all", "ratio, from the second on")
+    write_figures("cold", figures, table(head, rows))
+
+
+def one_session(peer: str, servers: str) -> None:
+    from spark_kafka_sink import warm_up
+
+    spark = session()
+    options = {"kafka.bootstrap.servers": servers, "topic": "cold"}
+    options |= {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
+    if peer == WARMED:
+        done = warm_up(spark, options)
+        assert not done.problem, done.problem
+    seconds = []
+    for number in range(WRITES):
+        ids = spark.range(number * ROWS, (number + 1) * ROWS, numPartitions=2)
+        rows = ids.selectExpr(
+            "concat('key-', id % 10000) as key",
+            "lpad(cast(id as string), 100, 'abcdefgh') as value",
+        )
+        writer = rows.write.format(FORMATS.get(peer, FORMATS[OURS])).options(**options)
+        started = time.monotonic()
+        writer.mode("append").save()
+        seconds.append(round(time.monotonic() - started, 2))
+    spark.stop()
+    print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1] in PEERS:
+        one_session(*sys.argv[1:])
+    else:
+        main()

@@ -1,0 +1,69 @@
+"""Micro-batches of 1,000 rows: the time of addBatch, each sink in turn in one warm session.
+
+Argument: rounds (default 3), each of 60 micro-batches a sink.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+
+from common import OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
+from drop_sink import DropSink
+from pyspark.sql import SparkSession
+from throughput import FLOOR, FORMATS
+
+from spark_kafka_sink.local_kafka import LocalKafka
+
+MICRO_BATCHES, ROWS = 60, 1000
+PEERS = (SPARKS_OWN, OURS, FLOOR)
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
+    figures: dict[str, list[list[float]]] = {peer: [] for peer in PEERS}
+    with LocalKafka() as kafka:
+        create_topics(kafka.bootstrap_servers, ["small"], partitions=4)
+        spark = session()
+        spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", 10 * MICRO_BATCHES)
+        spark.dataSource.register(DropSink)
+        for number in range(rounds + 1):
+            for peer in PEERS:
+                milliseconds = run(spark, peer, kafka.bootstrap_servers)
+                if number:
+                    figures[peer].append(milliseconds)
+        spark.stop()
+    medians = {peer: [statistics.median(each) for each in done] for peer, done in figures.items()}
+    rows = [
+        (
+            peer,
+            spread(medians[peer], ".0f"),
+            spread([sorted(each)[int(0.99 * len(each))] for each in done], ".0f"),
+            spread([a - b for a, b in zip(medians[peer], medians[FLOOR], strict=True)], ".0f"),
+        )
+        for peer, done in figures.items()
+    ]
+    head = ("1,000 rows", "addBatch, median, ms", "99th percentile, ms", f"more than {FLOOR}, ms")
+    write_figures("small_micro_batches", figures, table(head, rows))
+
+
+def run(spark: SparkSession, peer: str, servers: str) -> list[float]:
+    """``addBatch`` in milliseconds, of every micro-batch but the first."""
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
+    rows = rows.selectExpr("cast(value as string) as key", "repeat('v', 100) as value")
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = rows.writeStream.format(FORMATS[peer]).option("topic", "small")
+        writer = writer.option("kafka.bootstrap.servers", servers)
+        query = writer.option("checkpointLocation", checkpoint).start()
+        while query.lastProgress is None or query.lastProgress["batchId"] < MICRO_BATCHES:
+            assert query.isActive
+            time.sleep(0.05)
+        query.stop()
+        progress = query.recentProgress[1 : MICRO_BATCHES + 1]
+    return [each["durationMs"]["addBatch"] for each in progress]
+
+
+if __name__ == "__main__":
+    main()
