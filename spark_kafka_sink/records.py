@@ -55,16 +55,16 @@ def _rows_by_topic(column: pa.Array) -> list[tuple[str, npt.NDArray[np.int64] | 
         )
     encoded = column.dictionary_encode()
     names = [str(name) for name in encoded.dictionary.to_pylist()]
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    order = np.argsort(codes, kind="stable")
-    used, first = np.unique(codes[order], return_index=True)
-    for code, row in zip(used, order[first], strict=True):
-        if not is_topic_name(names[code]):
-            raise InvalidRecord(f"row {row}: {topic_name_rule(names[code])}")
-    if len(used) < 2:
-        return [(names[code], None) for code in used]
-    groups = np.split(order, first[1:])
-    return [(names[code], rows) for code, rows in zip(used, groups, strict=True)]
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code, name in enumerate(names):  # in the order of their first rows
+        if not is_topic_name(name):
+            raise InvalidRecord(f"row {np.argmax(codes == code)}: {topic_name_rule(name)}")
+    if len(names) < 2:
+        return [(name, None) for name in names]
+    # numpy sorts 16 bits by radix, several times faster than more bits.
+    narrow = codes.astype(np.uint16) if len(names) <= 2**16 else codes
+    groups = np.split(np.argsort(narrow, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+    return list(zip(names, groups, strict=True))
 
 
 def _bytes_column(array: pa.Array) -> BytesColumn:
