@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import psutil
@@ -35,7 +35,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 
 FLOOR, BY_HAND = "Python sink that drops all", "foreachPartition + confluent_kafka"
 FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", FLOOR: "drop"}
-# Until Java, Spark's and the broker's, has compiled what is used: for the first kind of work, others
+# Until Java, in Spark and in the broker, has compiled what is used: for the first work, and others.
 FIRST_WARMING_ROUNDS, WARMING_ROUNDS = 8, 2
 AS_THEY_COME = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
 TUNED = {
@@ -99,13 +99,15 @@ def main() -> None:
                 warming = WARMING_ROUNDS if figures else FIRST_WARMING_ROUNDS
                 numbers = range(-warming, rounds)
                 figures[work.name] = measure(spark, kafka.bootstrap_servers, broker, work, numbers)
-                print(markdown({work.name: figures[work.name]}), flush=True)
+                write_figures("throughput", as_json(figures), markdown(figures))
         spark.stop()
-    plain = {
-        name: {peer: [vars(each) for each in done] for peer, done in peers.items()}
+
+
+def as_json(figures: dict[str, dict[str, list[Round]]]) -> dict[str, dict[str, list[object]]]:
+    return {
+        name: {peer: [asdict(each) for each in done] for peer, done in peers.items()}
         for name, peers in figures.items()
     }
-    write_figures("throughput", plain, markdown(figures))
 
 
 def measure(
