@@ -85,7 +85,8 @@ OPTIONS = (
         "preflight",
         "true",
         "Before the first task the driver checks that a broker answers, accepts the login, and "
-        "has the option's topic or may create it.",
+        "has the option's topic or may create it; if the brokers take longer than 0.25 s to tell "
+        "of the topic, that is left to the tasks.",
     ),
     Option(
         "producer.cache.timeout",
