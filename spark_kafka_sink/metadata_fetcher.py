@@ -9,7 +9,7 @@ from spark_kafka_sink.topic_metadata import UNKNOWN_TOPIC_OR_PARTITION, TopicMet
 # One broker is asked for all topics. If it does not answer, the next request is more patient, and
 # the client gets the rows, which makes it ask the others by itself.
 _FIRST_REQUEST_SECONDS = 5.0
-_LONGEST_REQUEST_SECONDS = 300.0
+_LONGEST_REQUEST_SECONDS = 20.0
 
 
 class MetadataFetcher:
@@ -31,7 +31,9 @@ class MetadataFetcher:
 
     def answered(self, answer: TopicAnswer) -> None:
         self._request_seconds = _FIRST_REQUEST_SECONDS
-        self._topics.answered(answer.topic, answer.code, answer.partition_count)
+        self._topics.answered(
+            answer.topic, answer.code, answer.partition_count, answer.led_partitions
+        )
         if answer.code == UNKNOWN_TOPIC_OR_PARTITION and self._topics.is_awaited(answer.topic):
             self._client.open_topic(answer.topic)  # the request that brokers create it for
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import cache
 
 from spark_kafka_sink.block_budget import BlockBudget
@@ -63,11 +64,12 @@ def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> 
 
 
 def _ask(client: Client, settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
-    deadline, patience = Deadline(budget.metadata_seconds), Deadline(_PATIENCE_SECONDS)
+    seconds = max(budget.metadata_seconds, _PATIENCE_SECONDS)
+    deadline, patience = Deadline(seconds), Deadline(_PATIENCE_SECONDS)
     if topic is None:
-        client.connect(budget.metadata_seconds)
+        client.connect(seconds)
     else:
-        client.fetch_metadata([topic], budget.metadata_seconds)
+        client.fetch_metadata([topic], seconds)
     servers, trouble, is_unreachable = settings["bootstrap.servers"], "", False
     end_of_answers: Deadline | None = None  # once connected
     while not deadline.expired and not (is_unreachable and patience.expired):
@@ -116,7 +118,7 @@ def _creates_topics(settings: ClientSettings) -> bool:
         broker = next(iter(admin.list_topics(timeout=_PATIENCE_SECONDS).brokers))
         resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
         answer = admin.describe_configs([resource], request_timeout=_PATIENCE_SECONDS)
-        entries = answer[resource].result(_PATIENCE_SECONDS)
-    except KafkaException:  # the right to read it may be missing: the tasks will find out
-        return True
-    return str(entries["auto.create.topics.enable"].value).lower() != "false"
+        entry = answer[resource].result(2 * _PATIENCE_SECONDS)["auto.create.topics.enable"]
+    except (KafkaException, StopIteration, KeyError, FutureTimeoutError):
+        return True  # the right to read it may be missing: the tasks will find out
+    return str(entry.value).lower() != "false"

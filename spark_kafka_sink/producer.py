@@ -31,6 +31,7 @@ from spark_kafka_sink.open_deliveries import (
     OpenDeliveries,
 )
 from spark_kafka_sink.producer_errors import (
+    BROKER_LOST,
     METADATA_CHANGED,
     buffer_exhausted,
     deadline_exceeded,
@@ -161,7 +162,8 @@ class NonBlockingProducer:
                     self._releaser.start()
                 is_full = delivery.rows < rows
                 self._handle_events(deadline.slice(_POLL_SECONDS) if is_full else 0.0)
-                self._check_topics(delivery.topic)
+                if is_full:
+                    self._check_topics(delivery.topic)
                 if delivery.rows > before:
                     deadline = Deadline(self._budget.buffer_seconds, self._clock)
                 elif deadline.expired:
@@ -171,10 +173,16 @@ class NonBlockingProducer:
         """Runs while rows are held, so that they leave though nobody calls (KIP-286)."""
         while not self._forced.wait(_POLL_SECONDS):
             with self._lock:
-                if self._is_freed or not self._buffer.is_holding:
-                    self._releaser = None
+                is_needed = False
+                try:
+                    if not self._is_freed and self._buffer.is_holding:
+                        self._handle_events(0.0)
+                        is_needed = True
+                finally:
+                    if not is_needed:
+                        self._releaser = None
+                if not is_needed:
                     return
-                self._handle_events(0.0)
 
     # --- waiting ---------------------------------------------------------------------------------
 
@@ -335,6 +343,8 @@ class NonBlockingProducer:
                     self._buffer.look_again(topic)
             elif isinstance(event, BrokerError):
                 self._deliveries.report.broker_error = event.text
+                if event.code == BROKER_LOST:
+                    self._topics.all_changed()
         if self._free_after_event and outer is None:
             self._free()
         if not self._is_freed:

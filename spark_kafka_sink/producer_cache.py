@@ -69,11 +69,10 @@ class ProducerCache:
         """
         self.retire()
         idle = self._idle.pop(options, None)
-        producer = (
-            idle.producer
-            if idle is not None and idle.producer.is_idle
-            else self._new_producer(options)
-        )
+        if idle is not None and not idle.producer.is_idle:
+            self._close(options, idle.producer)
+            idle = None
+        producer = idle.producer if idle is not None else self._new_producer(options)
         try:
             yield Lease(producer)
         except KafkaSinkError as error:

@@ -14,6 +14,8 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.events import error_name, error_text
 from spark_kafka_sink.topic_metadata import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 
+BROKER_LOST = -195  # a connection broke
+
 # Rows that failed with one of these went by metadata that is out of date: a topic, partition or
 # leader that is not there (any more), by the brokers' word or the client's own.
 METADATA_CHANGED = frozenset({UNKNOWN_TOPIC_OR_PARTITION, 5, 6, 9, 56, 74, 100, -188, -190})

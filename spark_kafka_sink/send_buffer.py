@@ -118,7 +118,8 @@ class SendBuffer:
         # Rows without a key: each send's to the next partition, from a random one on.
         turn = self._turns.get(records.topic, random.randrange(count))  # noqa: S311
         self._turns[records.topic] = turn + 1
-        return place(records, count, turn % count)
+        led = self._topics.led_partitions(records.topic) or range(count)
+        return place(records, count, led[turn % len(led)])
 
     def _has_room(self, records: RecordColumns) -> bool:
         """Whether they may be held; the first always may, since one batch is there in any case."""

@@ -50,6 +50,7 @@ class TopicState:
     #: when its latest metadata came; None: it has none
     refreshed_at: float | None = None
     partition_count: int = 0
+    led_partitions: tuple[int, ...] = ()
     #: told of a change, such as another partition leader
     is_changed: bool = False
     #: sends whose rows have not all been acknowledged or failed
@@ -143,8 +144,9 @@ class TopicMetadata:
         state = self._used(topic)
         state.open_sends += 1
         if state.refreshed_at is None and state.waiting_since is None:
-            state.waiting_since = state.last_used
-            self._waiting[topic] = state
+            state.code = 0  # what was said before there were rows may be true no more
+            self._look_at = min(self._look_at, state.ask_at)
+            self._waits(topic, state)
 
     def settled(self, topic: str) -> None:
         """All rows of one send were acknowledged or have failed."""
@@ -159,20 +161,31 @@ class TopicMetadata:
             self._topics[topic].is_changed = True
             self._look_at = 0.0
 
-    def answered(self, topic: str, code: int, partition_count: int) -> None:
-        """Note an answer: 0 for metadata, else an error; then it is asked for again, later."""
+    def answered(
+        self, topic: str, code: int, partition_count: int = 0, led_partitions: tuple[int, ...] = ()
+    ) -> None:
+        """Note an answer: 0 for metadata, else an error.
+
+        After an error, and while partitions have no leader, it is asked for again, later.
+        """
         state = self._topics.get(topic)
         if state is None:
             return  # evicted meanwhile
         state.is_asked, state.code = False, code
         if code == 0:
             state.refreshed_at, state.is_changed = self._clock(), False
-            state.partition_count = partition_count
+            state.partition_count, state.led_partitions = partition_count, led_partitions
             state.is_entrusted = False
-            state.retry_seconds = _FIRST_RETRY_SECONDS
             self._waits_no_more(topic, state)
+            if len(led_partitions) < partition_count:
+                state.is_changed = True
+                self._ask_later(state)
+            else:
+                state.retry_seconds = _FIRST_RETRY_SECONDS
         else:
             state.refreshed_at, state.partition_count = None, 0
+            if state.open_sends:  # their rows wait from here on, if they did not before
+                self._waits(topic, state)
             if code in FINAL_TOPIC_ERRORS and state.waiting_since is not None:
                 self._refused[topic] = state
             self._ask_later(state)
@@ -202,7 +215,7 @@ class TopicMetadata:
 
     def arrived(self, topic: str) -> None:
         """Rows were acknowledged: the client has metadata, whatever is known here."""
-        if topic in self._waiting:
+        if topic in self._waiting and self._topics[topic].is_entrusted:
             self._waits_no_more(topic, self._topics[topic])
 
     def entrust(self, topic: str) -> None:
@@ -213,6 +226,16 @@ class TopicMetadata:
         """Of a topic with metadata; 0 if it is not known."""
         state = self._topics.get(topic)
         return 0 if state is None else state.partition_count
+
+    def led_partitions(self, topic: str) -> tuple[int, ...]:
+        """Partitions that have a leader, as far as is known."""
+        state = self._topics.get(topic)
+        return () if state is None else state.led_partitions
+
+    def all_changed(self) -> None:
+        """A broker was lost, whatever it led."""
+        for topic in self._topics:
+            self.changed(topic)
 
     def may_leave(self, topic: str) -> bool:
         """Whether its rows need not be held: it has metadata, or is left to the client."""
@@ -256,6 +279,11 @@ class TopicMetadata:
             self._look_at = 0.0
         state.last_used = now
         return state
+
+    def _waits(self, topic: str, state: TopicState) -> None:
+        if state.waiting_since is None:
+            state.waiting_since = self._clock()
+            self._waiting[topic] = state
 
     def _waits_no_more(self, topic: str, state: TopicState) -> None:
         state.waiting_since = None

@@ -194,8 +194,13 @@ describe_topics_result_topics = _prototype(
 )
 topic_description_name = _prototype("rd_kafka_TopicDescription_name", c_char_p, c_void_p)
 topic_description_partitions = _prototype(
-    "rd_kafka_TopicDescription_partitions", c_void_p, c_void_p, POINTER(c_size_t)
+    "rd_kafka_TopicDescription_partitions", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
 )
+topic_partition_info_partition = _prototype(
+    "rd_kafka_TopicPartitionInfo_partition", c_int, c_void_p
+)
+topic_partition_info_leader = _prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
+node_id = _prototype("rd_kafka_Node_id", c_int, c_void_p)
 topic_description_error = _prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
 
 # --- Mock cluster (rdkafka_mock.h), for tests ----------------------------------------------------

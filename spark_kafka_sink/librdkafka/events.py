@@ -45,11 +45,15 @@ class ReportedRows:
 
 @dataclass(frozen=True)
 class TopicAnswer:
-    """What the brokers say of a topic; ``code`` 0: it exists, its metadata is there."""
+    """What the brokers say of a topic; ``code`` 0: it exists, its metadata is there.
+
+    ``led_partitions``: those that have a leader.
+    """
 
     topic: str
     code: int
     partition_count: int
+    led_partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -157,13 +161,23 @@ def _topic_answers(event: int) -> list[TopicAnswer | RequestFailed]:
 
 
 def _topic_answer(description: int) -> TopicAnswer:
-    partitions = ctypes.c_size_t()
-    c.topic_description_partitions(description, ctypes.byref(partitions))
+    count = ctypes.c_size_t()
+    partitions = c.topic_description_partitions(description, ctypes.byref(count))
     return TopicAnswer(
         c.topic_description_name(description).decode(),
         int(c.error_code(c.topic_description_error(description))),
-        partitions.value,
+        count.value,
+        tuple(
+            int(c.topic_partition_info_partition(partitions[i]))
+            for i in range(count.value)
+            if _has_leader(partitions[i])
+        ),
     )
+
+
+def _has_leader(partition: int) -> bool:
+    leader = c.topic_partition_info_leader(partition)
+    return bool(leader) and c.node_id(leader) >= 0
 
 
 def _forward_log(event: int) -> None:

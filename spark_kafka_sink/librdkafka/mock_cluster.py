@@ -37,8 +37,11 @@ class MockCluster:
         if code:
             raise ValueError(f"the mock cluster cannot create {topic}: error {code}")
         for partition in range(partitions):
-            leader = 1 + partition % self._brokers
-            c.mock_partition_set_leader(self._cluster, topic.encode(), partition, leader)
+            self.set_leader(topic, partition, 1 + partition % self._brokers)
+
+    def set_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Move a partition; to no broker at all if it is -1."""
+        c.mock_partition_set_leader(self._cluster, topic.encode(), partition, broker)
 
     def set_topic_error(self, topic: str, code: int) -> None:
         """Let every metadata answer carry this error for the topic; 0 takes it back."""

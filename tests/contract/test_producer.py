@@ -278,6 +278,17 @@ def test_rows_without_a_key_spread_evenly_one_partition_a_send(producer, records
     assert counts == {0: 100, 1: 100, 2: 100, 3: 100}
 
 
+def test_rows_without_a_key_leave_out_partitions_without_a_leader(producer, records, cluster):
+    cluster.create_topic("three", partitions=3)
+    cluster.set_leader("three", 1, -1)
+    p = producer()
+    for _ in range(6):
+        p.send(records(["v"] * 10, topic="three"))
+        p.flush(10)
+    counts = Counter(m.partition() for m in read(cluster.bootstrap_servers, "three", 60, 3))
+    assert counts == {0: 30, 2: 30}
+
+
 def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):
     cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
     p = producer()

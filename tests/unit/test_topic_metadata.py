@@ -137,7 +137,7 @@ def test_topics_are_asked_for_together_and_once(topics):
 def test_a_known_topic_is_not_asked_for(topics):
     topics.mention(["a"])
     topics.take_due()
-    topics.answered("a", 0, 4)
+    topics.answered("a", 0, 2, (0, 1))
     topics.mention(["a"])
     topics.buffered("a")
     assert topics.take_due() == []
@@ -170,7 +170,7 @@ def test_a_refused_topic_does_not_wait_for_the_budget(topics):
     topics.buffered("b")
     topics.buffered("a")
     topics.take_due()
-    topics.answered("a", TOPIC_AUTHORIZATION_FAILED, 0)
+    topics.answered("a", TOPIC_AUTHORIZATION_FAILED)
     assert topics.in_vain(60) == ("a", TOPIC_AUTHORIZATION_FAILED)
     assert topics.in_vain(60, "b") is None
     topics.settled("a")
@@ -179,7 +179,7 @@ def test_a_refused_topic_does_not_wait_for_the_budget(topics):
 
 def test_an_answer_ends_the_wait(topics):
     topics.buffered("a")
-    topics.answered("a", 0, 4)
+    topics.answered("a", 0, 2, (0, 1))
     assert topics.in_vain(0) is None
 
 
@@ -188,12 +188,12 @@ def test_a_missing_topic_waits_on_and_is_asked_for_ever_more_rarely(topics, cloc
     pauses = []
     for _ in range(6):
         assert topics.take_due() == ["a"]
-        topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION, 0)
+        topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
         started = clock.now
         while not (due := topics.take_due()):
             clock.now += 0.05
         assert due == ["a"]
-        topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION, 0)
+        topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
         pauses.append(clock.now - started)
         clock.now += 10
     assert pauses == pytest.approx([0.1, 0.4, 1.0, 1.0, 1.0, 1.0], abs=0.06)
@@ -203,7 +203,7 @@ def test_a_missing_topic_waits_on_and_is_asked_for_ever_more_rarely(topics, cloc
 def test_a_missing_topic_that_no_row_waits_for_is_not_asked_for_again(topics, clock):
     topics.mention(["a"])
     assert topics.take_due() == ["a"]
-    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION, 0)
+    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
     clock.now += 5
     assert topics.take_due() == []
     topics.buffered("a")
@@ -233,7 +233,7 @@ def know(topics, *names):
     topics.mention(names)
     topics.take_due()
     for name in names:
-        topics.answered(name, 0, 4)
+        topics.answered(name, 0, 2, (0, 1))
 
 
 def test_metadata_is_fetched_again_at_its_greatest_age(topics, clock):
@@ -252,7 +252,7 @@ def test_a_change_makes_a_topic_urgent_at_once(topics):
     assert topics.take_due() == []
     topics.changed("a")
     assert topics.take_due() == ["a"]
-    topics.answered("a", 0, 4)
+    topics.answered("a", 0, 2, (0, 1))
     assert topics.take_due() == []
 
 
@@ -286,7 +286,7 @@ def test_an_answer_about_a_forgotten_topic_is_ignored(topics, clock):
     topics.take_due()
     clock.now += 60
     topics.take_due()
-    topics.answered("a", 0, 4)
+    topics.answered("a", 0, 2, (0, 1))
     assert topics.live() == []
 
 
@@ -318,8 +318,58 @@ def test_a_topic_left_to_the_client_need_not_be_held_but_its_budget_runs(topics,
     clock.now += 5
     assert topics.in_vain(5) == ("a", 0)
     assert topics.take_due() == ["a"]
-    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION, 0)
+    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
     assert topics.may_leave("a")
-    topics.answered("a", 0, 4)
+    topics.answered("a", 0, 2, (0, 1))
     topics.mention(["a"])
     assert topics.may_leave("a")
+
+
+def test_a_topic_with_a_partition_without_leader_is_asked_for_again_and_may_leave(topics, clock):
+    topics.buffered("a")
+    topics.take_due()
+    topics.answered("a", 0, 3, (0, 2))
+    assert topics.may_leave("a")
+    assert topics.led_partitions("a") == (0, 2)
+    assert topics.take_due() == []
+    clock.now += 0.1
+    assert topics.take_due() == ["a"]
+    topics.answered("a", 0, 3, (0, 1, 2))
+    clock.now += 5
+    assert topics.take_due() == []
+
+
+def test_a_lost_broker_makes_all_topics_urgent(topics):
+    know(topics, "a", "b")
+    topics.all_changed()
+    assert topics.take_due() == ["a", "b"]
+
+
+def test_rows_on_their_way_wait_when_their_topic_vanishes(topics, clock):
+    know(topics, "a")
+    topics.buffered("a")
+    topics.changed("a")
+    topics.take_due()
+    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
+    clock.now += 3
+    assert topics.in_vain(3) == ("a", UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_acknowledged_rows_end_the_wait_only_of_a_topic_left_to_the_client(topics):
+    topics.buffered("a")
+    topics.arrived("a")
+    assert topics.in_vain(0) == ("a", 0)
+    topics.entrust("a")
+    topics.arrived("a")
+    assert topics.in_vain(0) is None
+
+
+def test_an_old_error_is_forgotten_when_rows_come(topics, clock):
+    topics.mention(["a"])
+    topics.take_due()
+    topics.answered("a", UNKNOWN_TOPIC_OR_PARTITION)
+    clock.now += 5
+    assert topics.take_due() == []
+    topics.buffered("a")
+    assert topics.in_vain(0) == ("a", 0)
+    assert topics.take_due() == ["a"]
