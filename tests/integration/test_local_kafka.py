@@ -38,10 +38,11 @@ def test_three_brokers_form_a_cluster_and_end_with_the_block():
         pids = kafka.pids
         folder = kafka.folder
         assert len(pids) == 3
+        assert all(
+            "Kafka Server started" in (folder / f"broker-{n}.log").read_text() for n in (1, 2, 3)
+        )
     wait_until_ended(pids, 1)
-    assert all(
-        "Kafka Server started" in (folder / f"broker-{n}.log").read_text() for n in (1, 2, 3)
-    )
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])
