@@ -11,7 +11,6 @@ from spark_kafka_sink.librdkafka.events import ReportedRows
 
 PURGED_IN_FLIGHT = -151
 PURGED_UNSENT = -152
-UNASSIGNED = -1
 
 
 class OpenDeliveries:

@@ -25,11 +25,8 @@ from spark_kafka_sink.librdkafka.events import (
     TopicAnswer,
 )
 from spark_kafka_sink.metadata_fetcher import MetadataFetcher
-from spark_kafka_sink.open_deliveries import (
-    PURGED_IN_FLIGHT,
-    UNASSIGNED,
-    OpenDeliveries,
-)
+from spark_kafka_sink.open_deliveries import PURGED_IN_FLIGHT, OpenDeliveries
+from spark_kafka_sink.partitioner import UNASSIGNED
 from spark_kafka_sink.producer_errors import (
     BROKER_LOST,
     METADATA_CHANGED,
@@ -122,7 +119,7 @@ class NonBlockingProducer:
             self._check_open()
             self._topics.mention(topics)
             self._fetcher.fetch_due()
-            if not self._topics.live():
+            if self._topics.is_empty:
                 self._fetcher.connect()
 
     def send(self, records: RecordColumns) -> Delivery:
@@ -173,16 +170,12 @@ class NonBlockingProducer:
         """Runs while rows are held, so that they leave though nobody calls (KIP-286)."""
         while not self._forced.wait(_POLL_SECONDS):
             with self._lock:
-                is_needed = False
-                try:
-                    if not self._is_freed and self._buffer.is_holding:
-                        self._handle_events(0.0)
-                        is_needed = True
-                finally:
-                    if not is_needed:
-                        self._releaser = None
-                if not is_needed:
+                # Only a thread that goes on is kept, so that after an error another one starts.
+                releaser, self._releaser = self._releaser, None
+                if self._is_freed or not self._buffer.is_holding:
                     return
+                self._handle_events(0.0)
+                self._releaser = releaser
 
     # --- waiting ---------------------------------------------------------------------------------
 

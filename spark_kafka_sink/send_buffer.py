@@ -11,8 +11,8 @@ from spark_kafka_sink.delivery import Delivery
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.events import ReportedRows
 from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows
-from spark_kafka_sink.open_deliveries import PURGED_UNSENT, UNASSIGNED
-from spark_kafka_sink.partitioner import PlacedRecords, place, unplaced
+from spark_kafka_sink.open_deliveries import PURGED_UNSENT
+from spark_kafka_sink.partitioner import UNASSIGNED, PlacedRecords, place, unplaced
 from spark_kafka_sink.record_columns import RecordColumns
 from spark_kafka_sink.topic_metadata import TopicMetadata
 

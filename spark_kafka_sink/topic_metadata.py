@@ -260,6 +260,10 @@ class TopicMetadata:
         is_overdue = self._clock() - state.waiting_since >= budget_seconds
         return (topic, state.code) if is_overdue or topic in self._refused else None
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._topics
+
     def live(self) -> list[str]:
         """Topics that are not evicted."""
         return sorted(self._topics)

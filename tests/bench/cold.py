@@ -6,30 +6,30 @@ The sink under test is the first thing that the session does. Interleaved. Argum
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 
-from common import FORMATS, OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
-from fresh_session import WARMED
+from common import (
+    SESSION_PEERS,
+    SPARKS_OWN,
+    create_topics,
+    fresh_session,
+    in_fresh_sessions,
+    spread,
+    table,
+    write_figures,
+)
 
-PEERS = (SPARKS_OWN, OURS, WARMED)
+from spark_kafka_sink.local_kafka import LocalKafka
+
 ROWS, WRITES = 2_000_000, 3
 
 
 def main() -> None:
-    from spark_kafka_sink.local_kafka import LocalKafka
-
     rounds = int(sys.argv[1]) if sys.argv[1:] else 3
-    figures: dict[str, list[list[float]]] = {peer: [] for peer in PEERS}
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["cold"], partitions=4)
-        for _ in range(rounds):
-            for peer in PEERS:
-                command = [sys.executable, __file__, peer, kafka.bootstrap_servers]
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                figures[peer].append(json.loads(done.stdout.splitlines()[-1]))
-                print(peer, figures[peer][-1], flush=True)
+        figures = in_fresh_sessions(__file__, kafka.bootstrap_servers, rounds)
     theirs = figures[SPARKS_OWN]
     rows = [
         (
@@ -45,14 +45,9 @@ def main() -> None:
 
 
 def one_session(peer: str, servers: str) -> None:
-    from spark_kafka_sink import warm_up
-
-    spark = session()
     options = {"kafka.bootstrap.servers": servers, "topic": "cold"}
     options |= {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
-    if peer == WARMED:
-        done = warm_up(spark, options)
-        assert not done.problem, done.problem
+    spark, form, _ = fresh_session(peer, options)
     seconds = []
     for number in range(WRITES):
         ids = spark.range(number * ROWS, (number + 1) * ROWS, numPartitions=2)
@@ -60,7 +55,7 @@ def one_session(peer: str, servers: str) -> None:
             "concat('key-', id % 10000) as key",
             "lpad(cast(id as string), 100, 'abcdefgh') as value",
         )
-        writer = rows.write.format(FORMATS.get(peer, FORMATS[OURS])).options(**options)
+        writer = rows.write.format(form).options(**options)
         started = time.monotonic()
         writer.mode("append").save()
         seconds.append(round(time.monotonic() - started, 2))
@@ -69,7 +64,7 @@ def one_session(peer: str, servers: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in PEERS:
+    if sys.argv[1:] and sys.argv[1] in SESSION_PEERS:
         one_session(*sys.argv[1:])
     else:
         main()

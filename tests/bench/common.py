@@ -6,23 +6,25 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from kafka_proxy import KafkaProxy
 from spark_kafka_jars import jars
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink import warm_up
 
 FIGURES = Path(__file__).parents[2] / "docs" / "benchmark"
 SPARKS_OWN, OURS = "Spark's own sink", "this sink"
+WARMED = "this sink after warm_up"
+SESSION_PEERS = (SPARKS_OWN, OURS, WARMED)
 FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb"}
 
 
@@ -43,14 +45,26 @@ def session() -> SparkSession:
     return spark
 
 
-@contextmanager
-def proxied_kafka() -> Iterator[KafkaProxy]:
-    """A broker that is reached through a proxy alone: ``127.0.0.1:<port>``."""
-    with KafkaProxy() as proxy:
-        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with LocalKafka(settings=advertised) as kafka:
-            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
-            yield proxy
+def in_fresh_sessions(script: str, servers: str, rounds: int) -> dict[str, list[Any]]:
+    """What ``script <peer> <servers>`` prints last, as JSON; each in a process, interleaved."""
+    figures: dict[str, list[Any]] = {peer: [] for peer in SESSION_PEERS}
+    for _ in range(rounds):
+        for peer in SESSION_PEERS:
+            command = [sys.executable, script, peer, servers]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            figures[peer].append(json.loads(done.stdout.splitlines()[-1]))
+            print(peer, figures[peer][-1], flush=True)
+    return figures
+
+
+def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, str, float]:
+    """A session, the peer's format, and the seconds that ``warm_up`` took, 0.0 without it."""
+    spark = session()
+    if peer != WARMED:
+        return spark, FORMATS[peer], 0.0
+    done = warm_up(spark, options)
+    assert not done.problem, done.problem
+    return spark, FORMATS[OURS], done.seconds
 
 
 def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> None:

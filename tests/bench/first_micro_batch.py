@@ -19,12 +19,11 @@ from common import (
     OURS,
     SPARKS_OWN,
     create_topics,
-    proxied_kafka,
     session,
     table,
     write_figures,
 )
-from kafka_proxy import KafkaProxy
+from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 
 TOPICS = (1, 10, 50, 200, 1000)

@@ -7,55 +7,47 @@ Every figure comes from a session in a process of its own; rounds are interleave
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import FORMATS, OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
+from common import (
+    SESSION_PEERS,
+    create_topics,
+    fresh_session,
+    in_fresh_sessions,
+    spread,
+    table,
+    write_figures,
+)
 
-WARMED = "this sink after warm_up"
-PEERS = (SPARKS_OWN, OURS, WARMED)
+from spark_kafka_sink.local_kafka import LocalKafka
+
 ROWS, MICRO_BATCHES = 1000, 5
 
 
 def main() -> None:
-    from spark_kafka_sink.local_kafka import LocalKafka
-
     rounds = int(sys.argv[1]) if sys.argv[1:] else 3
-    figures: dict[str, list[dict[str, float]]] = {peer: [] for peer in PEERS}
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["fresh"], partitions=2)
-        for _ in range(rounds):
-            for peer in PEERS:
-                command = [sys.executable, __file__, peer, kafka.bootstrap_servers]
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                figures[peer].append(json.loads(done.stdout.splitlines()[-1]))
-                print(peer, figures[peer][-1], flush=True)
+        figures = in_fresh_sessions(__file__, kafka.bootstrap_servers, rounds)
     names = ("first_seconds", "second_seconds", "later_seconds", "warm_up_seconds")
-    rows = [(p, *(spread([each[n] for each in figures[p]]) for n in names)) for p in PEERS]
+    rows = [(p, *(spread([each[n] for each in figures[p]]) for n in names)) for p in SESSION_PEERS]
     head = ("", "First micro-batch, s", "Second, s", "Later (median), s", "warm_up, s")
     write_figures("fresh_session", figures, table(head, rows))
 
 
 def one_session(peer: str, servers: str) -> None:
-    from spark_kafka_sink import warm_up
-
-    spark = session()
     options = {"kafka.bootstrap.servers": servers, "topic": "fresh"}
-    warm_up_seconds = 0.0
-    if peer == WARMED:
-        done = warm_up(spark, options)
-        assert not done.problem, done.problem
-        warm_up_seconds = done.seconds
+    spark, form, warm_up_seconds = fresh_session(peer, options)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "source")
         source.mkdir()
         for number in range(MICRO_BATCHES):
             (source / f"{number}.txt").write_text("\n".join(str(i) for i in range(ROWS)))
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
-        writer = lines.writeStream.format(FORMATS.get(peer, FORMATS[OURS])).options(**options)
+        writer = lines.writeStream.format(form).options(**options)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         started = time.monotonic()
         query = writer.trigger(availableNow=True).start()
@@ -74,7 +66,7 @@ def one_session(peer: str, servers: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in PEERS:
+    if sys.argv[1:] and sys.argv[1] in SESSION_PEERS:
         one_session(*sys.argv[1:])
     else:
         main()

@@ -13,7 +13,8 @@ import sys
 import time
 from pathlib import Path
 
-from common import create_topics, proxied_kafka, table, write_figures
+from common import create_topics, table, write_figures
+from kafka_proxy import proxied_kafka
 
 EVICTING, PLAIN = "this sink's producers", "confluent_kafka.Producer"
 AT_A_TIME, ROWS_A_TOPIC, STEP_SECONDS = 50, 20, 0.5

@@ -22,10 +22,10 @@ from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRows, error_
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
 from spark_kafka_sink.partitioner import murmur2, place, unplaced
 from spark_kafka_sink.records import split_by_topic
+from spark_kafka_sink.topic_metadata import TOPIC_AUTHORIZATION_FAILED
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TOPIC_AUTHORIZATION_FAILED = 29
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 
 from spark_kafka_sink import preflight
 from spark_kafka_sink.errors import TopicUnavailable
-
-TOPIC_AUTHORIZATION_FAILED = 29
+from spark_kafka_sink.topic_metadata import TOPIC_AUTHORIZATION_FAILED
 
 
 @pytest.fixture(autouse=True)

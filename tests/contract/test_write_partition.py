@@ -14,9 +14,8 @@ from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
 from spark_kafka_sink.producer_cache import process_cache
+from spark_kafka_sink.topic_metadata import TOPIC_AUTHORIZATION_FAILED
 from spark_kafka_sink.writer import write_partition
-
-TOPIC_AUTHORIZATION_FAILED = 29
 
 
 def batch(*values, topic=None):

@@ -7,10 +7,8 @@ import time
 import uuid
 
 import pytest
-from kafka_proxy import KafkaProxy
+from kafka_proxy import proxied_kafka
 from topics import Topics
-
-from spark_kafka_sink.local_kafka import LocalKafka
 
 # A cold client needs two answers, the cluster's and the topic's.
 ANSWERS, WHOLE_FETCH_SECONDS = 2, 3.0
@@ -19,11 +17,8 @@ SPARK_SECONDS = 3.0  # for what Spark itself does around a small task, on a busy
 
 @pytest.fixture(scope="module")
 def proxy():
-    with KafkaProxy() as proxy:
-        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with LocalKafka(settings=advertised) as kafka:
-            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
-            yield proxy
+    with proxied_kafka() as proxy:
+        yield proxy
 
 
 @pytest.fixture

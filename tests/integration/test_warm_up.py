@@ -8,22 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka_proxy import KafkaProxy
+from kafka_proxy import proxied_kafka
 from topics import Topics
 
 from spark_kafka_sink import warm_up
-from spark_kafka_sink.local_kafka import LocalKafka
 
 APP = Path(__file__).parent.parent / "support" / "warm_up_app.py"
 
 
 @pytest.fixture
 def proxy():
-    with KafkaProxy() as proxy:
-        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with LocalKafka(settings=advertised) as kafka:
-            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
-            yield proxy
+    with proxied_kafka() as proxy:
+        yield proxy
 
 
 def test_the_first_micro_batch_finds_producers_that_know_the_topic(proxy):

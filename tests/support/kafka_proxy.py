@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from spark_kafka_sink.local_kafka import LocalKafka
 
 _METADATA = 3
 
@@ -99,6 +103,16 @@ class KafkaProxy:
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             return
+
+
+@contextmanager
+def proxied_kafka() -> Iterator[KafkaProxy]:
+    """A broker that is reached through a proxy alone: ``127.0.0.1:<port>``."""
+    with KafkaProxy() as proxy:
+        advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
+        with LocalKafka(settings=advertised) as kafka:
+            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
+            yield proxy
 
 
 async def _frame(reader: asyncio.StreamReader) -> bytes:
