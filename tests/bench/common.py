@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from spark_kafka_jars import jars
 
 from spark_kafka_sink import warm_up
+from spark_kafka_sink.deadline import Deadline
 
 FIGURES = Path(__file__).parents[2] / "docs" / "benchmark"
 SPARKS_OWN, OURS = "Spark's own sink", "this sink"
@@ -73,6 +75,27 @@ def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> No
     for first in range(0, len(topics), 500):
         for future in admin.create_topics(topics[first : first + 500]).values():
             future.result(120)
+    deadline = Deadline(120)
+    for topic in topics:
+        while not _is_served(admin, topic):
+            if deadline.expired:
+                raise TimeoutError(f"the topic {topic.topic} is not served")
+
+
+def _is_served(admin: AdminClient, topic: NewTopic) -> bool:
+    """Whether the broker serves every partition.
+
+    One that is being created takes a producer's second batch after it refused the first, and then
+    refuses the first for good: Java's idempotent producer waits in vain until the batch expires.
+    """
+    partitions = [TopicPartition(topic.topic, n) for n in range(topic.num_partitions)]
+    try:
+        futures = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
+        for future in futures.values():
+            future.result(10)
+    except KafkaException:
+        return False
+    return True
 
 
 def delete_topics(servers: str, names: Iterable[str]) -> None:
