@@ -16,7 +16,7 @@ PURGED_UNSENT = -152
 class OpenDeliveries:
     """Deliveries by number, until each is settled; ``settled`` is called for each then."""
 
-    def __init__(self, settled: Callable[[str], None]) -> None:
+    def __init__(self, settled: Callable[[Delivery], None]) -> None:
         self._settled = settled
         self._ids = count(1)
         self._open: dict[int, Delivery] = {}
@@ -67,4 +67,4 @@ class OpenDeliveries:
 
     def _settle(self, delivery: Delivery) -> None:
         if delivery.is_settled and self._open.pop(delivery.delivery_id, None) is not None:
-            self._settled(delivery.topic)
+            self._settled(delivery)

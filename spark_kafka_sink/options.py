@@ -135,18 +135,25 @@ _MAXIMUM_BUFFER = 2**31 * 1024 - 1024  # librdkafka counts KiB in 31 bits
 
 
 @dataclass(frozen=True)
+class ProducerOptions:
+    """What makes one producer unlike another: tasks for which they are equal use the same one."""
+
+    client: ClientSettings
+    buffer_memory_bytes: int
+    budget: BlockBudget
+    lifetime: MetadataLifetime
+
+
+@dataclass(frozen=True)
 class SinkOptions:
     """All that a task needs to know; checked, picklable, without secrets in its repr."""
 
     topic: str | None
     close_timeout_ms: int
-    buffer_memory_bytes: int
-    budget: BlockBudget
-    lifetime: MetadataLifetime
     preflight: bool
     producer_cache_timeout_ms: int
     batch_id: int | None
-    client: ClientSettings
+    producer: ProducerOptions
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -190,14 +197,16 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         topic=topic,
         close_timeout_ms=_integer(own, "close.timeout.ms", 30_000, 0, _MOST_MS),
-        buffer_memory_bytes=buffer_memory,
-        budget=budget,
-        lifetime=_lifetime(client),
         preflight=_boolean(own, "preflight", True),
         producer_cache_timeout_ms=_duration_ms(own, "producer.cache.timeout", "10m"),
         batch_id=_integer(own, BATCH_ID, 0, 0, 2**63 - 1) if BATCH_ID in own else None,
-        client=translate(
-            {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
+        producer=ProducerOptions(
+            client=translate(
+                {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
+            ),
+            buffer_memory_bytes=buffer_memory,
+            budget=budget,
+            lifetime=_lifetime(client),
         ),
     )
 

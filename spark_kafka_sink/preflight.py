@@ -41,7 +41,7 @@ def check(options: SinkOptions) -> None:
     keeps. What failed is checked again.
     """
     if options.preflight:
-        _check(options.client, options.budget, options.topic)
+        _check(options.producer.client, options.producer.budget, options.topic)
 
 
 @cache

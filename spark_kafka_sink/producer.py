@@ -98,7 +98,7 @@ class NonBlockingProducer:
         self._lock = threading.RLock()
         self._topics = TopicMetadata(lifetime, clock)
         self._fetcher = MetadataFetcher(self._client, self._topics)
-        self._deliveries = OpenDeliveries(self._topics.settled)
+        self._deliveries = OpenDeliveries(self._settled)
         self._buffer = SendBuffer(self._client, self._topics, buffer_memory_bytes, self._note)
         self._releaser: threading.Thread | None = None
         self._is_freed = False
@@ -123,8 +123,9 @@ class NonBlockingProducer:
                 self._fetcher.connect()
 
     def send(self, records: RecordColumns) -> Delivery:
-        """Copy records into the buffer, in order; wait only while it is full.
+        """Put records into the buffer, in order; wait only while it is full.
 
+        What ``records.batch`` keeps alive stays until every row is acknowledged or has failed.
         Rows of a topic without metadata are held, and leave by themselves when it comes. The wait
         for room begins anew whenever a row went in, as if rows were sent one by one.
         Raises BufferExhausted if it lasts ``max.block.ms``: ``accepted_rows`` were taken, of
@@ -352,6 +353,10 @@ class NonBlockingProducer:
             self._topics.changed(delivery.topic)
         elif report.code == 0:
             self._topics.arrived(delivery.topic)
+
+    def _settled(self, delivery: Delivery) -> None:
+        self._topics.settled(delivery.topic)
+        self._buffer.settled(delivery)
 
     # --- what is raised --------------------------------------------------------------------------
 

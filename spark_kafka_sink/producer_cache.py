@@ -13,7 +13,7 @@ from functools import cache
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.delivery_report import DeliveryReport
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.options import SinkOptions
+from spark_kafka_sink.options import ProducerOptions, SinkOptions
 from spark_kafka_sink.producer import NonBlockingProducer
 from spark_kafka_sink.record_columns import RecordColumns
 
@@ -56,9 +56,9 @@ class ProducerCache:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._idle: dict[SinkOptions, _Idle] = {}  # the longest idle first
+        self._idle: dict[ProducerOptions, _Idle] = {}  # the longest idle first
         #: topics lately used by a producer that was closed, for the one that follows it
-        self._live_topics: dict[SinkOptions, list[str]] = {}
+        self._live_topics: dict[ProducerOptions, list[str]] = {}
 
     @contextmanager
     def lease(self, options: SinkOptions) -> Iterator[Lease]:
@@ -68,29 +68,30 @@ class ProducerCache:
         later; our own errors then say what became of its rows.
         """
         self.retire()
-        idle = self._idle.pop(options, None)
+        key = options.producer
+        idle = self._idle.pop(key, None)
         if idle is not None and not idle.producer.is_idle:
-            self._close(options, idle.producer)
+            self._close(key, idle.producer)
             idle = None
-        producer = idle.producer if idle is not None else self._new_producer(options)
+        producer = idle.producer if idle is not None else self._new_producer(key)
         try:
             yield Lease(producer)
         except KafkaSinkError as error:
-            self._close(options, producer)
+            self._close(key, producer)
             report = producer.take_report()
             if report.total_sent:
                 error.args = (f"{error}. {report.counts()}", *error.args[1:])
             raise
         except BaseException:
-            self._close(options, producer)
+            self._close(key, producer)
             raise
-        if producer.is_overgrown or not producer.is_idle:
-            self._close(options, producer)
+        if producer.is_overgrown or not producer.is_idle or key in self._idle:
+            self._close(key, producer)
             return
         timeout_seconds = options.producer_cache_timeout_ms / 1000
-        self._idle[options] = _Idle(producer, self._clock(), timeout_seconds)
+        self._idle[key] = _Idle(producer, self._clock(), timeout_seconds)
 
-    def _new_producer(self, options: SinkOptions) -> NonBlockingProducer:
+    def _new_producer(self, options: ProducerOptions) -> NonBlockingProducer:
         producer = NonBlockingProducer(
             options.client, options.buffer_memory_bytes, options.budget, options.lifetime
         )
@@ -98,7 +99,7 @@ class ProducerCache:
             producer.prefetch(topics)
         return producer
 
-    def _close(self, options: SinkOptions, producer: NonBlockingProducer) -> None:
+    def _close(self, options: ProducerOptions, producer: NonBlockingProducer) -> None:
         self._live_topics[options] = producer.live_topics()
         producer.close(0)
 

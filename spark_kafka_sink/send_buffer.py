@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,9 +38,10 @@ class Sending:
 class SendBuffer:
     """Gives rows to the client, each topic's in the order of the sends.
 
-    Those of a topic without metadata are held, by topic, and bounded by the memory that they keep
-    alive: the whole of every Arrow batch with a held row, and ``BYTES_PER_ROW``. The client would
-    take them too, but then asks for the topics one by one. ``note`` is told of rejected rows.
+    Those of a topic without metadata are held, by topic: the client would take them too, but then
+    asks for the topics one by one. ``limit_bytes`` bounds the memory that all rows keep alive until
+    they are reported: every Arrow batch with such a row, whole, and ``BYTES_PER_ROW``. ``note`` is
+    told of rejected rows.
     """
 
     def __init__(
@@ -55,9 +56,11 @@ class SendBuffer:
         self._limit_bytes = limit_bytes
         self._note = note
         self._held: dict[str, deque[Sending]] = {}
-        self._held_rows = 0
-        #: id of a batch -> its bytes, and the number of sends that keep it
-        self._batches: dict[int, tuple[int, int]] = {}
+        #: delivery id -> the records that are kept for it
+        self._kept: dict[int, RecordColumns] = {}
+        #: id of a batch -> how many of them lie in it
+        self._batches: Counter[int] = Counter()
+        self._kept_bytes = 0
         self._turns: dict[str, int] = {}
         self._ready: dict[str, None] = {}  # topics with metadata whose held rows may leave
 
@@ -68,13 +71,28 @@ class SendBuffer:
     def put(self, sending: Sending) -> None:
         """Take what there is room for, and count it in ``delivery.rows``. Never waits."""
         delivery = sending.delivery
+        if delivery.delivery_id not in self._kept:
+            if not self._has_room(sending.records):
+                return
+            self._keep(delivery.delivery_id, sending.records)
         if delivery.topic in self._held or not self._topics.may_leave(delivery.topic):
-            if self._has_room(sending.records):
-                self._hold(sending)
-                delivery.rows = len(sending.records)
+            self._held.setdefault(delivery.topic, deque()).append(sending)
+            delivery.rows = len(sending.records)
         else:
             self._enqueue(sending)
             delivery.rows = sending.first
+
+    def settled(self, delivery: Delivery) -> None:
+        """All its rows are reported: nothing is kept for it any more."""
+        records = self._kept.pop(delivery.delivery_id, None)
+        if records is None:
+            return
+        self._kept_bytes -= len(records) * BYTES_PER_ROW
+        batch = id(records.batch)
+        self._batches[batch] -= 1
+        if not self._batches[batch]:
+            del self._batches[batch]
+            self._kept_bytes -= records.batch_bytes
 
     def look_again(self, topic: str) -> None:
         """Something is new about a topic: its rows may leave, or have to wait again."""
@@ -122,28 +140,23 @@ class SendBuffer:
         return place(records, count, led[turn % len(led)])
 
     def _has_room(self, records: RecordColumns) -> bool:
-        """Whether they may be held; the first always may, since one batch is there in any case."""
-        if not self._held:
+        """Whether they may be kept; the first always may, since one batch is there in any case."""
+        if not self._kept:
             return True
-        batches = sum(size for size, _ in self._batches.values())
+        more = len(records) * BYTES_PER_ROW
         if id(records.batch) not in self._batches:
-            batches += records.batch_bytes
-        rows = self._held_rows + len(records)
-        return batches + rows * BYTES_PER_ROW <= self._limit_bytes
+            more += records.batch_bytes
+        return self._kept_bytes + more <= self._limit_bytes
 
-    def _hold(self, sending: Sending) -> None:
-        records = sending.records
-        self._held.setdefault(records.topic, deque()).append(sending)
-        self._held_rows += len(records)
-        _, users = self._batches.get(id(records.batch), (0, 0))
-        self._batches[id(records.batch)] = (records.batch_bytes, users + 1)
+    def _keep(self, delivery_id: int, records: RecordColumns) -> None:
+        self._kept[delivery_id] = records
+        self._kept_bytes += len(records) * BYTES_PER_ROW
+        if id(records.batch) not in self._batches:
+            self._kept_bytes += records.batch_bytes
+        self._batches[id(records.batch)] += 1
 
     def _let_go(self, topic: str) -> None:
         queue = self._held[topic]
-        records = queue.popleft().records
+        queue.popleft()
         if not queue:
             del self._held[topic]
-        self._held_rows -= len(records)
-        size, users = self._batches.pop(id(records.batch))
-        if users > 1:
-            self._batches[id(records.batch)] = (size, users - 1)

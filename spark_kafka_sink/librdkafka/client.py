@@ -16,9 +16,13 @@ import numpy as np
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
-from spark_kafka_sink.librdkafka.events import BrokerError, Event, read
+from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRows, read
 from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows, prepare
 from spark_kafka_sink.partitioner import PlacedRecords
+from spark_kafka_sink.record_columns import RecordColumns
+
+# A client that nobody closes keeps its threads, so what its rows point to must outlive it, too.
+_OPEN: set[Client] = set()
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,17 @@ class Client:
 
     Only the process that made a Client may use it, and only one thread at a time, but for
     ``close``. ``settings`` are librdkafka's; a ValueError tells what ``rd_kafka_new`` refuses.
+
+    Values are not copied: the client keeps the records of a send, and so the Arrow batch they lie
+    in, until each of its rows is reported, or the handle is freed.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
+        #: delivery id -> rows not reported, and the records that keep their memory alive
+        self._unreported: dict[int, tuple[int, RecordColumns]] = {}
         conf = c.conf_new()
         for name, value in {**settings, "log.queue": "true"}.items():
             if set_value(conf, name, value) is not None:
@@ -57,6 +66,7 @@ class Client:
             raise ValueError(text.value.decode(errors="replace"))
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
+        _OPEN.add(self)
 
     @property
     def handle(self) -> int:
@@ -89,17 +99,28 @@ class Client:
     # --- producing -------------------------------------------------------------------------------
 
     def prepare(self, placed: PlacedRecords, delivery_id: int) -> PlainRows | DetailedRows:
-        """Rows in the form that ``enqueue`` takes, as often as needed. Copies no key or value.
+        """Rows in the form that ``enqueue`` takes, as often as needed.
 
         Reports on these rows carry ``delivery_id``.
         """
         return prepare(self.open_topic(placed.records.topic), placed, delivery_id)
 
     def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
-        """Copy rows, from number ``first`` on, into the send queue. Never waits."""
+        """Put rows, from number ``first`` on, into the send queue. Never waits."""
         if isinstance(rows, PlainRows):
-            return self._enqueue_runs(rows, first)
-        return self._enqueue_each(rows, first)
+            enqueued = self._enqueue_runs(rows, first)
+        else:
+            enqueued = self._enqueue_each(rows, first)
+        self._add_unreported(
+            rows.delivery_id, enqueued.count - len(enqueued.rejected), rows.records
+        )
+        return enqueued
+
+    def _add_unreported(self, delivery_id: int, rows: int, records: RecordColumns) -> None:
+        before, _ = self._unreported.get(delivery_id, (0, records))
+        self._unreported[delivery_id] = (before + rows, records)
+        if before + rows == 0:
+            del self._unreported[delivery_id]
 
     def _enqueue_runs(self, rows: PlainRows, first: int) -> Enqueued:
         self.handle  # noqa: B018 - refuses use after close or fork
@@ -109,7 +130,7 @@ class Client:
         for number in range(bisect_right(rows.starts, first) - 1, len(rows.partitions)):
             end = rows.starts[number + 1]
             accepted = c.produce_batch(
-                rows.topic, rows.partitions[number], c.MSG_F_COPY, address + row * size, end - row
+                rows.topic, rows.partitions[number], 0, address + row * size, end - row
             )
             if accepted != end - row:
                 errors = rows.messages["err"][row:end]
@@ -167,6 +188,10 @@ class Client:
             finally:
                 c.event_destroy(event)
             event = c.queue_poll(self._queue, 0)
+        for each in events:
+            if isinstance(each, ReportedRows):
+                _, records = self._unreported[each.delivery_id]
+                self._add_unreported(each.delivery_id, -each.count, records)
         return events
 
     def fatal_error(self) -> BrokerError | None:
@@ -222,11 +247,16 @@ class Client:
             c.topic_destroy(topic)
         c.queue_destroy(self._queue)
         thread = threading.Thread(
-            target=c.destroy, args=(handle,), name="rd_kafka_destroy", daemon=True
+            target=self._free, args=(handle,), name="rd_kafka_destroy", daemon=True
         )
         thread.start()
         thread.join(deadline.remaining())
         return not thread.is_alive()
+
+    def _free(self, handle: int) -> None:
+        c.destroy(handle)
+        self._unreported.clear()
+        _OPEN.discard(self)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -16,7 +16,6 @@ from spark_kafka_sink.record_columns import RecordColumns
 _FIXED_ARGUMENTS = (
     c.VTYPE_RKT,
     c.VTYPE_PARTITION,
-    c.VTYPE_MSGFLAGS,
     c.VTYPE_VALUE,
     c.VTYPE_KEY,
     c.VTYPE_TIMESTAMP,
@@ -32,6 +31,7 @@ class PlainRows:
     """
 
     topic: int
+    delivery_id: int
     messages: npt.NDArray[np.void]
     partitions: list[int]
     starts: list[int]
@@ -50,6 +50,7 @@ class DetailedRows:
     """
 
     topic: int
+    delivery_id: int
     arguments: npt.NDArray[np.void]
     starts: npt.NDArray[np.int64]
     #: keep the memory alive that the array points to
@@ -72,7 +73,8 @@ def prepare(topic: int, placed: PlacedRecords, delivery_id: int) -> PlainRows | 
         return _detailed(topic, records, records.partitions, delivery_id)
     if is_plain:
         messages = _messages(records, delivery_id)
-        return PlainRows(topic, messages, partitions.tolist(), placed.starts.tolist(), records)
+        starts = placed.starts.tolist()
+        return PlainRows(topic, delivery_id, messages, partitions.tolist(), starts, records)
     every_row = np.repeat(partitions, np.diff(placed.starts))
     return _detailed(topic, records, every_row, delivery_id)
 
@@ -101,17 +103,16 @@ def _detailed(
         arguments["vtype"][first + position] = vtype
     arguments["number"][first] = topic
     arguments["number"][first + 1] = partitions
-    arguments["number"][first + 2] = c.MSG_F_COPY
-    arguments["number"][first + 3] = records.values.addresses.view(np.int64)
-    arguments["size"][first + 3] = records.values.lengths
+    arguments["number"][first + 2] = records.values.addresses.view(np.int64)
+    arguments["size"][first + 2] = records.values.lengths
     if records.keys is not None:
-        arguments["number"][first + 4] = records.keys.addresses.view(np.int64)
-        arguments["size"][first + 4] = records.keys.lengths
+        arguments["number"][first + 3] = records.keys.addresses.view(np.int64)
+        arguments["size"][first + 3] = records.keys.lengths
     if records.timestamps_ms is not None:
-        arguments["number"][first + 5] = records.timestamps_ms
-    arguments["number"][first + 6] = delivery_id
+        arguments["number"][first + 4] = records.timestamps_ms
+    arguments["number"][first + 5] = delivery_id
     names = _fill_headers(arguments, records)
-    return DetailedRows(topic, arguments, starts, records, names)
+    return DetailedRows(topic, delivery_id, arguments, starts, records, names)
 
 
 def _fill_headers(arguments: npt.NDArray[np.void], records: RecordColumns) -> Any:

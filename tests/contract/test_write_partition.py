@@ -83,12 +83,21 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_t
 
 
 def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
-    with process_cache().lease(options()) as first, process_cache().lease(options()) as parallel:
-        assert parallel.producer is not first.producer
-    with process_cache().lease(options()) as again:
+    with process_cache().lease(options()) as first:
+        pass
+    # The topic and the number of the micro-batch are the task's, not the producer's.
+    with process_cache().lease(options(topic="u", batch_id="7")) as again:
         assert again.producer is first.producer
     with process_cache().lease(options(kafka_client_id="other")) as other:
         assert other.producer is not first.producer
+
+
+def test_of_two_producers_in_use_at_the_same_time_one_is_kept(options):
+    with process_cache().lease(options()) as first, process_cache().lease(options()) as second:
+        assert second.producer is not first.producer
+    with process_cache().lease(options()) as again:
+        assert again.producer is second.producer
+    assert not first.producer.is_idle
 
 
 def test_a_failed_tasks_producer_is_never_used_again(options, cluster):

@@ -26,12 +26,12 @@ def test_bootstrap_servers_alone_are_enough():
     options = parsed()
     assert options.topic is None
     assert options.close_timeout_ms == 30_000
-    assert options.buffer_memory_bytes == 67_108_864
-    assert options.budget == BlockBudget(60_000, True, 60_000)
+    assert options.producer.buffer_memory_bytes == 67_108_864
+    assert options.producer.budget == BlockBudget(60_000, True, 60_000)
     assert options.preflight
     assert options.producer_cache_timeout_ms == 600_000
     assert options.batch_id is None
-    assert options.client["bootstrap.servers"] == "host:9092"
+    assert options.producer.client["bootstrap.servers"] == "host:9092"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_documented_default_is_the_real_one(option):
     ],
 )
 def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
-    assert parsed(**options).budget == budget
+    assert parsed(**options).producer.budget == budget
 
 
 def test_a_budget_for_metadata_that_would_not_count_is_refused():
@@ -107,14 +107,14 @@ def test_given_values_take_the_place_of_defaults():
     )
     assert options.topic == "flights"
     assert options.close_timeout_ms == 0
-    assert options.buffer_memory_bytes == 1_048_576
-    assert options.budget.max_block_ms == 250
+    assert options.producer.buffer_memory_bytes == 1_048_576
+    assert options.producer.budget.max_block_ms == 250
     assert options.batch_id == 7
-    assert options.client["linger.ms"] == "20"
+    assert options.producer.client["linger.ms"] == "20"
 
 
 def test_limits_of_this_sink_are_not_passed_to_the_client():
-    client = parsed(**{"kafka.buffer.memory": "1048576", "kafka.max.block.ms": "1"}).client
+    client = parsed(**{"kafka.buffer.memory": "1048576", "kafka.max.block.ms": "1"}).producer.client
     assert not {"buffer.memory", "max.block.ms", "topic"} & set(client)
 
 
@@ -206,11 +206,14 @@ def test_options_survive_pickling():
     options = parsed(**{"topic": "a", "kafka.sasl.password": "hunter2"})
     copy = pickle.loads(pickle.dumps(options))
     assert copy == options
-    assert copy.client["sasl.password"] == "hunter2"
+    assert copy.producer.client["sasl.password"] == "hunter2"
     assert "hunter2" not in repr(copy)
 
 
 def test_secrets_do_not_show_in_the_repr():
     options = parsed(**{"kafka.sasl.password": "hunter2", "kafka.client.id": "flights"})
-    assert "hunter2" not in f"{options!r} {options} {options.client!r} {options.client}"
+    assert (
+        "hunter2"
+        not in f"{options!r} {options} {options.producer.client!r} {options.producer.client}"
+    )
     assert "flights" in repr(options)
