@@ -13,6 +13,7 @@ from functools import cache
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.delivery_report import DeliveryReport
 from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.librdkafka.client import release_freed_memory
 from spark_kafka_sink.options import ProducerOptions, SinkOptions
 from spark_kafka_sink.producer import NonBlockingProducer
 from spark_kafka_sink.record_columns import RecordColumns
@@ -68,6 +69,8 @@ class ProducerCache:
         later; our own errors then say what became of its rows.
         """
         self.retire()
+        # Of the task before: glibc would keep more than a whole Arrow batch of it.
+        release_freed_memory()
         key = options.producer
         idle = self._idle.pop(key, None)
         if idle is not None and not idle.producer.is_idle:

@@ -259,5 +259,12 @@ class Client:
         _OPEN.discard(self)
 
 
+def release_freed_memory() -> None:
+    """Give memory that is not used any more back to the system: glibc's ``malloc_trim``."""
+    trim = getattr(c.libc, "malloc_trim", None)
+    if trim is not None:  # other C libraries have no such function
+        trim(0)
+
+
 def _milliseconds(seconds: float) -> int:
     return int(seconds * 1000)

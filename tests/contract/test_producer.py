@@ -30,6 +30,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.mock_cluster import CONTROLLER, PRODUCE
 from spark_kafka_sink.producer import NonBlockingProducer
+from spark_kafka_sink.records import split_by_topic
 from spark_kafka_sink.topic_metadata import (
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -47,7 +48,7 @@ def producer(options):
     made = []
 
     def make(buffer_memory_bytes=64 * 1024 * 1024, budget=DEFAULT_BUDGET, **settings):
-        client = options(**settings).client
+        client = options(**settings).producer.client
         made.append(NonBlockingProducer(client, buffer_memory_bytes, budget, LIFETIME))
         return made[-1]
 
@@ -77,6 +78,34 @@ def test_send_waits_while_the_buffer_is_full_and_keeps_the_order(producer, recor
     p.flush(10)
     messages = read(cluster.bootstrap_servers, "t", len(values))
     assert [m.value().decode() for m in messages] == values
+
+
+def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
+    producer, records, cluster
+):
+    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 300)
+    p.send(records(["a" * 600_000]))
+    refused = records(["b" * 600_000])
+    with pytest.raises(BufferExhausted) as raised:
+        p.send(refused)
+    assert raised.value.accepted_rows == 0
+    p.flush(10)
+    p.send(refused)
+
+
+def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(producer, cluster):
+    cluster.create_topic("u")
+    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    for topic in ("t", "u"):
+        p.prefetch([topic])
+    batch = pa.record_batch({"value": ["a" * 400_000] * 2, "topic": ["t", "u"]})
+    cluster.set_round_trip(1, 300)
+    for rows in split_by_topic(batch, None):
+        p.send(rows)
+    p.flush(10)
 
 
 @pytest.mark.parametrize("max_block_seconds", [0.0, 0.3])
@@ -151,7 +180,7 @@ def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
 
 
 def test_close_with_rows_left_returns_by_its_deadline(options, records):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
     p = NonBlockingProducer(settings, 64 * 1024 * 1024, BlockBudget(), LIFETIME)
     p.send(records(["v"] * 1000))
     started = time.monotonic()
@@ -359,7 +388,7 @@ def test_a_negative_timeout_is_an_error(producer):
 
 def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
     p = NonBlockingProducer(
-        options(kafka_linger_ms="60000").client, 64 << 20, BlockBudget(), LIFETIME
+        options(kafka_linger_ms="60000").producer.client, 64 << 20, BlockBudget(), LIFETIME
     )
     delivery = p.send(records(["v"] * 100))
     assert p.close(10)
@@ -368,7 +397,7 @@ def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
 
 
 def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
     p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     deliveries = [p.send(records(["v"] * 1000, topic=topic)) for topic in ("a", "b")]
     started = time.monotonic()
@@ -380,7 +409,7 @@ def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
 
 
 def test_close_twice_does_nothing_more(options, records):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
     p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     p.send(records(["v"]))
     assert p.close(0)
@@ -389,7 +418,7 @@ def test_close_twice_does_nothing_more(options, records):
 
 
 def test_a_closed_producer_takes_no_rows(options, records):
-    p = NonBlockingProducer(options().client, 64 << 20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(options().producer.client, 64 << 20, BlockBudget(), LIFETIME)
     p.close(0)
     for use in (lambda: p.send(records(["v"])), lambda: p.flush(1), lambda: p.prefetch(["t"])):
         with pytest.raises(ProducerClosed):
@@ -398,7 +427,7 @@ def test_a_closed_producer_takes_no_rows(options, records):
 
 @pytest.mark.parametrize("waiting_in", ["flush", "send", "result"])
 def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
     budget = BlockBudget(60_000, False, 60_000)
     p = NonBlockingProducer(settings, 256 * 1024, budget, LIFETIME)
     delivery = p.send(records(["v"] * 1000))
@@ -428,7 +457,7 @@ def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in)
 
 
 def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(options, records, caplog):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").client
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
     p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     delivery = p.send(records(["v"] * 10))
     took = []
@@ -469,7 +498,7 @@ def nowhere():
 def test_close_is_bounded_whatever_is_wrong_with_the_broker(
     options, records, nowhere, kind, timeout_seconds
 ):
-    settings = options(kafka_bootstrap_servers=nowhere[kind]).client
+    settings = options(kafka_bootstrap_servers=nowhere[kind]).producer.client
     p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
@@ -489,7 +518,7 @@ def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch)
         set_resolver(conf, ctypes.cast(c.libc.pause, ctypes.c_void_p))
         set_events(conf, events)
 
-    settings = options(kafka_bootstrap_servers="example.invalid:9092").client
+    settings = options(kafka_bootstrap_servers="example.invalid:9092").producer.client
     monkeypatch.setattr(c, "conf_set_events", also_hang)
     p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
     delivery = p.send(records(["v"] * 100))
@@ -500,7 +529,7 @@ def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch)
 
 
 def test_two_hundred_open_close_cycles_leave_nothing_behind(options, records):
-    settings = options().client
+    settings = options().producer.client
 
     def cycle():
         p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
