@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from drop_sink import DropSink
 from spark_kafka_jars import jars
 
 from spark_kafka_sink import warm_up
@@ -26,8 +27,9 @@ from spark_kafka_sink.deadline import Deadline
 FIGURES = Path(__file__).parents[2] / "docs" / "benchmark"
 SPARKS_OWN, OURS = "Spark's own sink", "this sink"
 WARMED = "this sink after warm_up"
-SESSION_PEERS = (SPARKS_OWN, OURS, WARMED)
-FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb"}
+FLOOR = "Python sink that drops all"
+SESSION_PEERS = (SPARKS_OWN, OURS, WARMED, FLOOR)
+FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", WARMED: "kafka-nb", FLOOR: "drop"}
 
 
 def session() -> SparkSession:
@@ -62,11 +64,14 @@ def in_fresh_sessions(script: str, servers: str, rounds: int) -> dict[str, list[
 def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, str, float]:
     """A session, the peer's format, and the seconds that ``warm_up`` took, 0.0 without it."""
     spark = session()
-    if peer != WARMED:
-        return spark, FORMATS[peer], 0.0
-    done = warm_up(spark, options)
-    assert not done.problem, done.problem
-    return spark, FORMATS[OURS], done.seconds
+    seconds = 0.0
+    if peer == FLOOR:
+        spark.dataSource.register(DropSink)
+    if peer == WARMED:
+        done = warm_up(spark, options)
+        assert not done.problem, done.problem
+        seconds = done.seconds
+    return spark, FORMATS[peer], seconds
 
 
 def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> None:

@@ -10,10 +10,19 @@ import sys
 import tempfile
 import time
 
-from common import OURS, SPARKS_OWN, create_topics, session, spread, table, write_figures
+from common import (
+    FLOOR,
+    FORMATS,
+    OURS,
+    SPARKS_OWN,
+    create_topics,
+    session,
+    spread,
+    table,
+    write_figures,
+)
 from drop_sink import DropSink
 from pyspark.sql import SparkSession
-from throughput import FLOOR, FORMATS
 
 from spark_kafka_sink.local_kafka import LocalKafka
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 from common import (
+    FLOOR,
+    FORMATS,
     OURS,
     SPARKS_OWN,
     create_topics,
@@ -33,8 +35,7 @@ from pyspark.sql import functions as F
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
-FLOOR, BY_HAND = "Python sink that drops all", "foreachPartition + confluent_kafka"
-FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", FLOOR: "drop"}
+BY_HAND = "foreachPartition + confluent_kafka"
 # Until Java, in Spark and in the broker, has compiled what is used: for the first work, and others.
 FIRST_WARMING_ROUNDS, WARMING_ROUNDS = 8, 2
 AS_THEY_COME = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
