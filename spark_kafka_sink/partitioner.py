@@ -81,22 +81,32 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
         (max(0, len(memory) - 3),), dtype="<u4", buffer=memory, strides=(1,)
     )
     whole = lengths >> 2
-    rows, shortest = np.arange(len(lengths)), 0
-    for number in range(int(whole.max())):
+    in_all = int(whole.min())
+    for number in range(in_all):
+        hashes = (hashes * _M) ^ _mixed(words[offsets + 4 * number])
+    rows, shortest = np.arange(len(lengths)), in_all
+    for number in range(in_all, int(whole.max())):
         if number >= shortest:  # some keys have no more whole words
             rows = rows[whole[rows] > number]
             shortest = int(whole[rows].min())
-        k = words[offsets[rows] + 4 * number] * _M
-        k ^= k >> np.uint32(24)
-        hashes[rows] = (hashes[rows] * _M) ^ (k * _M)
+        hashes[rows] = (hashes[rows] * _M) ^ _mixed(words[offsets[rows] + 4 * number])
     rest = lengths & 3
-    tails = offsets + (lengths & ~np.int64(3))
-    for number in (2, 1, 0):
-        rows = np.flatnonzero(rest > number)
-        hashes[rows] ^= memory[tails[rows] + number].astype(np.uint32) << np.uint32(8 * number)
     rows = np.flatnonzero(rest)
-    hashes[rows] *= _M
+    if len(rows):
+        rest, tails = rest[rows], offsets[rows] + 4 * whole[rows]
+        ends = hashes[rows]
+        for number in (2, 1, 0):
+            has = np.flatnonzero(rest > number)
+            ends[has] ^= memory[tails[has] + number].astype(np.uint32) << np.uint32(8 * number)
+        hashes[rows] = ends * _M
     return _finished(hashes)
+
+
+def _mixed(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    words = words * _M
+    words ^= words >> np.uint32(24)
+    words *= _M
+    return words
 
 
 def _finished(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -113,29 +114,27 @@ def _reported_rows(event: int) -> list[ReportedRows]:
     count = c.event_message_array(event, pointers.ctypes.data, count)
     if not count:
         return []
-    rows = _gather(pointers[:count])
-    failed = rows[:, 2] != 0
-    for row in np.flatnonzero(failed):
-        rows[row, 3] = c.message_status(int(pointers[row])) != c.MSG_STATUS_NOT_PERSISTED
-    # A report is one of few kinds, so that the sorting below sees few different numbers.
-    keys = np.zeros(count, dtype=np.int64)
-    for column in rows.T:
-        low = column.min()
-        if column.max() != low:
-            values, codes = np.unique(column, return_inverse=True)
-            keys = keys * len(values) + codes
-    if keys.any():
-        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    else:
-        first, counts = np.zeros(1, dtype=np.int64), np.array([count])
-    return [
-        ReportedRows(int(delivery), int(partition), int(code), bool(unsure), int(number))
-        for (delivery, partition, code, unsure), number in zip(rows[first], counts, strict=True)
-    ]
+    delivery_ids, partitions, codes = _gather(pointers[:count])
+    unsure = np.zeros(count, dtype=bool)
+    for row in np.flatnonzero(codes):
+        unsure[row] = c.message_status(int(pointers[row])) != c.MSG_STATUS_NOT_PERSISTED
+    # An event is about one partition, in the order of sending: few runs of equal reports.
+    is_new = np.ones(count, dtype=bool)
+    is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
+    for column in (partitions, codes, unsure):
+        is_new[1:] |= column[1:] != column[:-1]
+    starts = np.flatnonzero(is_new)
+    rows: Counter[tuple[int, int, int, bool]] = Counter()
+    for start, number in zip(starts, np.diff(starts, append=count), strict=True):
+        report = delivery_ids[start], partitions[start], codes[start], unsure[start]
+        rows[int(report[0]), int(report[1]), int(report[2]), bool(report[3])] += int(number)
+    return [ReportedRows(*report, number) for report, number in rows.items()]
 
 
-def _gather(pointers: npt.NDArray[np.uintp]) -> npt.NDArray[np.int64]:
-    """Opaque, partition and error code of each ``rd_kafka_message_t``, and 0: int64[rows, 4].
+def _gather(
+    pointers: npt.NDArray[np.uintp],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Opaque, partition and error code of each ``rd_kafka_message_t``.
 
     All messages are read by one vectorised look-up over the span of memory they lie in: reading
     them one by one would cost more than sending them did.
@@ -144,11 +143,7 @@ def _gather(pointers: npt.NDArray[np.uintp]) -> npt.NDArray[np.int64]:
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
     memory = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(base))
     index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
-    rows = np.zeros((len(pointers), 4), dtype=np.int64)
-    rows[:, 0] = memory[index + 8]
-    rows[:, 1] = memory[index + 2].astype(np.int32)
-    rows[:, 2] = memory[index].astype(np.int32)
-    return rows
+    return memory[index + 8], memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
 
 
 def _topic_answers(event: int) -> list[TopicAnswer | RequestFailed]:
