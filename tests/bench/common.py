@@ -29,14 +29,22 @@ SPARKS_OWN, OURS = "Spark's own sink", "this sink"
 WARMED = "this sink after warm_up"
 FLOOR = "Python sink that drops all"
 SESSION_PEERS = (SPARKS_OWN, OURS, WARMED, FLOOR)
+EMPTY: Mapping[str, str] = {}
+# What docs/tuning.md recommends for Spark itself.
+TUNED_SPARK = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
+}
 FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", WARMED: "kafka-nb", FLOOR: "drop"}
 
 
-def session() -> SparkSession:
+def session(conf: Mapping[str, str] = EMPTY) -> SparkSession:
+    """Spark on this machine, with its own defaults but for ``conf``."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks' own
     spark = (
         SparkSession.builder.master("local[2]")
+        .config(map=dict(conf))
         .config("spark.jars", jars())
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -134,6 +142,24 @@ def write_figures(name: str, figures: object, markdown: str) -> None:
     text = f"{markdown}\nMachine: {machine()}.\n"
     (FIGURES / f"{name}.md").write_text(text, encoding="utf-8")
     print(text)
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot, such that the same figures give the same file."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "spark-kafka-sink"
+    from matplotlib import pyplot as plt
+
+    return plt
+
+
+def save_plot(plt: Any, name: str) -> None:
+    """``docs/benchmark/<name>.svg``."""
+    plt.tight_layout()
+    plt.savefig(FIGURES / f"{name}.svg", metadata={"Date": None})
+    plt.close()
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

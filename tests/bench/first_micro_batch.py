@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common import (
-    FIGURES,
     FORMATS,
     OURS,
     SPARKS_OWN,
     create_topics,
+    pyplot,
+    save_plot,
     session,
     table,
     write_figures,
@@ -117,12 +118,7 @@ def report(figures: list[Figure]) -> None:
 
 
 def plot(figures: list[Figure]) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "spark-kafka-sink"
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     _, axes = plt.subplots(figsize=(7, 4))
     for sink, colour in ((SPARKS_OWN, "tab:orange"), (OURS, "tab:blue")):
         for delay_seconds, line in zip(DELAYS_SECONDS, ("--", "-"), strict=True):
@@ -136,8 +132,7 @@ def plot(figures: list[Figure]) -> None:
     axes.set(xscale="log", yscale="log", xlabel="topics", ylabel="first micro-batch, seconds")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
-    plt.tight_layout()
-    plt.savefig(FIGURES / "first_micro_batch.svg", metadata={"Date": None})
+    save_plot(plt, "first_micro_batch")
 
 
 if __name__ == "__main__":

@@ -11,19 +11,23 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import psutil
 from common import (
+    EMPTY,
     FLOOR,
     FORMATS,
     OURS,
     SPARKS_OWN,
+    TUNED_SPARK,
     create_topics,
     delete_topics,
+    pyplot,
+    save_plot,
     session,
     spread,
     table,
@@ -59,6 +63,7 @@ class Work:
     topics: int = 1
     partitions: int = 4
     peers: tuple[str, ...] = (SPARKS_OWN, OURS, FLOOR)
+    spark: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
 
 WORKS = (
@@ -75,6 +80,10 @@ WORKS = (
     Work("100 B, 64 partitions", 2_000_000, 100, partitions=64),
     Work("100 B, beside by hand", 1_000_000, 100, peers=(BY_HAND, OURS)),
     Work("1 KB, beside by hand", 400_000, 1000, peers=(BY_HAND, OURS)),
+    Work("100 B, Spark tuned", 2_000_000, 100, spark=TUNED_SPARK),
+    Work("1 KB, Spark tuned", 600_000, 1000, spark=TUNED_SPARK),
+    Work("1 KB, all tuned", 600_000, 1000, TUNED, spark=TUNED_SPARK),
+    Work("10 KB, Spark tuned", 60_000, 10_000, spark=TUNED_SPARK),
 )
 
 
@@ -92,16 +101,20 @@ def main() -> None:
     wanted = sys.argv[2].split(";") if sys.argv[2:] else [work.name for work in WORKS]
     figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
-        spark = session()
-        spark.dataSource.register(DropSink)
-        broker = set(kafka.pids)
-        for work in WORKS:
-            if work.name in wanted:
-                warming = WARMING_ROUNDS if figures else FIRST_WARMING_ROUNDS
-                numbers = range(-warming, rounds)
-                figures[work.name] = measure(spark, kafka.bootstrap_servers, broker, work, numbers)
-                write_figures("throughput", as_json(figures), markdown(figures))
-        spark.stop()
+        for conf in (EMPTY, TUNED_SPARK):
+            spark = session(conf)
+            spark.dataSource.register(DropSink)
+            warming = FIRST_WARMING_ROUNDS
+            for work in WORKS:
+                if work.name in wanted and work.spark == conf:
+                    numbers = range(-warming, rounds)
+                    figures[work.name] = measure(
+                        spark, kafka.bootstrap_servers, set(kafka.pids), work, numbers
+                    )
+                    warming = WARMING_ROUNDS
+                    write_figures("throughput", as_json(figures), markdown(figures))
+                    plot(figures)
+            spark.stop()
 
 
 def as_json(figures: dict[str, dict[str, list[Round]]]) -> dict[str, dict[str, list[object]]]:
@@ -270,6 +283,25 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
                 )
             )
     return table(head, rows)
+
+
+def plot(figures: dict[str, dict[str, list[Round]]]) -> None:
+    """Every round's ratio to the first writer, as dots, and their median, as a bar."""
+    plt = pyplot()
+    works = [work for work in WORKS if work.name in figures]
+    _, axes = plt.subplots(figsize=(7, 0.4 * len(works) + 1))
+    for place, work in enumerate(works):
+        ours, theirs = figures[work.name][OURS], figures[work.name][work.peers[0]]
+        ratios = [b.seconds / a.seconds for a, b in zip(ours, theirs, strict=True)]
+        colour = "tab:blue" if work.peers[0] == SPARKS_OWN else "tab:green"
+        axes.barh(place, statistics.median(ratios), color=colour, alpha=0.5)
+        axes.plot(ratios, [place] * len(ratios), ".", color=colour)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_yticks(range(len(works)), [work.name for work in works])
+    axes.invert_yaxis()
+    axes.set(xlabel=f"times as fast as {SPARKS_OWN} (green: as {BY_HAND})")
+    axes.grid(visible=True, axis="x", alpha=0.3)
+    save_plot(plt, "throughput")
 
 
 if __name__ == "__main__":
