@@ -51,7 +51,8 @@ OPTIONS = (
     Option(
         "kafka.buffer.memory",
         "67108864",
-        "Bytes of rows that may wait to be sent, over all topics of a Python worker. "
+        "Bytes of Arrow batches with rows that are not acknowledged, over all topics of a Python "
+        "worker. "
         "At least 1048576.",
     ),
     Option(

@@ -166,6 +166,9 @@ class NonBlockingProducer:
                     deadline = Deadline(self._budget.buffer_seconds, self._clock)
                 elif deadline.expired:
                     raise buffer_exhausted(delivery, self._budget, self._trouble())
+                else:
+                    # Rows must not linger while others wait for their place (as in Java).
+                    self._client.flush(_FLUSH_SECONDS)
 
     def _release_unasked(self) -> None:
         """Runs while rows are held, so that they leave though nobody calls (KIP-286)."""

@@ -1,4 +1,7 @@
-"""Memory of the Python worker: one partition of 5 GB, and 500 micro-batches one after another."""
+"""Memory of the Python worker: one partition of 5 GB, and 500 micro-batches one after another.
+
+The peak of rows of 10 KB is that of Spark's largest Arrow batches, 64 MB each.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from throughput import reset_peaks, worker_peak_mib, workers
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
-ROWS, VALUE_BYTES = 5_000_000, 1000
+#: bytes of a value -> rows of a partition
+PARTITIONS = {1000: 5_000_000, 10_000: 200_000}
 MICRO_BATCHES, EVERY, ROWS_A_MICRO_BATCH = 500, 50, 10_000
 BUFFER_MIB = 64
 
@@ -22,20 +26,25 @@ def main() -> None:
         create_topics(kafka.bootstrap_servers, ["memory"], partitions=4)
         spark = session()
         base_mib = one_row(spark, kafka.bootstrap_servers)
-        peak_mib = one_partition(spark, kafka.bootstrap_servers)
+        peaks = {size: one_partition(spark, kafka.bootstrap_servers, size) for size in PARTITIONS}
         curve = many_micro_batches(spark, kafka.bootstrap_servers)
         spark.stop()
-    gigabytes = ROWS * VALUE_BYTES / 1e9
     rows = [
         ("after one row", f"{base_mib:.0f}"),
-        (f"peak while one partition of {gigabytes:.0f} GB is written", f"{peak_mib:.0f}"),
+        *(
+            (
+                f"peak while a partition of {PARTITIONS[size]:,} rows of {size} B is written",
+                f"{mib:.0f}",
+            )
+            for size, mib in peaks.items()
+        ),
         (f"bound: twice buffer.memory ({BUFFER_MIB} MiB) and 150", f"{2 * BUFFER_MIB + 150}"),
         *(
             (f"peak until micro-batch {number} of {ROWS_A_MICRO_BATCH} rows", f"{mib:.0f}")
             for number, mib in curve
         ),
     ]
-    figures = {"one_row_mib": base_mib, "one_partition_peak_mib": peak_mib, "micro_batches": curve}
+    figures = {"one_row_mib": base_mib, "peak_mib_by_value_bytes": peaks, "micro_batches": curve}
     write_figures("memory", figures, table(("Python worker", "MiB"), rows))
 
 
@@ -49,9 +58,9 @@ def one_row(spark: SparkSession, servers: str) -> float:
     return worker_peak_mib()
 
 
-def one_partition(spark: SparkSession, servers: str) -> float:
-    rows = spark.range(0, ROWS, numPartitions=1).selectExpr(
-        "cast(id as string) as key", f"lpad(cast(id as string), {VALUE_BYTES}, 'abcdefgh') as value"
+def one_partition(spark: SparkSession, servers: str, size: int) -> float:
+    rows = spark.range(0, PARTITIONS[size], numPartitions=1).selectExpr(
+        "cast(id as string) as key", f"lpad(cast(id as string), {size}, 'abcdefgh') as value"
     )
     reset_peaks()
     rows.write.format("kafka-nb").options(**options(servers)).mode("append").save()

@@ -1,21 +1,34 @@
-"""What one setting changes: this sink with its defaults, and with one setting changed at a time.
+"""What one setting changes: this sink with lz4, and with one more setting changed at a time.
 
-Interleaved rounds, rows of 100 B and 1 KB. Argument: rounds (default 5).
+Interleaved rounds: many rows of 100 B and of 1 KB for throughput and memory, and 1,000 rows for the
+time of a small write. Argument: rounds (default 5).
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from common import OURS, create_topics, delete_topics, session, spread, table, write_figures
-from pyspark.sql import SparkSession
-from throughput import Work, reset_peaks, saving, source, worker_peak_mib
+from pyspark.sql import DataFrame, SparkSession
+from throughput import (
+    AS_THEY_COME,
+    Round,
+    Work,
+    cpu_seconds,
+    reset_peaks,
+    saving,
+    source,
+    worker_peak_mib,
+)
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+# Else the peak of memory would be that of several producers.
+ALONE = {"producer.cache.timeout": "1ms"}
 
 
 @dataclass(frozen=True)
@@ -26,34 +39,44 @@ class Variant:
 
 
 VARIANTS = (
-    Variant("as it comes"),
+    Variant("lz4, all else as it comes"),
     Variant("kafka.linger.ms=0", {"kafka.linger.ms": "0"}),
     Variant("kafka.linger.ms=50", {"kafka.linger.ms": "50"}),
     Variant("kafka.batch.size=16384", {"kafka.batch.size": "16384"}),
     Variant("kafka.batch.size=200000", {"kafka.batch.size": "200000"}),
-    Variant("kafka.compression.type=lz4", {"kafka.compression.type": "lz4"}),
+    Variant("kafka.compression.type=none", {"kafka.compression.type": "none"}),
     Variant("kafka.compression.type=snappy", {"kafka.compression.type": "snappy"}),
     Variant("kafka.compression.type=zstd", {"kafka.compression.type": "zstd"}),
     Variant("kafka.buffer.memory=16 MiB", {"kafka.buffer.memory": str(2**24)}),
+    Variant("kafka.buffer.memory=32 MiB", {"kafka.buffer.memory": str(2**25)}),
     Variant("kafka.buffer.memory=256 MiB", {"kafka.buffer.memory": str(2**28)}),
     Variant(f"{ARROW_ROWS}=2000", conf={ARROW_ROWS: "2000"}),
     Variant(f"{ARROW_ROWS}=50000", conf={ARROW_ROWS: "50000"}),
+    Variant(f"{ARROW_BYTES}=1m", conf={ARROW_BYTES: "1m"}),
+    Variant(f"{ARROW_BYTES}=4m", conf={ARROW_BYTES: "4m"}),
 )
-WORKS = (Work("100 B", 1_000_000, 100, {}), Work("1 KB", 300_000, 1000, {}))
+WORKS = (
+    Work("100 B", 1_500_000, 100, {}),
+    Work("1 KB", 500_000, 1000, {}),
+    Work("1,000 rows", 1000, 100, {}),
+)
 WARMING_ROUNDS = 2
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 5
-    figures: dict[str, dict[str, list[dict[str, float]]]] = {}
+    figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
         spark = session()
         for work in WORKS:
             figures[work.name] = {variant.name: [] for variant in VARIANTS}
             data = source(spark, work)
             for number in range(-WARMING_ROUNDS, rounds):
-                for variant in VARIANTS:
-                    done = measure(spark, data, kafka.bootstrap_servers, work, variant)
+                turn = number % len(
+                    VARIANTS
+                )  # none has always the same predecessor or the first place
+                for variant in VARIANTS[turn:] + VARIANTS[:turn]:
+                    done = measure(spark, data, kafka, work, variant)
                     if number >= 0:
                         figures[work.name][variant.name].append(done)
             data.unpersist()
@@ -63,31 +86,47 @@ def main() -> None:
         base = figures[work.name][VARIANTS[0].name]
         for variant in VARIANTS:
             done = figures[work.name][variant.name]
-            ratios = [b["seconds"] / a["seconds"] for a, b in zip(done, base, strict=True)]
-            peak = max(each["worker_peak_mib"] for each in done)
-            speeds = [work.rows / each["seconds"] / 1e6 for each in done]
-            rows.append((work.name, variant.name, spread(speeds), spread(ratios), f"{peak:.0f}"))
-    head = ("Rows", "Setting", "M rows/s", "ratio to as it comes", "worker's peak MiB")
-    write_figures("tuning", figures, table(head, rows))
+            ratios = [b.seconds / a.seconds for a, b in zip(done, base, strict=True)]
+            milliseconds = [each.seconds * 1000 for each in done]
+            microseconds = [each.cpu_seconds / work.rows * 1e6 for each in done]
+            rows.append(
+                (
+                    work.name,
+                    variant.name,
+                    spread(milliseconds, ".0f"),
+                    spread(ratios),
+                    spread(microseconds),
+                    f"{max(each.worker_peak_mib for each in done):.0f}",
+                )
+            )
+    head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us a row", "worker's peak MiB")
+    json = {
+        work: {variant: [asdict(each) for each in done] for variant, done in variants.items()}
+        for work, variants in figures.items()
+    }
+    write_figures("tuning", json, table(head, rows))
 
 
 def measure(
-    spark: SparkSession, data, servers: str, work: Work, variant: Variant
-) -> dict[str, float]:
+    spark: SparkSession, data: DataFrame, kafka: LocalKafka, work: Work, variant: Variant
+) -> Round:
     prefix = f"tuning-{time.monotonic_ns()}-"
+    servers, broker = kafka.bootstrap_servers, set(kafka.pids)
     create_topics(servers, [f"{prefix}0"], work.partitions)
-    changed = Work(work.name, work.rows, work.value_bytes, variant.settings)
+    settings = ALONE | AS_THEY_COME | variant.settings
+    changed = Work(work.name, work.rows, work.value_bytes, settings)
     save = saving(data, OURS, servers, changed, prefix)
     for name, value in variant.conf.items():
         spark.conf.set(name, value)
     reset_peaks()
-    started = time.monotonic()
+    cpu, started = cpu_seconds(broker), time.monotonic()
     save()
     seconds = time.monotonic() - started
+    done = Round(seconds, cpu_seconds(broker) - cpu, worker_peak_mib())
     for name in variant.conf:
         spark.conf.unset(name)
     delete_topics(servers, [f"{prefix}0"])
-    return {"seconds": seconds, "worker_peak_mib": worker_peak_mib()}
+    return done
 
 
 if __name__ == "__main__":

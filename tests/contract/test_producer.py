@@ -108,6 +108,13 @@ def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(pro
     p.flush(10)
 
 
+def test_rows_do_not_linger_while_others_wait_for_room(producer, records):
+    p = producer(2**20, BlockBudget(max_block_ms=10_000), kafka_linger_ms="60000")
+    for letter in "abcd":
+        p.send(records([letter * 400_000]))
+    p.flush(10)
+
+
 @pytest.mark.parametrize("max_block_seconds", [0.0, 0.3])
 def test_send_gives_up_when_the_buffer_stays_full(producer, records, max_block_seconds):
     budget = BlockBudget(int(max_block_seconds * 1000), False, 60_000)
