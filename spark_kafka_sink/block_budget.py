@@ -19,7 +19,7 @@ class BlockBudget:
 
     @property
     def buffer_seconds(self) -> float:
-        """How long one row may wait while the buffer is full."""
+        """How long a send may wait while the buffer is full and nothing leaves it."""
         return self.max_block_ms / 1000
 
     @property

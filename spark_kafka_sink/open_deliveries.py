@@ -22,6 +22,8 @@ class OpenDeliveries:
         self._open: dict[int, Delivery] = {}
         self.report = DeliveryReport()
         self.first_failed: Delivery | None = None
+        #: of all deliveries ever, so that one can see whether anything moves
+        self.reported_rows = 0
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -45,6 +47,7 @@ class OpenDeliveries:
         if delivery is None:
             return None
         delivery.note(report)
+        self.reported_rows += report.count
         if report.code:
             self.first_failed = self.first_failed or delivery
             self.report.failed_rows[delivery.topic, report.partition, report.code] += report.count

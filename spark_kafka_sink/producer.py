@@ -64,7 +64,8 @@ class NonBlockingProducer:
     """Sends rows to Kafka in the background.
 
     One thread sends; ``close`` may be called from any. ``settings``: librdkafka's.
-    ``buffer_memory_bytes``: of rows that may wait, all topics together.
+    ``buffer_memory_bytes``: of Arrow batches with rows that are not reported, and 256 a row, all
+    topics together.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class NonBlockingProducer:
 
         What ``records.batch`` keeps alive stays until every row is acknowledged or has failed.
         Rows of a topic without metadata are held, and leave by themselves when it comes. The wait
-        for room begins anew whenever a row went in, as if rows were sent one by one.
+        for room begins anew whenever a row went in, or any row was reported.
         Raises BufferExhausted if it lasts ``max.block.ms``: ``accepted_rows`` were taken, of
         every partition's the first, and nothing else. Raises MetadataTimeout or TopicUnavailable
         if the topic is known to have none, ProducerClosed if the producer is closed, also
@@ -153,7 +154,7 @@ class NonBlockingProducer:
         while delivery.rows < rows:
             with self._lock:
                 self._check_open()
-                before = delivery.rows
+                before = delivery.rows, self._deliveries.reported_rows
                 self._buffer.put(sending)
                 if self._buffer.is_holding and self._releaser is None:
                     self._releaser = threading.Thread(target=self._release_unasked, daemon=True)
@@ -161,12 +162,12 @@ class NonBlockingProducer:
                 is_full = delivery.rows < rows
                 self._handle_events(deadline.slice(_POLL_SECONDS) if is_full else 0.0)
                 if is_full:
-                    self._check_topics(delivery.topic)
-                if delivery.rows > before:
+                    self._check_topics()
+                if (delivery.rows, self._deliveries.reported_rows) != before:
                     deadline = Deadline(self._budget.buffer_seconds, self._clock)
                 elif deadline.expired:
                     raise buffer_exhausted(delivery, self._budget, self._trouble())
-                else:
+                elif not self._is_freed:
                     # Rows must not linger while others wait for their place (as in Java).
                     self._client.flush(_FLUSH_SECONDS)
 

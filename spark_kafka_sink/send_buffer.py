@@ -16,8 +16,8 @@ from spark_kafka_sink.partitioner import UNASSIGNED, PlacedRecords, place, unpla
 from spark_kafka_sink.record_columns import RecordColumns
 from spark_kafka_sink.topic_metadata import TopicMetadata
 
-# Every row that waits costs librdkafka about this much beside its key and value, so that small
-# rows are bounded by their number.
+# Every row that waits costs librdkafka about this much beside its value, so that small rows are
+# bounded by their number.
 BYTES_PER_ROW = 256
 
 
@@ -56,9 +56,9 @@ class SendBuffer:
         self._limit_bytes = limit_bytes
         self._note = note
         self._held: dict[str, deque[Sending]] = {}
-        #: delivery id -> the records that are kept for it
-        self._kept: dict[int, RecordColumns] = {}
-        #: id of a batch -> how many of them lie in it
+        #: delivery id -> its rows, and their batch and its bytes
+        self._kept: dict[int, tuple[int, object, int]] = {}
+        #: id of a batch -> the deliveries with rows in it
         self._batches: Counter[int] = Counter()
         self._kept_bytes = 0
         self._turns: dict[str, int] = {}
@@ -84,15 +84,14 @@ class SendBuffer:
 
     def settled(self, delivery: Delivery) -> None:
         """All its rows are reported: nothing is kept for it any more."""
-        records = self._kept.pop(delivery.delivery_id, None)
-        if records is None:
+        if delivery.delivery_id not in self._kept:
             return
-        self._kept_bytes -= len(records) * BYTES_PER_ROW
-        batch = id(records.batch)
-        self._batches[batch] -= 1
-        if not self._batches[batch]:
-            del self._batches[batch]
-            self._kept_bytes -= records.batch_bytes
+        rows, batch, batch_bytes = self._kept.pop(delivery.delivery_id)
+        self._kept_bytes -= rows * BYTES_PER_ROW
+        self._batches[id(batch)] -= 1
+        if not self._batches[id(batch)]:
+            del self._batches[id(batch)]
+            self._kept_bytes -= batch_bytes
 
     def look_again(self, topic: str) -> None:
         """Something is new about a topic: its rows may leave, or have to wait again."""
@@ -140,8 +139,8 @@ class SendBuffer:
         return place(records, count, led[turn % len(led)])
 
     def _has_room(self, records: RecordColumns) -> bool:
-        """Whether they may be kept; the first always may, since one batch is there in any case."""
-        if not self._kept:
+        """Whether they may be kept; those of one batch always may, which is there in any case."""
+        if not self._batches.keys() - {id(records.batch)}:
             return True
         more = len(records) * BYTES_PER_ROW
         if id(records.batch) not in self._batches:
@@ -149,7 +148,7 @@ class SendBuffer:
         return self._kept_bytes + more <= self._limit_bytes
 
     def _keep(self, delivery_id: int, records: RecordColumns) -> None:
-        self._kept[delivery_id] = records
+        self._kept[delivery_id] = len(records), records.batch, records.batch_bytes
         self._kept_bytes += len(records) * BYTES_PER_ROW
         if id(records.batch) not in self._batches:
             self._kept_bytes += records.batch_bytes

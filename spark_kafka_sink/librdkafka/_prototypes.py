@@ -37,11 +37,15 @@ def _load() -> ctypes.CDLL:
 
 _library = _load()
 
-#: the C library's own, for the one librdkafka function that writes to a FILE
+#: the C library's own: for the one librdkafka function that writes to a FILE, and for memory
 libc = ctypes.CDLL(None)
 libc.fdopen.restype = c_void_p
 libc.fdopen.argtypes = [c_int, c_char_p]
 libc.fclose.argtypes = [c_void_p]
+#: None in C libraries other than glibc
+malloc_trim = getattr(libc, "malloc_trim", None)
+if malloc_trim is not None:
+    malloc_trim.argtypes = [c_size_t]
 
 
 def _prototype(name: str, result: Any, *arguments: Any) -> Any:

@@ -19,10 +19,6 @@ from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRows, read
 from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows, prepare
 from spark_kafka_sink.partitioner import PlacedRecords
-from spark_kafka_sink.record_columns import RecordColumns
-
-# A client that nobody closes keeps its threads, so what its rows point to must outlive it, too.
-_OPEN: set[Client] = set()
 
 
 @dataclass(frozen=True)
@@ -43,16 +39,16 @@ class Client:
     Only the process that made a Client may use it, and only one thread at a time, but for
     ``close``. ``settings`` are librdkafka's; a ValueError tells what ``rd_kafka_new`` refuses.
 
-    Values are not copied: the client keeps the records of a send, and so the Arrow batch they lie
-    in, until each of its rows is reported, or the handle is freed.
+    Values are not copied: the client keeps the Arrow batch that rows lie in until each of them is
+    reported, or the handle is freed.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
-        #: delivery id -> rows not reported, and the records that keep their memory alive
-        self._unreported: dict[int, tuple[int, RecordColumns]] = {}
+        #: delivery id -> rows not reported, and the Arrow batch that they lie in
+        self._unreported: dict[int, tuple[int, object]] = {}
         conf = c.conf_new()
         for name, value in {**settings, "log.queue": "true"}.items():
             if set_value(conf, name, value) is not None:
@@ -66,7 +62,9 @@ class Client:
             raise ValueError(text.value.decode(errors="replace"))
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
-        _OPEN.add(self)
+        # Until it is closed its threads run, even if nobody refers to it: so must its batches stay,
+        # also when the interpreter clears everything at its end.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     @property
     def handle(self) -> int:
@@ -107,18 +105,20 @@ class Client:
 
     def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
         """Put rows, from number ``first`` on, into the send queue. Never waits."""
+        count = len(rows) - first
+        # Before the call, so that whatever goes wrong the batch stays rather too long.
+        self._add_unreported(rows.delivery_id, count, rows.records.batch)
         if isinstance(rows, PlainRows):
             enqueued = self._enqueue_runs(rows, first)
         else:
             enqueued = self._enqueue_each(rows, first)
-        self._add_unreported(
-            rows.delivery_id, enqueued.count - len(enqueued.rejected), rows.records
-        )
+        not_taken = count - enqueued.count + len(enqueued.rejected)
+        self._add_unreported(rows.delivery_id, -not_taken, rows.records.batch)
         return enqueued
 
-    def _add_unreported(self, delivery_id: int, rows: int, records: RecordColumns) -> None:
-        before, _ = self._unreported.get(delivery_id, (0, records))
-        self._unreported[delivery_id] = (before + rows, records)
+    def _add_unreported(self, delivery_id: int, rows: int, batch: object) -> None:
+        before, _ = self._unreported.get(delivery_id, (0, None))
+        self._unreported[delivery_id] = (before + rows, batch)
         if before + rows == 0:
             del self._unreported[delivery_id]
 
@@ -184,14 +184,15 @@ class Client:
         event = c.queue_poll(self._queue, _milliseconds(seconds))
         while event:
             try:
-                events.extend(read(event))
+                new = read(event)
             finally:
                 c.event_destroy(event)
+            for each in new:
+                if isinstance(each, ReportedRows):
+                    _, batch = self._unreported[each.delivery_id]
+                    self._add_unreported(each.delivery_id, -each.count, batch)
+            events.extend(new)
             event = c.queue_poll(self._queue, 0)
-        for each in events:
-            if isinstance(each, ReportedRows):
-                _, records = self._unreported[each.delivery_id]
-                self._add_unreported(each.delivery_id, -each.count, records)
         return events
 
     def fatal_error(self) -> BrokerError | None:
@@ -256,14 +257,13 @@ class Client:
     def _free(self, handle: int) -> None:
         c.destroy(handle)
         self._unreported.clear()
-        _OPEN.discard(self)
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
 
 
 def release_freed_memory() -> None:
     """Give memory that is not used any more back to the system: glibc's ``malloc_trim``."""
-    trim = getattr(c.libc, "malloc_trim", None)
-    if trim is not None:  # other C libraries have no such function
-        trim(0)
+    if c.malloc_trim is not None:
+        c.malloc_trim(0)
 
 
 def _milliseconds(seconds: float) -> int:

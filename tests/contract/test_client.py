@@ -25,7 +25,10 @@ from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRows, error_
 from spark_kafka_sink.librdkafka.mock_cluster import PRODUCE
 from spark_kafka_sink.partitioner import murmur2, place, unplaced
 from spark_kafka_sink.records import split_by_topic
-from spark_kafka_sink.topic_metadata import TOPIC_AUTHORIZATION_FAILED
+from spark_kafka_sink.topic_metadata import (
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -53,14 +56,23 @@ def flush(client):
     return [event for event in events if not isinstance(event, ReportedRows) or event.code]
 
 
-def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, records):
-    rows = records(["a"] * 1000)
-    batch = weakref.ref(rows.batch)
-    client.enqueue(client.prepare(unplaced(rows), 1))
-    del rows
+@pytest.mark.parametrize("columns", [{}, {"timestamp": pa.array([1000, 2000], pa.timestamp("ms"))}])
+def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, columns):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
+    batch = weakref.ref(made)
+    for delivery_id, rows in enumerate(split_by_topic(made, None)):
+        client.enqueue(client.prepare(unplaced(rows), delivery_id))
+    del made, rows
+    deadline = Deadline(10)
+    while client.queued() > 1:
+        client.poll(0.05)
+        assert not deadline.expired
     gc.collect()
     assert batch() is not None
-    assert flush(client) == []
+    client.purge()
+    (event,) = flush(client)
+    assert (event.delivery_id, event.count) == (1, 1)
     assert batch() is None
 
 

@@ -86,14 +86,46 @@ def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
     p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
     p.send(records(["first"]))
     p.flush(10)
-    cluster.set_round_trip(1, 300)
-    p.send(records(["a" * 600_000]))
-    refused = records(["b" * 600_000])
+    cluster.set_round_trip(1, 1000)
+    p.send(records(["a"], ignored=pa.array(["i" * 600_000])))
+    refused = records(["b"], ignored=pa.array(["i" * 600_000]))
     with pytest.raises(BufferExhausted) as raised:
         p.send(refused)
     assert raised.value.accepted_rows == 0
     p.flush(10)
     p.send(refused)
+    p.flush(10)
+
+
+def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(producer, cluster):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    columns = {"value": ["a", "b"], "topic": ["missing", "t"], "ignored": ["i" * 2**20, ""]}
+    missing, there = [p.send(rows) for rows in split_by_topic(pa.record_batch(columns), None)]
+    there.result(10)
+    assert not missing.done()
+
+
+def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer, records, cluster):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(2**20, BlockBudget(max_block_ms=1000))
+    p.send(records(["a"], topic="missing", ignored=pa.array(["i" * 2**20])))
+    with pytest.raises(TopicUnavailable, match="missing"):
+        p.send(records(["b"]))
+
+
+def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, records, cluster):
+    one_by_one = {"kafka_batch_size": "1", "kafka_max_in_flight_requests_per_connection": "1"}
+    p = producer(2**20, BlockBudget(max_block_ms=800, includes_metadata=False), **one_by_one)
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 500)
+    large = {"ignored": pa.array(["i" * 700_000] + [""] * 3)}
+    p.send(records(list("abcd"), **large))
+    started = time.monotonic()
+    p.send(records(list("efgh"), **large))
+    assert time.monotonic() - started > 1.5
+    p.flush(10)
 
 
 def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(producer, cluster):
@@ -463,10 +495,17 @@ def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in)
     assert delivery.total_failed == 1000
 
 
-def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(options, records, caplog):
+@pytest.mark.parametrize("waiting_in", ["result", "send"])
+def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(
+    options, records, caplog, waiting_in
+):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
-    delivery = p.send(records(["v"] * 10))
+    p = NonBlockingProducer(settings, 2**20, BlockBudget(), LIFETIME)
+    delivery = p.send(records(["v"] * 10, ignored=pa.array(["i" * 110_000] * 10)))
+    waits = {
+        "result": lambda: delivery.result(10),
+        "send": lambda: p.send(records(["there is no room for this"])),
+    }[waiting_in]
     took = []
 
     class Closing(logging.Handler):
@@ -482,7 +521,7 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(options,
     logger.addHandler(handler)
     try:
         with pytest.raises((ProducerClosed, DeliveryFailed)):
-            delivery.result(10)
+            waits()
     finally:
         logger.removeHandler(handler)
     assert took[0] < SLACK_SECONDS
