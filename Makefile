@@ -26,11 +26,8 @@ test-integration: setup ## tests with Spark and a real Kafka
 	$(JAVA) $(BIN)/pytest tests/integration
 
 bench: setup ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
-	$(JAVA) $(BIN)/python tests/bench/throughput.py
-	$(JAVA) $(BIN)/python tests/bench/first_micro_batch.py
-	$(JAVA) $(BIN)/python tests/bench/fresh_session.py
-	$(JAVA) $(BIN)/python tests/bench/first_row.py
-	$(JAVA) $(BIN)/python tests/bench/many_topics.py
+	for each in throughput alone cold small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
+	  $(JAVA) $(BIN)/python tests/bench/$$each.py || exit; done
 
 lint: setup ## style, and imports that point downwards only
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ Argument: rounds (default 5).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 import statistics
@@ -20,7 +21,7 @@ import time
 from collections.abc import Callable
 
 import pyarrow as pa
-from common import create_topics, spread, table, write_figures
+from common import AS_THEY_COME, create_topics, spread, table, write_figures
 from confluent_kafka import Producer
 
 from spark_kafka_sink.deadline import Deadline
@@ -30,6 +31,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 from spark_kafka_sink.options import SinkOptions, parse
 from spark_kafka_sink.partitioner import place, unplaced
 from spark_kafka_sink.records import split_by_topic
+from spark_kafka_sink.send_buffer import BYTES_PER_ROW
 from spark_kafka_sink.writer import write_partition
 
 ROW_BY_ROW = "confluent_kafka.Producer"
@@ -70,8 +72,7 @@ def main() -> None:
 
 
 def one_process(peer: str, servers: str, size: int) -> None:
-    text = {"kafka.bootstrap.servers": servers, "topic": TOPIC, "kafka.compression.type": "lz4"}
-    options = parse(text | {"kafka.linger.ms": "5"})
+    options = parse({"kafka.bootstrap.servers": servers, "topic": TOPIC, **AS_THEY_COME})
     make = {ROW_BY_ROW: row_by_row, OURS: ours}.get(peer)
     batches = [batch_of(size, number) for number in range(BATCHES)]
     rounds = ROWS[size] // ROWS_A_BATCH // BATCHES
@@ -97,12 +98,30 @@ def cpu_seconds() -> float:
 
 def batch_of(size: int, number: int) -> pa.RecordBatch:
     ids = range(number * ROWS_A_BATCH, (number + 1) * ROWS_A_BATCH)
-    values = [(f"{hash((i, size)):x}" * size)[:size].encode() for i in ids]
+    values = [value_of(i, size) for i in ids]
     return pa.record_batch({"key": [f"key-{i % 10_000}".encode() for i in ids], "value": values})
 
 
+def value_of(number: int, size: int) -> bytes:
+    """Half text, which compresses, half not, as in the benchmark of throughput."""
+    digests = [hashlib.sha256(f"{number}-{n}".encode()).hexdigest() for n in range(size // 64 + 1)]
+    whole = "".join(f"{digest[:32]}, and a few words of plain text. " for digest in digests)
+    return whole[:size].encode()
+
+
+def settings_of(options: SinkOptions) -> dict[str, str]:
+    """As this sink's producer gives them to librdkafka."""
+    limit = options.producer.buffer_memory_bytes
+    return {
+        **options.producer.client,
+        "queue.buffering.max.kbytes": str(limit // 1024),
+        "queue.buffering.max.messages": str(limit // BYTES_PER_ROW),
+        "topic.metadata.refresh.interval.ms": "-1",
+    }
+
+
 def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:
-    producer = Producer(dict(options.producer.client))
+    producer = Producer(settings_of(options))
     rows = [
         pair
         for batch in batches
@@ -136,13 +155,7 @@ def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[
 def alone(
     options: SinkOptions, batches: list[pa.RecordBatch], in_runs: bool
 ) -> Callable[[int], None]:
-    client = Client(
-        {
-            **options.producer.client,
-            "queue.buffering.max.kbytes": str(options.producer.buffer_memory_bytes // 1024),
-            "topic.metadata.refresh.interval.ms": "-1",
-        }
-    )
+    client = Client(settings_of(options))
     client.open_topic(TOPIC)
     deadline = Deadline(30)
     client.fetch_metadata([TOPIC], 10)
@@ -182,7 +195,9 @@ def alone(
 
 def ours(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:
     def send(rounds: int) -> None:
-        report = write_partition(batches * rounds, options)
+        # Each time a batch of its own, as from Spark: the buffer counts them.
+        fresh = (pa.RecordBatch.from_arrays(b.columns, schema=b.schema) for b in batches * rounds)
+        report = write_partition(fresh, options)
         assert report.total_sent == rounds * BATCHES * ROWS_A_BATCH
 
     return send

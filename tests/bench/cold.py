@@ -10,6 +10,7 @@ import sys
 import time
 
 from common import (
+    AS_THEY_COME,
     SESSION_PEERS,
     SPARKS_OWN,
     create_topics,
@@ -46,7 +47,7 @@ def main() -> None:
 
 def one_session(peer: str, servers: str) -> None:
     options = {"kafka.bootstrap.servers": servers, "topic": "cold"}
-    options |= {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
+    options |= AS_THEY_COME
     spark, form, _ = fresh_session(peer, options)
     seconds = []
     for number in range(WRITES):

@@ -30,6 +30,7 @@ WARMED = "this sink after warm_up"
 FLOOR = "Python sink that drops all"
 SESSION_PEERS = (SPARKS_OWN, OURS, WARMED, FLOOR)
 EMPTY: Mapping[str, str] = {}
+AS_THEY_COME = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
 # What docs/tuning.md recommends for Spark itself.
 TUNED_SPARK = {
     "spark.python.unix.domain.socket.enabled": "true",

@@ -1,4 +1,4 @@
-"""The first micro-batch of a fresh session: Spark's own sink, this sink, and this sink warmed up.
+"""The first micro-batch of a fresh session: Spark's own sink, this one, also warmed up, and none.
 
 Every figure comes from a session in a process of its own; rounds are interleaved. A micro-batch is
 1,000 rows of a text file. Argument: rounds (default 3).

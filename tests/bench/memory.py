@@ -1,6 +1,6 @@
-"""Memory of the Python worker: one partition of 5 GB, and 500 micro-batches one after another.
+"""Memory of the Python worker: large partitions, and 500 micro-batches one after another.
 
-The peak of rows of 10 KB is that of Spark's largest Arrow batches, 64 MB each.
+One partition of 5 GB, and one of rows of 10 KB, which come in Spark's largest Arrow batches, 64 MB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Rows a second into a local Kafka: this sink beside its peers, in interleaved rounds.
 
-For each kind of work all peers write the same rows to the same broker with the same settings, one
-after another, again and again; the first rounds are for warming up. Ratios are those of the rounds'
-pairs. Arguments: rounds (default 5), and the names of the kinds of work, comma-separated (all).
+For each kind of work all peers write the same rows to the same broker with the same settings, in
+turn, again and again, every other round in the opposite order; the first rounds are for warming up.
+Ratios are those of the rounds' pairs. Half of a value is text, which compresses, half is not.
+
+Arguments: rounds (default 5), and the names of kinds of work, semicolon-separated; without these
+all are done, and their figures kept.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from pathlib import Path
 
 import psutil
 from common import (
+    AS_THEY_COME,
     EMPTY,
     FLOOR,
     FORMATS,
@@ -42,12 +46,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 BY_HAND = "foreachPartition + confluent_kafka"
 # Until Java, in Spark and in the broker, has compiled what is used: for the first work, and others.
 FIRST_WARMING_ROUNDS, WARMING_ROUNDS = 8, 2
-AS_THEY_COME = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
-TUNED = {
-    "kafka.compression.type": "lz4",
-    "kafka.linger.ms": "50",
-    "kafka.batch.size": "1000000",
-}
+TUNED = AS_THEY_COME | {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 
 
 @dataclass(frozen=True)
@@ -112,9 +111,11 @@ def main() -> None:
                         spark, kafka.bootstrap_servers, set(kafka.pids), work, numbers
                     )
                     warming = WARMING_ROUNDS
-                    write_figures("throughput", as_json(figures), markdown(figures))
-                    plot(figures)
+                    print(markdown(figures), flush=True)
             spark.stop()
+    if len(figures) == len(WORKS):
+        write_figures("throughput", as_json(figures), markdown(figures))
+        plot(figures)
 
 
 def as_json(figures: dict[str, dict[str, list[Round]]]) -> dict[str, dict[str, list[object]]]:
@@ -130,18 +131,13 @@ def measure(
     data = source(spark, work)
     figures: dict[str, list[Round]] = {peer: [] for peer in work.peers}
     for number in numbers:  # those below 0 are for warming up
-        for peer in work.peers:
+        for peer in work.peers if number % 2 else reversed(work.peers):
             prefix = f"bench-{time.monotonic_ns()}-"
             topics = [f"{prefix}{n}" for n in range(work.topics)] if peer != FLOOR else []
             if topics:
                 create_topics(servers, topics, work.partitions)
             save = saving(data, peer, servers, work, prefix)
-            gc.collect()
-            reset_peaks()
-            cpu, started = cpu_seconds(broker), time.monotonic()
-            save()
-            seconds = time.monotonic() - started
-            done = Round(seconds, cpu_seconds(broker) - cpu, worker_peak_mib())
+            done = timed(save, broker)
             if number >= 0:
                 figures[peer].append(done)
             if topics:
@@ -150,10 +146,22 @@ def measure(
     return figures
 
 
+def timed(save: Callable[[], None], broker: set[int]) -> Round:
+    gc.collect()
+    reset_peaks()
+    cpu, started = cpu_seconds(broker), time.monotonic()
+    save()
+    seconds = time.monotonic() - started
+    return Round(seconds, cpu_seconds(broker) - cpu, worker_peak_mib())
+
+
 def source(spark: SparkSession, work: Work) -> DataFrame:
     """The rows, in memory, so that making them costs no peer anything."""
-    digest = F.sha2(F.col("id").cast("string"), 256)
-    value = F.substring(F.repeat(digest, work.value_bytes // 64 + 1), 1, work.value_bytes)
+    parts = range(work.value_bytes // 64 + 1)
+    digests = [F.substring(F.sha2(F.concat_ws("-", "id", F.lit(n)), 256), 1, 32) for n in parts]
+    text = F.lit(", and a few words of plain text. ")
+    whole = F.concat(*(piece for digest in digests for piece in (digest, text)))
+    value = F.substring(whole, 1, work.value_bytes)
     columns = [value.alias("value")]
     if work.is_keyed:
         columns.append(F.concat(F.lit("key-"), F.col("id") % 10_000).alias("key"))
@@ -279,7 +287,8 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
                     f"{statistics.median(speeds) * work.value_bytes / 1e6:.0f}",
                     spread(ratios),
                     f"{statistics.median(each.cpu_seconds for each in done) / work.rows * 1e6:.2f}",
-                    f"{max(each.worker_peak_mib for each in done):.0f}",
+                    # Spark's own has none: what the idle ones hold is the others'.
+                    "-" if peer == SPARKS_OWN else f"{max(e.worker_peak_mib for e in done):.0f}",
                 )
             )
     return table(head, rows)

@@ -6,21 +6,28 @@ time of a small write. Argument: rounds (default 5).
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 
-from common import OURS, create_topics, delete_topics, session, spread, table, write_figures
+from common import (
+    AS_THEY_COME,
+    OURS,
+    create_topics,
+    delete_topics,
+    session,
+    spread,
+    table,
+    write_figures,
+)
 from pyspark.sql import DataFrame, SparkSession
 from throughput import (
-    AS_THEY_COME,
     Round,
     Work,
-    cpu_seconds,
-    reset_peaks,
     saving,
     source,
-    worker_peak_mib,
+    timed,
 )
 
 from spark_kafka_sink.local_kafka import LocalKafka
@@ -55,10 +62,11 @@ VARIANTS = (
     Variant(f"{ARROW_BYTES}=1m", conf={ARROW_BYTES: "1m"}),
     Variant(f"{ARROW_BYTES}=4m", conf={ARROW_BYTES: "4m"}),
 )
+SMALL = 1000
 WORKS = (
     Work("100 B", 1_500_000, 100, {}),
     Work("1 KB", 500_000, 1000, {}),
-    Work("1,000 rows", 1000, 100, {}),
+    Work("1,000 rows", SMALL, 100, {}),
 )
 WARMING_ROUNDS = 2
 
@@ -72,10 +80,9 @@ def main() -> None:
             figures[work.name] = {variant.name: [] for variant in VARIANTS}
             data = source(spark, work)
             for number in range(-WARMING_ROUNDS, rounds):
-                turn = number % len(
-                    VARIANTS
-                )  # none has always the same predecessor or the first place
-                for variant in VARIANTS[turn:] + VARIANTS[:turn]:
+                order = list(VARIANTS)
+                random.Random(number).shuffle(order)
+                for variant in order:
                     done = measure(spark, data, kafka, work, variant)
                     if number >= 0:
                         figures[work.name][variant.name].append(done)
@@ -95,16 +102,16 @@ def main() -> None:
                     variant.name,
                     spread(milliseconds, ".0f"),
                     spread(ratios),
-                    spread(microseconds),
+                    spread(microseconds) if work.rows > SMALL else "-",
                     f"{max(each.worker_peak_mib for each in done):.0f}",
                 )
             )
     head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us a row", "worker's peak MiB")
-    json = {
+    kept = {
         work: {variant: [asdict(each) for each in done] for variant, done in variants.items()}
         for work, variants in figures.items()
     }
-    write_figures("tuning", json, table(head, rows))
+    write_figures("tuning", kept, table(head, rows))
 
 
 def measure(
@@ -113,16 +120,14 @@ def measure(
     prefix = f"tuning-{time.monotonic_ns()}-"
     servers, broker = kafka.bootstrap_servers, set(kafka.pids)
     create_topics(servers, [f"{prefix}0"], work.partitions)
-    settings = ALONE | AS_THEY_COME | variant.settings
+    settings = AS_THEY_COME | variant.settings
+    if work.rows > SMALL:
+        settings = ALONE | settings
     changed = Work(work.name, work.rows, work.value_bytes, settings)
     save = saving(data, OURS, servers, changed, prefix)
     for name, value in variant.conf.items():
         spark.conf.set(name, value)
-    reset_peaks()
-    cpu, started = cpu_seconds(broker), time.monotonic()
-    save()
-    seconds = time.monotonic() - started
-    done = Round(seconds, cpu_seconds(broker) - cpu, worker_peak_mib())
+    done = timed(save, broker)
     for name in variant.conf:
         spark.conf.unset(name)
     delete_topics(servers, [f"{prefix}0"])
