@@ -51,9 +51,8 @@ OPTIONS = (
     Option(
         "kafka.buffer.memory",
         "67108864",
-        "Bytes of Arrow batches with rows that are not acknowledged, over all topics of a Python "
-        "worker. "
-        "At least 1048576.",
+        "Bytes of Arrow batches with rows that are not acknowledged yet, and 256 a row, over all "
+        "topics of a Python worker. At least 1048576.",
     ),
     Option(
         "kafka.max.block.ms",

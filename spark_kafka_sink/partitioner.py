@@ -35,7 +35,7 @@ def place(records: RecordColumns, partition_count: int, unkeyed: int) -> PlacedR
     A row goes where its column ``partition`` says, else by its key (murmur2), else, without a key,
     to the partition ``unkeyed``: one for the whole run, as Java's do until a batch is full.
     """
-    if records.partitions is None and records.keys is None:
+    if records.partitions is None and (records.keys is None or partition_count == 1):
         return _one_run(records, unkeyed)
     if records.keys is None:
         chosen = np.full(len(records), unkeyed, dtype=np.int32)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import repeat
 
 import numpy as np
 
@@ -144,19 +144,19 @@ class Client:
         return Enqueued(row - first, rejected)
 
     def _enqueue_each(self, rows: DetailedRows, first: int) -> Enqueued:
-        base, size = rows.arguments.ctypes.data, rows.arguments.itemsize
-        handle, produceva = self.handle, c.produceva
+        starts = rows.starts[first:]
+        addresses = rows.arguments.ctypes.data + starts[:-1] * rows.arguments.itemsize
+        counts = np.diff(starts)
         rejected: list[int] = []
-        offsets: list[int] = rows.starts[first:].tolist()
-        for row, (start, end) in enumerate(pairwise(offsets)):
-            error = produceva(handle, base + start * size, end - start)
+        calls = map(c.produceva, repeat(self.handle), addresses.tolist(), counts.tolist())
+        for row, error in enumerate(calls):
             if error:
                 code = c.error_code(error)
                 c.error_destroy(error)
                 if code == c.ERR_QUEUE_FULL:
                     return Enqueued(row, rejected)
                 rejected.append(code)
-        return Enqueued(len(offsets) - 1, rejected)
+        return Enqueued(len(counts), rejected)
 
     def queued(self) -> int:
         """Rows neither acknowledged nor failed, plus events not polled (``rd_kafka_outq_len``)."""

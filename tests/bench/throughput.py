@@ -308,7 +308,8 @@ def plot(figures: dict[str, dict[str, list[Round]]]) -> None:
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(works)), [work.name for work in works])
     axes.invert_yaxis()
-    axes.set(xlabel=f"times as fast as {SPARKS_OWN} (green: as {BY_HAND})")
+    axes.set(xlabel=f"times as fast as {SPARKS_OWN} (green: as one by hand)")
+    axes.margins(y=0.01)
     axes.grid(visible=True, axis="x", alpha=0.3)
     save_plot(plt, "throughput")
 
