@@ -60,6 +60,22 @@ _MAX_PROPAGATION_MS = 3_600_000
 _CLIENTS_MAX_AGE_MS = 86_400_000
 
 
+def client_settings(
+    settings: Mapping[str, str], buffer_memory_bytes: int, budget: BlockBudget
+) -> dict[str, str]:
+    """librdkafka's settings, with what this producer's own limits come to there."""
+    # librdkafka would give up rows of missing topics by itself; ours comes first, by name.
+    propagation_ms = min(_MAX_PROPAGATION_MS, int(budget.metadata_seconds * 1000) + 10_000)
+    return {
+        **settings,
+        "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
+        "queue.buffering.max.messages": str(max(1, buffer_memory_bytes // BYTES_PER_ROW)),
+        "topic.metadata.propagation.max.ms": str(propagation_ms),
+        "topic.metadata.refresh.interval.ms": "-1",
+        "metadata.max.age.ms": str(_CLIENTS_MAX_AGE_MS),
+    }
+
+
 class NonBlockingProducer:
     """Sends rows to Kafka in the background.
 
@@ -78,21 +94,8 @@ class NonBlockingProducer:
     ) -> None:
         self._budget = budget
         self._clock = clock
-        # librdkafka would give up rows of missing topics by itself; ours comes first, by name.
-        propagation_ms = min(_MAX_PROPAGATION_MS, int(budget.metadata_seconds * 1000) + 10_000)
         try:
-            self._client = Client(
-                {
-                    **settings,
-                    "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
-                    "queue.buffering.max.messages": str(
-                        max(1, buffer_memory_bytes // BYTES_PER_ROW)
-                    ),
-                    "topic.metadata.propagation.max.ms": str(propagation_ms),
-                    "topic.metadata.refresh.interval.ms": "-1",
-                    "metadata.max.age.ms": str(_CLIENTS_MAX_AGE_MS),
-                }
-            )
+            self._client = Client(client_settings(settings, buffer_memory_bytes, budget))
         except ValueError as error:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         # guards everything below and every call of the client

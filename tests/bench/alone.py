@@ -15,13 +15,12 @@ import hashlib
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import pyarrow as pa
-from common import AS_THEY_COME, create_topics, spread, table, write_figures
+from common import AS_THEY_COME, create_topics, in_process, spread, table, write_figures
 from confluent_kafka import Producer
 
 from spark_kafka_sink.deadline import Deadline
@@ -30,8 +29,8 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.local_kafka import LocalKafka
 from spark_kafka_sink.options import SinkOptions, parse
 from spark_kafka_sink.partitioner import place, unplaced
+from spark_kafka_sink.producer import client_settings
 from spark_kafka_sink.records import split_by_topic
-from spark_kafka_sink.send_buffer import BYTES_PER_ROW
 from spark_kafka_sink.writer import write_partition
 
 ROW_BY_ROW = "confluent_kafka.Producer"
@@ -55,10 +54,9 @@ def main() -> None:
         for _ in range(rounds):
             for size in ROWS:
                 for peer in PEERS:
-                    command = [sys.executable, __file__, peer, kafka.bootstrap_servers, str(size)]
-                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                    figures[str(size)][peer].append(json.loads(done.stdout))
-                    print(size, peer, done.stdout.strip(), flush=True)
+                    done = in_process(__file__, peer, kafka.bootstrap_servers, str(size))
+                    figures[str(size)][peer].append(done)
+                    print(size, peer, done, flush=True)
     rows = []
     for size, peers in figures.items():
         for peer, done in peers.items():
@@ -111,13 +109,8 @@ def value_of(number: int, size: int) -> bytes:
 
 def settings_of(options: SinkOptions) -> dict[str, str]:
     """As this sink's producer gives them to librdkafka."""
-    limit = options.producer.buffer_memory_bytes
-    return {
-        **options.producer.client,
-        "queue.buffering.max.kbytes": str(limit // 1024),
-        "queue.buffering.max.messages": str(limit // BYTES_PER_ROW),
-        "topic.metadata.refresh.interval.ms": "-1",
-    }
+    ours = options.producer
+    return client_settings(ours.client, ours.buffer_memory_bytes, ours.budget)
 
 
 def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:

@@ -58,14 +58,19 @@ def session(conf: Mapping[str, str] = EMPTY) -> SparkSession:
     return spark
 
 
+def in_process(script: str, *arguments: str) -> Any:
+    """What the script prints last, as JSON, run in a process of its own."""
+    command = [sys.executable, script, *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def in_fresh_sessions(script: str, servers: str, rounds: int) -> dict[str, list[Any]]:
-    """What ``script <peer> <servers>`` prints last, as JSON; each in a process, interleaved."""
+    """The figures of ``script <peer> <servers>`` for each peer, interleaved."""
     figures: dict[str, list[Any]] = {peer: [] for peer in SESSION_PEERS}
     for _ in range(rounds):
         for peer in SESSION_PEERS:
-            command = [sys.executable, script, peer, servers]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            figures[peer].append(json.loads(done.stdout.splitlines()[-1]))
+            figures[peer].append(in_process(script, peer, servers))
             print(peer, figures[peer][-1], flush=True)
     return figures
 
@@ -87,22 +92,22 @@ def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> No
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     topics = [NewTopic(name, partitions) for name in names]
     for first in range(0, len(topics), 500):
-        for future in admin.create_topics(topics[first : first + 500]).values():
+        some = topics[first : first + 500]
+        for future in admin.create_topics(some).values():
             future.result(120)
-    deadline = Deadline(120)
-    for topic in topics:
-        while not _is_served(admin, topic):
+        deadline = Deadline(120)
+        while not _are_served(admin, some):
             if deadline.expired:
-                raise TimeoutError(f"the topic {topic.topic} is not served")
+                raise TimeoutError(f"topics such as {some[0].topic} are not served")
 
 
-def _is_served(admin: AdminClient, topic: NewTopic) -> bool:
-    """Whether the broker serves every partition.
+def _are_served(admin: AdminClient, topics: Iterable[NewTopic]) -> bool:
+    """Whether the broker serves every partition of the topics, all asked for at once.
 
     One that is being created takes a producer's second batch after it refused the first, and then
     refuses the first for good: Java's idempotent producer waits in vain until the batch expires.
     """
-    partitions = [TopicPartition(topic.topic, n) for n in range(topic.num_partitions)]
+    partitions = [TopicPartition(t.topic, n) for t in topics for n in range(t.num_partitions)]
     try:
         futures = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
         for future in futures.values():

@@ -6,11 +6,10 @@ that answers at once; interleaved. Argument: rounds (default 10).
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 
-from common import create_topics, spread, table, write_figures
+from common import create_topics, in_process, spread, table, write_figures
 
 PREFETCHED, PLAIN = "this sink's producer, prefetched", "confluent_kafka.Producer"
 
@@ -24,10 +23,9 @@ def main() -> None:
         create_topics(kafka.bootstrap_servers, ["row"])
         for number in range(rounds + 1):
             for kind, values in figures.items():
-                command = [sys.executable, __file__, kind, kafka.bootstrap_servers]
-                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                milliseconds = in_process(__file__, kind, kafka.bootstrap_servers)
                 if number:  # the broker's own first time
-                    values.append(float(done.stdout))
+                    values.append(milliseconds)
     rows = [(kind, spread(values, ".0f")) for kind, values in figures.items()]
     write_figures("first_row", figures, table(("", "First row acknowledged after, ms"), rows))
 

@@ -8,12 +8,11 @@ through a proxy that counts. Argument: number of topics (default 5,000).
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from common import create_topics, table, write_figures
+from common import create_topics, in_process, table, write_figures
 from kafka_proxy import proxied_kafka
 
 EVICTING, PLAIN = "this sink's producers", "confluent_kafka.Producer"
@@ -29,11 +28,10 @@ def main() -> None:
         create_topics(servers, names)
         for kind in (EVICTING, PLAIN):
             proxy.metadata_requests.clear()
-            command = [sys.executable, __file__, kind, servers, str(len(names))]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            done = in_process(__file__, kind, servers, str(len(names)))
             asked = list(proxy.metadata_requests)
             figures[kind] = {
-                **json.loads(done.stdout),
+                **done,
                 "requests": len(asked),
                 "largest_request_topics": max(asked),
                 "topics_asked_for": sum(asked),

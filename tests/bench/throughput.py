@@ -125,6 +125,11 @@ def as_json(figures: dict[str, dict[str, list[Round]]]) -> dict[str, dict[str, l
     }
 
 
+def ratios(done: list[Round], base: list[Round]) -> list[float]:
+    """How many times as fast as ``base`` each round was."""
+    return [b.seconds / a.seconds for a, b in zip(done, base, strict=True)]
+
+
 def measure(
     spark: SparkSession, servers: str, broker: set[int], work: Work, numbers: range
 ) -> dict[str, list[Round]]:
@@ -278,14 +283,13 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
         for peer, done in figures.get(work.name, {}).items():
             speeds = [work.rows / each.seconds for each in done]
             theirs = figures[work.name][work.peers[0]]
-            ratios = [b.seconds / a.seconds for a, b in zip(done, theirs, strict=True)]
             rows.append(
                 (
                     work.name,
                     peer,
                     spread([speed / 1e6 for speed in speeds]),
                     f"{statistics.median(speeds) * work.value_bytes / 1e6:.0f}",
-                    spread(ratios),
+                    spread(ratios(done, theirs)),
                     f"{statistics.median(each.cpu_seconds for each in done) / work.rows * 1e6:.2f}",
                     # Spark's own has none: what the idle ones hold is the others'.
                     "-" if peer == SPARKS_OWN else f"{max(e.worker_peak_mib for e in done):.0f}",
@@ -301,10 +305,10 @@ def plot(figures: dict[str, dict[str, list[Round]]]) -> None:
     _, axes = plt.subplots(figsize=(7, 0.4 * len(works) + 1))
     for place, work in enumerate(works):
         ours, theirs = figures[work.name][OURS], figures[work.name][work.peers[0]]
-        ratios = [b.seconds / a.seconds for a, b in zip(ours, theirs, strict=True)]
+        points = ratios(ours, theirs)
         colour = "tab:blue" if work.peers[0] == SPARKS_OWN else "tab:green"
-        axes.barh(place, statistics.median(ratios), color=colour, alpha=0.5)
-        axes.plot(ratios, [place] * len(ratios), ".", color=colour)
+        axes.barh(place, statistics.median(points), color=colour, alpha=0.5)
+        axes.plot(points, [place] * len(points), ".", color=colour)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(works)), [work.name for work in works])
     axes.invert_yaxis()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from common import (
     AS_THEY_COME,
@@ -24,6 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from throughput import (
     Round,
     Work,
+    as_json,
+    ratios,
     saving,
     source,
     timed,
@@ -90,7 +92,6 @@ def main() -> None:
         base = figures[work.name][VARIANTS[0].name]
         for variant in VARIANTS:
             done = figures[work.name][variant.name]
-            ratios = [b.seconds / a.seconds for a, b in zip(done, base, strict=True)]
             milliseconds = [each.seconds * 1000 for each in done]
             microseconds = [each.cpu_seconds / work.rows * 1e6 for each in done]
             rows.append(
@@ -98,17 +99,13 @@ def main() -> None:
                     work.name,
                     variant.name,
                     spread(milliseconds, ".0f"),
-                    spread(ratios),
+                    spread(ratios(done, base)),
                     spread(microseconds),
                     f"{max(each.worker_peak_mib for each in done):.0f}",
                 )
             )
     head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us a row", "worker's peak MiB")
-    kept = {
-        work: {variant: [asdict(each) for each in done] for variant, done in variants.items()}
-        for work, variants in figures.items()
-    }
-    write_figures("tuning", kept, table(head, rows))
+    write_figures("tuning", as_json(figures), table(head, rows))
 
 
 def measure(
