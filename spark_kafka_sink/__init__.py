@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import (
+    AuthenticationFailed,
     BrokerUnavailable,
     BufferExhausted,
     DeadlineExceeded,
@@ -19,7 +20,6 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     LibraryUnavailable,
     LocalKafkaError,
-    LoginRefused,
     MetadataTimeout,
     ProducerClosed,
     TopicUnavailable,
@@ -27,12 +27,14 @@ from spark_kafka_sink.errors import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.datasource import KafkaSink, foreach_batch, register
-    from spark_kafka_sink.warmup import WarmUp, warm_up
+    from spark_kafka_sink.spark.datasource import KafkaSink, register
+    from spark_kafka_sink.spark.foreach_batch import foreach_batch
+    from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuthenticationFailed",
     "BrokerUnavailable",
     "BufferExhausted",
     "DeadlineExceeded",
@@ -44,22 +46,35 @@ __all__ = [
     "KafkaSinkError",
     "LibraryUnavailable",
     "LocalKafkaError",
-    "LoginRefused",
     "MetadataTimeout",
     "ProducerClosed",
     "TopicUnavailable",
     "UnsupportedSaveMode",
-    "WarmUp",
+    "WarmUpResult",
     "__version__",
     "foreach_batch",
     "register",
     "warm_up",
 ]
 
+_LAZY = {
+    "KafkaSink": "datasource",
+    "register": "datasource",
+    "foreach_batch": "foreach_batch",
+    "WarmUpResult": "warm_up",
+    "warm_up": "warm_up",
+}
+# Former names, until 0.2.
+_RENAMED = {"LoginRefused": "AuthenticationFailed", "WarmUp": "WarmUpResult"}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("KafkaSink", "foreach_batch", "register"):
-        return getattr(import_module("spark_kafka_sink.datasource"), name)
-    if name in ("WarmUp", "warm_up"):
-        return getattr(import_module("spark_kafka_sink.warmup"), name)
+    if name in _RENAMED:
+        import warnings
+
+        new = _RENAMED[name]
+        warnings.warn(f"{name} is now called {new}", DeprecationWarning, stacklevel=2)
+        return globals().get(new) or __getattr__(new)
+    if name in _LAZY:
+        return getattr(import_module(f"spark_kafka_sink.spark.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

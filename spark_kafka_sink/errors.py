@@ -58,7 +58,7 @@ class BrokerUnavailable(KafkaSinkError):
     """
 
 
-class LoginRefused(KafkaSinkError):
+class AuthenticationFailed(KafkaSinkError):
     """The brokers refuse the credentials, or the TLS handshake. Raised on the driver.
 
     What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.

@@ -5,7 +5,7 @@ so this one warns instead of raising.
 """
 
 try:
-    from spark_kafka_sink.datasource import KafkaSink as DefaultSource  # noqa: F401
+    from spark_kafka_sink.spark.datasource import KafkaSink as DefaultSource  # noqa: F401
 except Exception as error:  # noqa: BLE001 - whatever it is, other sources must still be found
     import warnings
 

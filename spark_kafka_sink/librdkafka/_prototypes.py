@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_void_p
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ if malloc_trim is not None:
     malloc_trim.argtypes = [c_size_t]
 
 
-def _prototype(name: str, result: Any, *arguments: Any) -> Any:
+def prototype(name: str, result: Any, *arguments: Any) -> Any:
     try:
         function = getattr(_library, name)
     except AttributeError:
@@ -110,10 +110,10 @@ VU = np.dtype(
 
 # --- Library -------------------------------------------------------------------------------------
 
-version = _prototype("rd_kafka_version", c_int)
-version_str = _prototype("rd_kafka_version_str", c_char_p)
-err2name = _prototype("rd_kafka_err2name", c_char_p, c_int)
-err2str = _prototype("rd_kafka_err2str", c_char_p, c_int)
+version = prototype("rd_kafka_version", c_int)
+version_str = prototype("rd_kafka_version_str", c_char_p)
+err2name = prototype("rd_kafka_err2name", c_char_p, c_int)
+err2str = prototype("rd_kafka_err2str", c_char_p, c_int)
 
 if version() < MINIMUM_VERSION:
     raise LibraryUnavailable(
@@ -122,107 +122,80 @@ if version() < MINIMUM_VERSION:
 
 # --- Configuration -------------------------------------------------------------------------------
 
-conf_new = _prototype("rd_kafka_conf_new", c_void_p)
-conf_destroy = _prototype("rd_kafka_conf_destroy", None, c_void_p)
-conf_set = _prototype("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-conf_set_events = _prototype("rd_kafka_conf_set_events", None, c_void_p, c_int)
-conf_properties_show = _prototype("rd_kafka_conf_properties_show", None, c_void_p)
+conf_new = prototype("rd_kafka_conf_new", c_void_p)
+conf_destroy = prototype("rd_kafka_conf_destroy", None, c_void_p)
+conf_set = prototype("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+conf_set_events = prototype("rd_kafka_conf_set_events", None, c_void_p, c_int)
+conf_properties_show = prototype("rd_kafka_conf_properties_show", None, c_void_p)
 
 # --- Client, topics, queue -----------------------------------------------------------------------
 
-new = _prototype("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
-destroy = _prototype("rd_kafka_destroy", None, c_void_p)
-topic_new = _prototype("rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
-topic_destroy = _prototype("rd_kafka_topic_destroy", None, c_void_p)
-topic_name = _prototype("rd_kafka_topic_name", c_char_p, c_void_p)
-queue_get_main = _prototype("rd_kafka_queue_get_main", c_void_p, c_void_p)
-queue_destroy = _prototype("rd_kafka_queue_destroy", None, c_void_p)
-queue_poll = _prototype("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
-set_log_queue = _prototype("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
-outq_len = _prototype("rd_kafka_outq_len", c_int, c_void_p)
-fatal_error = _prototype("rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
+new = prototype("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+destroy = prototype("rd_kafka_destroy", None, c_void_p)
+topic_new = prototype("rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+topic_destroy = prototype("rd_kafka_topic_destroy", None, c_void_p)
+topic_name = prototype("rd_kafka_topic_name", c_char_p, c_void_p)
+queue_get_main = prototype("rd_kafka_queue_get_main", c_void_p, c_void_p)
+queue_destroy = prototype("rd_kafka_queue_destroy", None, c_void_p)
+queue_poll = prototype("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
+set_log_queue = prototype("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
+outq_len = prototype("rd_kafka_outq_len", c_int, c_void_p)
+fatal_error = prototype("rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
 
 # --- Producing -----------------------------------------------------------------------------------
 
-produce_batch = _prototype(
+produce_batch = prototype(
     "rd_kafka_produce_batch", c_int, c_void_p, c_int32, c_int, c_void_p, c_int
 )
-produceva = _prototype("rd_kafka_produceva", c_void_p, c_void_p, c_void_p, c_size_t)
-flush = _prototype("rd_kafka_flush", c_int, c_void_p, c_int)
-purge = _prototype("rd_kafka_purge", c_int, c_void_p, c_int)
-error_code = _prototype("rd_kafka_error_code", c_int, c_void_p)
-error_string = _prototype("rd_kafka_error_string", c_char_p, c_void_p)
-error_destroy = _prototype("rd_kafka_error_destroy", None, c_void_p)
+produceva = prototype("rd_kafka_produceva", c_void_p, c_void_p, c_void_p, c_size_t)
+flush = prototype("rd_kafka_flush", c_int, c_void_p, c_int)
+purge = prototype("rd_kafka_purge", c_int, c_void_p, c_int)
+error_code = prototype("rd_kafka_error_code", c_int, c_void_p)
+error_string = prototype("rd_kafka_error_string", c_char_p, c_void_p)
+error_destroy = prototype("rd_kafka_error_destroy", None, c_void_p)
 
 # --- Events --------------------------------------------------------------------------------------
 
-event_type = _prototype("rd_kafka_event_type", c_int, c_void_p)
-event_destroy = _prototype("rd_kafka_event_destroy", None, c_void_p)
-event_error = _prototype("rd_kafka_event_error", c_int, c_void_p)
-event_stats = _prototype("rd_kafka_event_stats", c_char_p, c_void_p)
-event_error_string = _prototype("rd_kafka_event_error_string", c_char_p, c_void_p)
-event_message_count = _prototype("rd_kafka_event_message_count", c_size_t, c_void_p)
-event_message_array = _prototype(
+event_type = prototype("rd_kafka_event_type", c_int, c_void_p)
+event_destroy = prototype("rd_kafka_event_destroy", None, c_void_p)
+event_error = prototype("rd_kafka_event_error", c_int, c_void_p)
+event_stats = prototype("rd_kafka_event_stats", c_char_p, c_void_p)
+event_error_string = prototype("rd_kafka_event_error_string", c_char_p, c_void_p)
+event_message_count = prototype("rd_kafka_event_message_count", c_size_t, c_void_p)
+event_message_array = prototype(
     "rd_kafka_event_message_array", c_size_t, c_void_p, c_void_p, c_size_t
 )
-message_status = _prototype("rd_kafka_message_status", c_int, c_void_p)
-event_log = _prototype(
+message_status = prototype("rd_kafka_message_status", c_int, c_void_p)
+event_log = prototype(
     "rd_kafka_event_log", c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)
 )
 
 # --- Topic metadata (KIP-526 batches) ------------------------------------------------------------
 
-topic_collection = _prototype(
+topic_collection = prototype(
     "rd_kafka_TopicCollection_of_topic_names", c_void_p, POINTER(c_char_p), c_size_t
 )
-topic_collection_destroy = _prototype("rd_kafka_TopicCollection_destroy", None, c_void_p)
-admin_options_new = _prototype("rd_kafka_AdminOptions_new", c_void_p, c_void_p, c_int)
-admin_options_set_request_timeout = _prototype(
+topic_collection_destroy = prototype("rd_kafka_TopicCollection_destroy", None, c_void_p)
+admin_options_new = prototype("rd_kafka_AdminOptions_new", c_void_p, c_void_p, c_int)
+admin_options_set_request_timeout = prototype(
     "rd_kafka_AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
 )
-admin_options_destroy = _prototype("rd_kafka_AdminOptions_destroy", None, c_void_p)
-describe_topics = _prototype(
-    "rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p
-)
+admin_options_destroy = prototype("rd_kafka_AdminOptions_destroy", None, c_void_p)
+describe_topics = prototype("rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p)
 
-describe_cluster = _prototype("rd_kafka_DescribeCluster", None, c_void_p, c_void_p, c_void_p)
-event_describe_topics_result = _prototype(
-    "rd_kafka_event_DescribeTopics_result", c_void_p, c_void_p
-)
-describe_topics_result_topics = _prototype(
+describe_cluster = prototype("rd_kafka_DescribeCluster", None, c_void_p, c_void_p, c_void_p)
+event_describe_topics_result = prototype("rd_kafka_event_DescribeTopics_result", c_void_p, c_void_p)
+describe_topics_result_topics = prototype(
     "rd_kafka_DescribeTopics_result_topics", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
 )
-topic_description_name = _prototype("rd_kafka_TopicDescription_name", c_char_p, c_void_p)
-topic_description_partitions = _prototype(
+topic_description_name = prototype("rd_kafka_TopicDescription_name", c_char_p, c_void_p)
+topic_description_partitions = prototype(
     "rd_kafka_TopicDescription_partitions", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
 )
-topic_partition_info_partition = _prototype(
-    "rd_kafka_TopicPartitionInfo_partition", c_int, c_void_p
-)
-topic_partition_info_leader = _prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
-node_id = _prototype("rd_kafka_Node_id", c_int, c_void_p)
-topic_description_error = _prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
-
-# --- Mock cluster (rdkafka_mock.h), for tests ----------------------------------------------------
-
-mock_cluster_new = _prototype("rd_kafka_mock_cluster_new", c_void_p, c_void_p, c_int)
-mock_cluster_destroy = _prototype("rd_kafka_mock_cluster_destroy", None, c_void_p)
-mock_cluster_bootstraps = _prototype("rd_kafka_mock_cluster_bootstraps", c_char_p, c_void_p)
-mock_topic_create = _prototype(
-    "rd_kafka_mock_topic_create", c_int, c_void_p, c_char_p, c_int, c_int
-)
-mock_partition_set_leader = _prototype(
-    "rd_kafka_mock_partition_set_leader", c_int, c_void_p, c_char_p, c_int32, c_int32
-)
-mock_broker_add = _prototype("rd_kafka_mock_broker_add", c_int, c_void_p, c_int32)
-mock_topic_set_error = _prototype("rd_kafka_mock_topic_set_error", None, c_void_p, c_char_p, c_int)
-mock_push_request_errors = _prototype(
-    "rd_kafka_mock_push_request_errors_array",
-    None, c_void_p, c_int16, c_size_t, POINTER(c_int),
-)  # fmt: skip
-mock_broker_set_rtt = _prototype("rd_kafka_mock_broker_set_rtt", c_int, c_void_p, c_int32, c_int)
-mock_broker_set_down = _prototype("rd_kafka_mock_broker_set_down", c_int, c_void_p, c_int32)
-mock_broker_set_up = _prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c_int32)
+topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partition", c_int, c_void_p)
+topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
+node_id = prototype("rd_kafka_Node_id", c_int, c_void_p)
+topic_description_error = prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
 
 
 def string_array(values: Sequence[bytes]) -> Any:

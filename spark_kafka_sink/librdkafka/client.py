@@ -16,13 +16,14 @@ import numpy as np
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
-from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRows, read
-from spark_kafka_sink.librdkafka.messages import DetailedRows, PlainRows, prepare
-from spark_kafka_sink.partitioner import PlacedRecords
+from spark_kafka_sink.librdkafka.event_reader import read
+from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRecords
+from spark_kafka_sink.librdkafka.messages import MessageArray, ProducevaArguments, prepare
+from spark_kafka_sink.records.partitioner import PartitionedRecords
 
 
 @dataclass(frozen=True)
-class Enqueued:
+class EnqueueResult:
     """What became of the rows handed to the queue: the first ``count`` were taken care of.
 
     ``rejected`` holds the error codes of those among them that were refused for good.
@@ -96,19 +97,21 @@ class Client:
 
     # --- producing -------------------------------------------------------------------------------
 
-    def prepare(self, placed: PlacedRecords, delivery_id: int) -> PlainRows | DetailedRows:
+    def prepare(
+        self, placed: PartitionedRecords, delivery_id: int
+    ) -> MessageArray | ProducevaArguments:
         """Rows in the form that ``enqueue`` takes, as often as needed.
 
         Reports on these rows carry ``delivery_id``.
         """
         return prepare(self.open_topic(placed.records.topic), placed, delivery_id)
 
-    def enqueue(self, rows: PlainRows | DetailedRows, first: int = 0) -> Enqueued:
+    def enqueue(self, rows: MessageArray | ProducevaArguments, first: int = 0) -> EnqueueResult:
         """Put rows, from number ``first`` on, into the send queue. Never waits."""
         count = len(rows) - first
         # Before the call, so that whatever goes wrong the batch stays rather too long.
         self._add_unreported(rows.delivery_id, count, rows.records.batch)
-        if isinstance(rows, PlainRows):
+        if isinstance(rows, MessageArray):
             enqueued = self._enqueue_runs(rows, first)
         else:
             enqueued = self._enqueue_each(rows, first)
@@ -122,7 +125,7 @@ class Client:
         if before + rows == 0:
             del self._unreported[delivery_id]
 
-    def _enqueue_runs(self, rows: PlainRows, first: int) -> Enqueued:
+    def _enqueue_runs(self, rows: MessageArray, first: int) -> EnqueueResult:
         self.handle  # noqa: B018 - refuses use after close or fork
         address, size = rows.messages.ctypes.data, rows.messages.itemsize
         rejected: list[int] = []
@@ -139,11 +142,11 @@ class Client:
                 taken = int(full[0]) if len(full) else end - row
                 rejected += [int(code) for code in errors[:taken] if code]
                 if len(full):
-                    return Enqueued(row + taken - first, rejected)
+                    return EnqueueResult(row + taken - first, rejected)
             row = end
-        return Enqueued(row - first, rejected)
+        return EnqueueResult(row - first, rejected)
 
-    def _enqueue_each(self, rows: DetailedRows, first: int) -> Enqueued:
+    def _enqueue_each(self, rows: ProducevaArguments, first: int) -> EnqueueResult:
         starts = rows.starts[first:]
         addresses = rows.arguments.ctypes.data + starts[:-1] * rows.arguments.itemsize
         counts = np.diff(starts)
@@ -154,9 +157,9 @@ class Client:
                 code = c.error_code(error)
                 c.error_destroy(error)
                 if code == c.ERR_QUEUE_FULL:
-                    return Enqueued(row, rejected)
+                    return EnqueueResult(row, rejected)
                 rejected.append(code)
-        return Enqueued(len(counts), rejected)
+        return EnqueueResult(len(counts), rejected)
 
     def queued(self) -> int:
         """Rows neither acknowledged nor failed, plus events not polled (``rd_kafka_outq_len``)."""
@@ -188,7 +191,7 @@ class Client:
             finally:
                 c.event_destroy(event)
             for each in new:
-                if isinstance(each, ReportedRows):
+                if isinstance(each, ReportedRecords):
                     _, batch = self._unreported[each.delivery_id]
                     self._add_unreported(each.delivery_id, -each.count, batch)
             events.extend(new)
@@ -206,7 +209,7 @@ class Client:
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         """Ask for all those topics in one request, without waiting (``rd_kafka_DescribeTopics``).
 
-        The answer fills the client's own metadata cache and comes as TopicAnswer events. Sent
+        The answer fills the client's own metadata cache and comes as TopicDescription events. Sent
         right after creation it also saves an idempotent producer the 500 ms that its producer id
         waits otherwise.
         """

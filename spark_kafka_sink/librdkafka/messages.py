@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.partitioner import UNASSIGNED, PlacedRecords
-from spark_kafka_sink.record_columns import RecordColumns
+from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
 
 # The arguments that every row of the detailed lane has, in this order; headers follow.
 _FIXED_ARGUMENTS = (
@@ -24,7 +24,7 @@ _FIXED_ARGUMENTS = (
 
 
 @dataclass(frozen=True)
-class PlainRows:
+class MessageArray:
     """Keys and values only: one foreign call a run (``rd_kafka_produce_batch``).
 
     The rows of ``partitions[i]`` are ``starts[i]:starts[i + 1]``.
@@ -43,7 +43,7 @@ class PlainRows:
 
 
 @dataclass(frozen=True)
-class DetailedRows:
+class ProducevaArguments:
     """Rows with headers or timestamp: one foreign call each (``rd_kafka_produceva``).
 
     Row i has the arguments ``starts[i]:starts[i + 1]``.
@@ -61,7 +61,9 @@ class DetailedRows:
         return len(self.starts) - 1
 
 
-def prepare(topic: int, placed: PlacedRecords, delivery_id: int) -> PlainRows | DetailedRows:
+def prepare(
+    topic: int, placed: PartitionedRecords, delivery_id: int
+) -> MessageArray | ProducevaArguments:
     """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to the records' topic.
 
     ``delivery_id`` comes back with the report on each row.
@@ -74,7 +76,7 @@ def prepare(topic: int, placed: PlacedRecords, delivery_id: int) -> PlainRows | 
     if is_plain:
         messages = _messages(records, delivery_id)
         starts = placed.starts.tolist()
-        return PlainRows(topic, delivery_id, messages, partitions.tolist(), starts, records)
+        return MessageArray(topic, delivery_id, messages, partitions.tolist(), starts, records)
     every_row = np.repeat(partitions, np.diff(placed.starts))
     return _detailed(topic, records, every_row, delivery_id)
 
@@ -92,7 +94,7 @@ def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
 
 def _detailed(
     topic: int, records: RecordColumns, partitions: npt.NDArray[np.int32], delivery_id: int
-) -> DetailedRows:
+) -> ProducevaArguments:
     rows, fixed = len(records), len(_FIXED_ARGUMENTS)
     starts = np.arange(rows + 1, dtype=np.int64) * fixed
     if records.headers is not None:
@@ -112,7 +114,7 @@ def _detailed(
         arguments["number"][first + 4] = records.timestamps_ms
     arguments["number"][first + 5] = delivery_id
     names = _fill_headers(arguments, records)
-    return DetailedRows(topic, delivery_id, arguments, starts, records, names)
+    return ProducevaArguments(topic, delivery_id, arguments, starts, records, names)
 
 
 def _fill_headers(arguments: npt.NDArray[np.void], records: RecordColumns) -> Any:

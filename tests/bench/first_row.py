@@ -33,9 +33,9 @@ def main() -> None:
 def prefetched(servers: str) -> float:
     import pyarrow as pa
 
-    from spark_kafka_sink.options import parse
-    from spark_kafka_sink.producer_cache import ProducerCache
-    from spark_kafka_sink.records import split_by_topic
+    from spark_kafka_sink.config.options import parse
+    from spark_kafka_sink.producer.cache import ProducerCache
+    from spark_kafka_sink.records.arrow import split_by_topic
 
     options = parse({"kafka.bootstrap.servers": servers, "topic": "row"})
     batch = pa.record_batch({"value": pa.array(["row"])})

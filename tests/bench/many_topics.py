@@ -81,9 +81,9 @@ def work(kind: str, servers: str, count: str) -> None:
 def evicting(servers: str):
     import pyarrow as pa
 
-    from spark_kafka_sink.options import parse
-    from spark_kafka_sink.producer_cache import ProducerCache
-    from spark_kafka_sink.records import split_by_topic
+    from spark_kafka_sink.config.options import parse
+    from spark_kafka_sink.producer.cache import ProducerCache
+    from spark_kafka_sink.records.arrow import split_by_topic
 
     ages = {"kafka.metadata.max.age.ms": REFRESH_MS, "kafka.metadata.evict.ms": REFRESH_MS}
     options = parse({"kafka.bootstrap.servers": servers, **ages})

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.java_runtime import cache_folder
-from spark_kafka_sink.local_kafka import LocalKafka, is_running
+from spark_kafka_sink.local_kafka.cluster import LocalKafka, is_running
+from spark_kafka_sink.local_kafka.java_runtime import cache_folder
 
 HOLDER = """
 import sys

@@ -151,6 +151,8 @@ def test_a_login_that_the_broker_does_not_take_fails_on_the_driver(spark, kafka,
         "kafka.sasl.password": "p",
     }
     started = time.monotonic()
-    with pytest.raises(Exception, match=r"LoginRefused: the brokers at .* refuse the login"):
+    with pytest.raises(
+        Exception, match=r"AuthenticationFailed: the brokers at .* refuse the login"
+    ):
         save(rows(spark, 1), kafka.bootstrap_servers, own_topics.create(), **options)
     assert time.monotonic() - started < 3 + SPARK_SECONDS

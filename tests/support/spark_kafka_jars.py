@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.java_runtime import fetch_jars
+from spark_kafka_sink.local_kafka.java_runtime import fetch_jars
 
 _JARS = (
     (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spark_kafka_sink.block_budget import BlockBudget
+from spark_kafka_sink.config.producer_options import BlockBudget
 
 
 def test_metadata_shares_the_budget_by_default():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.client_config import _REFUSED, DEFAULTS, known_names, translate
+from spark_kafka_sink.config.client_settings import _REFUSED, DEFAULTS, known_names, translate
 from spark_kafka_sink.errors import InvalidOption
 
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
@@ -179,16 +179,16 @@ def test_setting_of_a_consumer_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
+    ("name", "did_you_mean"),
     [
         ("linger.mss", "linger.ms"),
         ("compresion.type", "compression.type"),
         ("sasl.jaas.conf", "sasl.jaas.config"),
     ],
 )
-def test_unknown_name_is_refused_with_the_nearest(name, nearest):
+def test_unknown_name_is_refused_with_the_nearest(name, did_you_mean):
     assert refusal({name: "1"}) == (
-        f"kafka.{name} is no setting of a Kafka producer; did you mean kafka.{nearest}?"
+        f"kafka.{name} is no setting of a Kafka producer; did you mean kafka.{did_you_mean}?"
     )
 
 

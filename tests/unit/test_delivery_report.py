@@ -4,7 +4,7 @@ import json
 import pickle
 from collections import Counter
 
-from spark_kafka_sink.delivery_report import DeliveryReport, total
+from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
 
 ONE = DeliveryReport(
     Counter(a=3, b=1), sent_bytes=40, failed_rows=Counter({("a", 0, 7): 1}), broker_error="first"

@@ -33,7 +33,7 @@ def test_importing_the_package_loads_nothing_heavy(fresh_python):
 def test_finding_the_format_loads_neither_arrow_nor_librdkafka(fresh_python):
     done = fresh_python("import sys, pyspark_kafka_nb; print(*sys.modules)")
     loaded = set(done.stdout.split())
-    assert "spark_kafka_sink.datasource" in loaded
+    assert "spark_kafka_sink.spark.datasource" in loaded
     assert not loaded & {
         "pyarrow",
         "numpy",
@@ -67,3 +67,18 @@ def test_unknown_name_in_the_package_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="no attribute 'KafkaSource'"):
         _ = spark_kafka_sink.KafkaSource
+
+
+def test_former_names_lead_to_the_present_ones():
+    import spark_kafka_sink
+
+    with pytest.warns(DeprecationWarning, match="now called AuthenticationFailed"):
+        assert spark_kafka_sink.LoginRefused is spark_kafka_sink.AuthenticationFailed
+    with pytest.warns(DeprecationWarning, match="now called WarmUpResult"):
+        assert spark_kafka_sink.WarmUp is spark_kafka_sink.WarmUpResult
+
+
+def test_every_public_name_can_be_imported():
+    import spark_kafka_sink
+
+    assert all(getattr(spark_kafka_sink, name) for name in spark_kafka_sink.__all__)

@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from spark_kafka_sink import java_runtime
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.java_runtime import fetch_jars, java_home
+from spark_kafka_sink.local_kafka import java_runtime
+from spark_kafka_sink.local_kafka.java_runtime import fetch_jars, java_home
 
 
 @pytest.fixture

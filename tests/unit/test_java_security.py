@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.client_config import translate
+from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.errors import InvalidOption
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from spark_kafka_sink.block_budget import BlockBudget
+from spark_kafka_sink.config.options import OPTIONS, SinkOptions, parse
+from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.options import OPTIONS, SinkOptions, parse
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
 

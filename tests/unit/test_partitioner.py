@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.partitioner import murmur2, place, unplaced
-from spark_kafka_sink.records import split_by_topic
+from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned
 
 
 def records(keys=None, rows=None, partitions=None):
@@ -76,22 +76,22 @@ def test_rows_are_in_runs_by_partition_each_in_the_order_of_the_rows(keys, count
         partition: [a for a, c in zip(addresses, chosen, strict=True) if c == partition]
         for partition in set(chosen)
     }
-    placed = place(all_records, count, unkeyed)
+    placed = group_by_partition(all_records, count, unkeyed)
     assert runs(placed) == expected
     assert placed.partitions.tolist() == sorted(expected)
 
 
 def test_rows_without_a_key_are_one_run():
-    assert list(runs(place(records(rows=5), 4, unkeyed=3))) == [3]
-    assert list(runs(place(records([None, None]), 4, unkeyed=2))) == [2]
+    assert list(runs(group_by_partition(records(rows=5), 4, unkeyed=3))) == [3]
+    assert list(runs(group_by_partition(records([None, None]), 4, unkeyed=2))) == [2]
 
 
 def test_the_column_partition_wins_even_beyond_what_is_known():
     made = records([b"k", b"k", b"k"], partitions=[70_000, None, 0])
-    assert [len(rows) for rows in runs(place(made, 1, 0)).values()] == [2, 1]
-    assert place(made, 1, 0).partitions.tolist() == [0, 70_000]
+    assert [len(rows) for rows in runs(group_by_partition(made, 1, 0)).values()] == [2, 1]
+    assert group_by_partition(made, 1, 0).partitions.tolist() == [0, 70_000]
 
 
 def test_unplaced_rows_are_one_run_for_the_client_to_place():
-    placed = unplaced(records([b"a", b"b"]))
+    placed = unpartitioned(records([b"a", b"b"]))
     assert (placed.partitions.tolist(), placed.starts.tolist()) == ([-1], [0, 2])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_kafka_sink.options import OPTIONS, Option
+from spark_kafka_sink.config.options import OPTIONS, Option
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.record_columns import BytesColumn, HeaderColumn, RecordColumns, ranges
+from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
 
 
 def bytes_column(addresses, lengths=None):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.errors import InvalidRecord
-from spark_kafka_sink.record_columns import BytesColumn, RecordColumns
-from spark_kafka_sink.records import split_by_topic
+from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -24,7 +24,7 @@ from spark_kafka_sink import (
     KafkaSinkError,
     UnsupportedSaveMode,
 )
-from spark_kafka_sink.datasource import check_schema
+from spark_kafka_sink.spark.datasource import check_schema
 
 TEXT, BYTES = StringType(), BinaryType()
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))

@@ -6,10 +6,10 @@ import traceback
 
 import pytest
 
-from spark_kafka_sink.client_config import guarded, known_names
+from spark_kafka_sink.config.client_settings import known_names, redact_unless_public
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.options import parse
-from spark_kafka_sink.secret import Secret
 
 SECRETS = [
     "sasl.jaas.config",
@@ -37,7 +37,7 @@ def test_every_setting_that_sounds_secret_is_tested_as_one():
 
 @pytest.mark.parametrize("name", SECRETS + MISSPELT)
 def test_secret_shows_in_no_repr_also_after_pickling(name):
-    value = pickle.loads(pickle.dumps(guarded(name, "hunter2")))
+    value = pickle.loads(pickle.dumps(redact_unless_public(name, "hunter2")))
     assert value == "hunter2"
     assert "hunter2" not in repr([value])
 

@@ -7,10 +7,10 @@ from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.topic_metadata import (
+from spark_kafka_sink.config.producer_options import MetadataLifetime
+from spark_kafka_sink.producer.topic_metadata import (
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
-    MetadataLifetime,
     TopicMetadata,
     TopicState,
     plan_fetch,
@@ -330,7 +330,7 @@ def test_a_topic_with_a_partition_without_leader_is_asked_for_again_and_may_leav
     topics.take_due()
     topics.answered("a", 0, 3, (0, 2))
     assert topics.may_leave("a")
-    assert topics.led_partitions("a") == (0, 2)
+    assert topics.available_partitions("a") == (0, 2)
     assert topics.take_due() == []
     clock.now += 0.1
     assert topics.take_due() == ["a"]

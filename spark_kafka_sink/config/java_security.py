@@ -1,0 +1,132 @@
+"""JAAS strings, key stores and trust stores of Java -> librdkafka's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.errors import InvalidOption
+
+#: settings, named without ``kafka.``, that these functions replace
+REPLACED = frozenset(
+    {
+        "sasl.jaas.config",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+    }
+)
+
+INSTEAD_OF_LOGIN_CLASSES = (
+    "it names a Java class; for OAUTHBEARER set kafka.sasl.oauthbearer.method=oidc with "
+    "kafka.sasl.oauthbearer.client.id, ...client.secret and ...token.endpoint.url"
+)
+
+INSTEAD_OF_KERBEROS = (
+    "the client in the wheel confluent-kafka has no Kerberos (GSSAPI), Java's default"
+)
+
+_CONVERSIONS: Mapping[str, str] = {
+    "JKS": "keytool -importkeystore -srckeystore store.jks -destkeystore store.p12 "
+    "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nodes -out store.pem",
+    "PKCS12": "openssl pkcs12 -in store.p12 -nodes -out store.pem",
+}
+
+_QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))"""
+_JAAS_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*{_QUOTED}")
+_JAAS = re.compile(rf"\s*([\w.$]+)\s+\w+((?:{_JAAS_OPTION.pattern})*)\s*;?\s*")
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
+_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+
+
+def credentials(given: Mapping[str, str]) -> dict[str, str]:
+    """User and password of a JAAS string; raises InvalidOption, which never shows the string."""
+    if "sasl.jaas.config" not in given:
+        return {}
+    option = "kafka.sasl.jaas.config"
+    parsed = _parsed_jaas(given["sasl.jaas.config"])
+    if parsed is None:
+        raise InvalidOption(
+            f"{option} is not of the form "
+            '`<LoginModule> required username="..." password="...";` (its text is not shown)'
+        )
+    module, options = parsed
+    if module not in _JAAS_MECHANISMS:
+        is_kerberos = module.startswith("Krb5")
+        raise InvalidOption(
+            f"{option}: PlainLoginModule and ScramLoginModule can be translated, not {module}; "
+            + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES)
+        )
+    if given.get("sasl.mechanism", given.get("sasl.mechanisms")) not in _JAAS_MECHANISMS[module]:
+        raise InvalidOption(
+            f"{option} uses {module}; set kafka.sasl.mechanism to "
+            + " or ".join(_JAAS_MECHANISMS[module])
+        )
+    for name in ("username", "password"):
+        if name not in options:
+            raise InvalidOption(f"{option} has no {name}")
+    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+
+
+def _parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
+    """Login module, without its package, and options; None if the text is malformed.
+
+    Raises nothing: a traceback with local variables would show the match, and so the text.
+    """
+    matched = _JAAS.fullmatch(text)
+    if matched is None:
+        return None
+    options: dict[str, str] = {
+        name: Secret(_ESCAPE.sub(_unescaped, double or single) or bare)
+        for name, double, single, bare in _JAAS_OPTION.findall(matched[2])
+    }
+    return matched[1].rpartition(".")[2], options
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    # As java.io.StreamTokenizer reads them, with which Java reads JAAS.
+    text = escape[1]
+    return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
+
+
+def trust_store(given: Mapping[str, str]) -> dict[str, str]:
+    """Where a PEM trust store lies; raises InvalidOption with the conversion of any other."""
+    location = given.get("ssl.truststore.location")
+    kind = given.get("ssl.truststore.type", "JKS").upper()
+    if location is not None and kind != "PEM":
+        raise _unreadable("truststore", kind)
+    if "ssl.truststore.password" in given:
+        raise InvalidOption(
+            "kafka.ssl.truststore.password: a PEM trust store has no password; leave it out"
+        )
+    return {} if location is None else {"ssl.ca.location": location}
+
+
+def key_store(given: Mapping[str, str]) -> dict[str, str]:
+    """Where a PEM or PKCS12 key store lies; raises InvalidOption with the conversion of others."""
+    location = given.get("ssl.keystore.location")
+    if location is None:
+        return {}
+    kind = given.get("ssl.keystore.type", "JKS").upper()
+    if kind == "PEM":  # Java's PEM key store is one file with the key and its certificates
+        return {"ssl.key.location": location, "ssl.certificate.location": location}
+    if kind == "PKCS12":
+        return {"ssl.keystore.location": location}
+    raise _unreadable("keystore", kind)
+
+
+def _unreadable(store: str, kind: str) -> InvalidOption:
+    name = f"kafka.ssl.{store}"
+    conversion = _CONVERSIONS.get(kind, _CONVERSIONS["JKS"])
+    return InvalidOption(
+        f"{name}.location: a {store} of type {kind} cannot be read here (Java's default type is "
+        f"JKS). Convert it once: {conversion}; then set {name}.type=PEM, "
+        f"{name}.location=store.pem and no {name}.password"
+    )

@@ -1,0 +1,58 @@
+"""Error codes of the brokers (positive) and of librdkafka (negative), under librdkafka's names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """The codes of ``rd_kafka_resp_err_t`` that this package decides by."""
+
+    NO_ERROR = 0
+    # the brokers'
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_FOR_PARTITION = 6
+    REQUEST_TIMED_OUT = 7
+    REPLICA_NOT_AVAILABLE = 9
+    MSG_SIZE_TOO_LARGE = 10
+    INVALID_TOPIC = 17
+    TOPIC_AUTHORIZATION_FAILED = 29
+    KAFKA_STORAGE_ERROR = 56
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_TOPIC_ID = 100
+    # librdkafka's own
+    AUTHENTICATION = -169
+    PURGE_INFLIGHT = -151
+    PURGE_QUEUE = -152
+    SSL = -181
+    QUEUE_FULL = -184
+    ALL_BROKERS_DOWN = -187
+    UNKNOWN_TOPIC = -188
+    UNKNOWN_PARTITION = -190
+    TRANSPORT = -195
+
+
+#: errors of a topic that no waiting heals
+NON_RETRIABLE_TOPIC_ERRORS = frozenset(
+    {ErrorCode.INVALID_TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
+
+#: Records that failed with one of these went by stale metadata: the topic, the partition or its
+#: leader is no longer there.
+STALE_METADATA_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_FOR_PARTITION,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC,
+        ErrorCode.UNKNOWN_PARTITION,
+    }
+)
+
+#: what records fail with that a closing producer gives up
+PURGE_ERRORS = frozenset({ErrorCode.PURGE_QUEUE, ErrorCode.PURGE_INFLIGHT})

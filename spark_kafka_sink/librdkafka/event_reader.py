@@ -1,0 +1,132 @@
+"""librdkafka's events -> Python values; its log lines -> Python's logging."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.events import (
+    BrokerError,
+    BrokerUp,
+    Event,
+    ReportedRecords,
+    RequestFailed,
+    TopicDescription,
+)
+
+_log = logging.getLogger("spark_kafka_sink.librdkafka")
+
+# syslog levels, as librdkafka logs them
+_LOG_LEVELS = (
+    logging.CRITICAL,
+    logging.CRITICAL,
+    logging.CRITICAL,
+    logging.ERROR,
+    logging.WARNING,
+    logging.INFO,
+    logging.INFO,
+    logging.DEBUG,
+)
+
+
+def read(event: int) -> Sequence[Event]:
+    """What an event tells the producer; log lines go to the logger instead."""
+    kind = c.event_type(event)
+    if kind == c.EVENT_DR:
+        return _reported_rows(event)
+    if kind == c.EVENT_ERROR:
+        text = c.event_error_string(event)
+        return [BrokerError(c.event_error(event), text.decode(errors="replace"))]
+    if kind == c.EVENT_DESCRIBETOPICS_RESULT:
+        return _topic_answers(event)
+    if kind == c.EVENT_STATS:
+        brokers = json.loads(c.event_stats(event))["brokers"].values()
+        return [BrokerUp()] if any(broker["state"] == "UP" for broker in brokers) else []
+    if kind == c.EVENT_LOG:
+        _forward_log(event)
+    return []
+
+
+def _reported_rows(event: int) -> list[ReportedRecords]:
+    count = c.event_message_count(event)
+    pointers = np.empty(count, dtype=np.uintp)
+    count = c.event_message_array(event, pointers.ctypes.data, count)
+    if not count:
+        return []
+    delivery_ids, partitions, codes = _gather(pointers[:count])
+    unsure = np.zeros(count, dtype=bool)
+    for row in np.flatnonzero(codes):
+        unsure[row] = c.message_status(int(pointers[row])) != c.MSG_STATUS_NOT_PERSISTED
+    # An event is about one partition, in the order of sending: few runs of equal reports.
+    is_new = np.ones(count, dtype=bool)
+    is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
+    for column in (partitions, codes, unsure):
+        is_new[1:] |= column[1:] != column[:-1]
+    starts = np.flatnonzero(is_new)
+    rows: Counter[tuple[int, int, int, bool]] = Counter()
+    for start, number in zip(starts, np.diff(starts, append=count), strict=True):
+        report = delivery_ids[start], partitions[start], codes[start], unsure[start]
+        rows[int(report[0]), int(report[1]), int(report[2]), bool(report[3])] += int(number)
+    return [ReportedRecords(*report, number) for report, number in rows.items()]
+
+
+def _gather(
+    pointers: npt.NDArray[np.uintp],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Opaque, partition and error code of each ``rd_kafka_message_t``.
+
+    All messages are read by one vectorised look-up over the span of memory they lie in: reading
+    them one by one would cost more than sending them did.
+    """
+    base = int(pointers.min())
+    words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
+    memory = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(base))
+    index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
+    return memory[index + 8], memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
+
+
+def _topic_answers(event: int) -> list[TopicDescription | RequestFailed]:
+    if c.event_error(event):
+        return [RequestFailed(c.event_error(event))]
+    count = ctypes.c_size_t()
+    result = c.event_describe_topics_result(event)
+    topics = c.describe_topics_result_topics(result, ctypes.byref(count))
+    return [_topic_answer(topics[i]) for i in range(count.value)]
+
+
+def _topic_answer(description: int) -> TopicDescription:
+    count = ctypes.c_size_t()
+    partitions = c.topic_description_partitions(description, ctypes.byref(count))
+    return TopicDescription(
+        c.topic_description_name(description).decode(),
+        int(c.error_code(c.topic_description_error(description))),
+        count.value,
+        tuple(
+            int(c.topic_partition_info_partition(partitions[i]))
+            for i in range(count.value)
+            if _has_leader(partitions[i])
+        ),
+    )
+
+
+def _has_leader(partition: int) -> bool:
+    leader = c.topic_partition_info_leader(partition)
+    return bool(leader) and c.node_id(leader) >= 0
+
+
+def _forward_log(event: int) -> None:
+    facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
+    c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
+    _log.log(
+        _LOG_LEVELS[min(max(level.value, 0), 7)],
+        "%s: %s",
+        (facility.value or b"").decode(errors="replace"),
+        (text.value or b"").decode(errors="replace"),
+    )

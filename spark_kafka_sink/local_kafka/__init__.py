@@ -1,0 +1,5 @@
+"""A real Apache Kafka on this machine, for demos and tests."""
+
+from spark_kafka_sink.local_kafka.cluster import LocalKafka
+
+__all__ = ["LocalKafka"]

@@ -1,0 +1,129 @@
+"""Which partition a row goes to, as Java's producer would choose; rows in runs by partition."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
+
+UNASSIGNED = -1
+
+_SEED = np.uint32(0x9747B28C)
+_M = np.uint32(0x5BD1E995)
+_POSITIVE = np.uint32(0x7FFFFFFF)
+
+
+@dataclass(frozen=True)
+class PartitionedRecords:
+    """Records in runs: those of ``partitions[i]`` are the rows ``starts[i]:starts[i + 1]``.
+
+    Within a run they keep their order. Partition -1: the client chooses, row by row.
+    """
+
+    records: RecordColumns
+    partitions: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
+
+
+def group_by_partition(
+    records: RecordColumns, partition_count: int, unkeyed: int
+) -> PartitionedRecords:
+    """Give every row a partition below ``partition_count`` and sort the rows by it.
+
+    A row goes where its column ``partition`` says, else by its key (murmur2), else, without a key,
+    to the partition ``unkeyed``: one for the whole run, as Java's do until a batch is full.
+    """
+    if records.partitions is None and (records.keys is None or partition_count == 1):
+        return _one_run(records, unkeyed)
+    if records.keys is None:
+        chosen = np.full(len(records), unkeyed, dtype=np.int32)
+    else:
+        hashes = (murmur2(records.keys) & _POSITIVE).astype(np.int32)
+        chosen = hashes % np.int32(partition_count)
+        chosen[records.keys.addresses == 0] = unkeyed
+    if records.partitions is not None:
+        chosen = np.where(records.partitions < 0, chosen, records.partitions)
+    if len(chosen) == 0 or chosen.min() == chosen.max():
+        return _one_run(records, int(chosen[0]) if len(chosen) else unkeyed)
+    # numpy sorts 16 bits by radix, several times faster than more bits.
+    narrow = chosen.astype(np.uint16) if chosen.max() < 2**16 else chosen
+    order = np.argsort(narrow, kind="stable")
+    ordered = chosen[order]
+    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    starts = np.concatenate([[0], edges, [len(ordered)]])
+    return PartitionedRecords(records.take(order), ordered[starts[:-1]], starts)
+
+
+def unpartitioned(records: RecordColumns) -> PartitionedRecords:
+    """Records whose topic has an unknown number of partitions: the client places them later."""
+    return _one_run(records, UNASSIGNED)
+
+
+def _one_run(records: RecordColumns, partition: int) -> PartitionedRecords:
+    starts = np.array([0, len(records)], dtype=np.int64)
+    return PartitionedRecords(records, np.array([partition], dtype=np.int32), starts)
+
+
+def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
+    """Java's hash of every key (``Utils.murmur2``), that of a null key being that of an empty one.
+
+    Four bytes of all keys at a time; equal to ``rd_kafka_msg_partitioner_murmur2``'s on each.
+    """
+    lengths = keys.lengths
+    hashes = _SEED ^ lengths.astype(np.uint32)
+    if len(lengths) == 0 or not lengths.any():
+        return _finished(hashes)
+    memory, offsets = _memory(keys)
+    # A view of the four bytes that begin at every byte.
+    words: npt.NDArray[np.uint32] = np.ndarray(
+        (max(0, len(memory) - 3),), dtype="<u4", buffer=memory, strides=(1,)
+    )
+    whole = lengths >> 2
+    in_all = int(whole.min())
+    for number in range(in_all):
+        hashes = (hashes * _M) ^ _mixed(words[offsets + 4 * number])
+    rows, shortest = np.arange(len(lengths)), in_all
+    for number in range(in_all, int(whole.max())):
+        if number >= shortest:  # some keys have no more whole words
+            rows = rows[whole[rows] > number]
+            shortest = int(whole[rows].min())
+        hashes[rows] = (hashes[rows] * _M) ^ _mixed(words[offsets[rows] + 4 * number])
+    rest = lengths & 3
+    rows = np.flatnonzero(rest)
+    if len(rows):
+        rest, tails = rest[rows], offsets[rows] + 4 * whole[rows]
+        ends = hashes[rows]
+        for number in (2, 1, 0):
+            has = np.flatnonzero(rest > number)
+            ends[has] ^= memory[tails[has] + number].astype(np.uint32) << np.uint32(8 * number)
+        hashes[rows] = ends * _M
+    return _finished(hashes)
+
+
+def _mixed(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    words = words * _M
+    words ^= words >> np.uint32(24)
+    words *= _M
+    return words
+
+
+def _finished(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    hashes ^= hashes >> np.uint32(13)
+    hashes *= _M
+    hashes ^= hashes >> np.uint32(15)
+    return hashes
+
+
+def _memory(keys: BytesColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The span of memory that the keys lie in, and where in it each begins."""
+    used = keys.addresses[keys.lengths > 0]
+    base = int(used.min())
+    end = int((keys.addresses + keys.lengths.astype(np.uint64)).max())
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - base)).from_address(base))
+    offsets = (keys.addresses - np.uint64(base)).astype(np.int64)
+    offsets[keys.lengths == 0] = 0
+    return memory, offsets

@@ -1,0 +1,137 @@
+"""Names the format, checks options and schema, builds the writers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSource
+
+from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, UnsupportedSaveMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
+
+FORMAT = "kafka-nb"
+
+_TEXT = ("string", "binary")
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+#: column -> types allowed, as Spark writes them (``DataType.simpleString``)
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "value": _TEXT,
+    "key": _TEXT,
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": (_HEADERS,),
+    "timestamp": ("timestamp",),
+}
+
+
+class KafkaSink(DataSource):
+    """``format("kafka-nb")``: writes rows to Apache Kafka, in streaming and batch queries."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        # Spark keeps this very mapping in a local variable, and can be told to print those.
+        for name in list(options):
+            options[name] = Secret(options[name])
+        super().__init__(options)
+        self._is_planning = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Spark plans with an instance that it makes anew, and pickles another one for the process
+        # that commits: what that one could check was checked, and it would only cost time.
+        self.__dict__.update(state)
+        self._is_planning = False
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> NoReturn:
+        raise UnsupportedSaveMode(
+            f'format("{FORMAT}") only writes; read topics with Spark\'s own format("kafka")'
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:
+        if overwrite:
+            raise UnsupportedSaveMode(
+                'mode("overwrite") would have to empty a Kafka topic first, which this sink never '
+                'does; use mode("append")'
+            )
+        from spark_kafka_sink.spark.writer import KafkaBatchWriter
+
+        return KafkaBatchWriter(self._checked(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
+        del overwrite  # complete mode: the whole result each time, as in Spark's own sink
+        from spark_kafka_sink.spark.writer import KafkaStreamWriter
+
+        return KafkaStreamWriter(self._checked(schema))
+
+    def _checked(self, schema: StructType) -> SinkOptions:
+        try:
+            options = parse(self.options)
+            check_schema(schema, options.topic)
+            if self._is_planning:
+                _preflight(options)
+        except KafkaSinkError as error:
+            # Spark shows users the whole traceback; its upper frames tell them nothing.
+            raise error.with_traceback(None) from None
+        return options
+
+
+def _preflight(options: SinkOptions) -> None:
+    from spark_kafka_sink.spark.preflight import check
+
+    check(options)
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Raise InvalidSchema, one message for all columns that cannot become part of a record."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    problems = []
+    for column, allowed in COLUMNS.items():
+        if column == "topic" and topic is not None:
+            continue  # the option wins, whatever the column holds
+        if column in types and types[column] not in allowed:
+            problems.append(
+                f"column {column} has type {types[column]}; allowed: {' or '.join(allowed)}"
+            )
+    if "value" not in types:
+        problems.append(
+            f"column value is missing; it is required, {' or '.join(_TEXT)}{_other_case(types)}"
+        )
+    if "topic" not in types and topic is None:
+        problems.append("neither the option topic nor a column topic (string) is there")
+    used = COLUMNS.keys() - ({"topic"} if topic is not None else set())
+    repeated = sorted(name for name in used if schema.names.count(name) > 1)
+    if repeated:
+        problems.append(f"more than one column is named {', '.join(repeated)}")
+    if problems:
+        raise InvalidSchema("; ".join(problems))
+
+
+def _other_case(types: Mapping[str, str]) -> str:
+    similar = [name for name in types if name.lower() == "value"]
+    return f" (there is {similar[0]}: names are case-sensitive)" if similar else ""
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("kafka-nb")`` known to a session, and the session to the calling thread.
+
+    Needed where the wheel is not installed (else Spark finds the format through the installed
+    module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks
+    for Python data sources in the session that is active in the calling thread, and in others
+    than the main thread there is none.
+    """
+    spark.dataSource.register(KafkaSink)
+    if hasattr(spark, "_jsparkSession"):  # Spark Connect has no such trouble
+        # no public call does just this
+        jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+        jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001

@@ -1,0 +1,203 @@
+"""What a row costs in one process, without Spark: rows in memory, until all are acknowledged.
+
+- confluent_kafka.Producer, called row by row.
+- librdkafka alone: its own batch call on arrays that were filled beforehand, each row's partition
+  chosen by librdkafka, or rows put in runs by partition beforehand.
+- this sink's ``write_partition`` on Arrow batches.
+
+All have the same settings and send the same rows, each in a process of its own, interleaved.
+Argument: rounds (default 5).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+from common import AS_THEY_COME, create_topics, in_process, spread, table, write_figures
+from confluent_kafka import Producer
+
+from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.producer.producer import client_settings
+from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.partitioner import group_by_partition, unpartitioned
+from spark_kafka_sink.spark.writer import write_partition
+
+ROW_BY_ROW = "confluent_kafka.Producer"
+LIBRDKAFKA = "librdkafka alone"
+IN_RUNS = "librdkafka alone, rows in runs beforehand"
+OURS = "this sink, Arrow batches in memory"
+PEERS = (ROW_BY_ROW, LIBRDKAFKA, IN_RUNS, OURS)
+TOPIC, PARTITIONS = "alone", 4
+ROWS = {100: 2_000_000, 1000: 500_000}
+ROWS_A_BATCH, BATCHES = 10_000, 10
+TIMES = 3  # in each process, after one for warming up
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    figures: dict[str, dict[str, list[dict[str, float]]]] = {
+        str(size): {peer: [] for peer in PEERS} for size in ROWS
+    }
+    with LocalKafka(settings={"log.retention.bytes": str(2**28)}) as kafka:
+        create_topics(kafka.bootstrap_servers, [TOPIC], PARTITIONS)
+        for _ in range(rounds):
+            for size in ROWS:
+                for peer in PEERS:
+                    done = in_process(__file__, peer, kafka.bootstrap_servers, str(size))
+                    figures[str(size)][peer].append(done)
+                    print(size, peer, done, flush=True)
+    rows = []
+    for size, peers in figures.items():
+        for peer, done in peers.items():
+            microseconds = [each["cpu_microseconds_a_row"] for each in done]
+            floor = [each["cpu_microseconds_a_row"] for each in peers[IN_RUNS]]
+            more = [a - b for a, b in zip(microseconds, floor, strict=True)]
+            speeds = [each["rows_a_second"] / 1e6 for each in done]
+            rows.append((f"{size} B", peer, spread(speeds), spread(microseconds), spread(more)))
+    head = ("Rows", "Writer", "M rows/s", "CPU us a row", f"more than {IN_RUNS}, us")
+    write_figures("single_process", figures, table(head, rows))
+
+
+def one_process(peer: str, servers: str, size: int) -> None:
+    options = parse({"kafka.bootstrap.servers": servers, "topic": TOPIC, **AS_THEY_COME})
+    make = {ROW_BY_ROW: row_by_row, OURS: ours}.get(peer)
+    batches = [batch_of(size, number) for number in range(BATCHES)]
+    rounds = ROWS[size] // ROWS_A_BATCH // BATCHES
+    send = make(options, batches) if make else alone(options, batches, peer == IN_RUNS)
+    figures = []
+    for _ in range(TIMES + 1):
+        cpu, started = cpu_seconds(), time.monotonic()
+        send(rounds)
+        seconds = time.monotonic() - started
+        figures.append((ROWS[size] / seconds, (cpu_seconds() - cpu) / ROWS[size] * 1e6))
+    speeds, microseconds = zip(*figures[1:], strict=True)
+    result = {
+        "rows_a_second": statistics.median(speeds),
+        "cpu_microseconds_a_row": statistics.median(microseconds),
+    }
+    print(json.dumps(result))
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def batch_of(size: int, number: int) -> pa.RecordBatch:
+    ids = range(number * ROWS_A_BATCH, (number + 1) * ROWS_A_BATCH)
+    values = [value_of(i, size) for i in ids]
+    return pa.record_batch({"key": [f"key-{i % 10_000}".encode() for i in ids], "value": values})
+
+
+def value_of(number: int, size: int) -> bytes:
+    """Half text, which compresses, half not, as in the benchmark of throughput."""
+    digests = [hashlib.sha256(f"{number}-{n}".encode()).hexdigest() for n in range(size // 64 + 1)]
+    whole = "".join(f"{digest[:32]}, and a few words of plain text. " for digest in digests)
+    return whole[:size].encode()
+
+
+def settings_of(options: SinkOptions) -> dict[str, str]:
+    """As this sink's producer gives them to librdkafka."""
+    ours = options.producer
+    return client_settings(ours.client, ours.buffer_memory_bytes, ours.budget)
+
+
+def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:
+    producer = Producer(settings_of(options))
+    rows = [
+        pair
+        for batch in batches
+        for pair in zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    ]
+    acknowledged = 0
+
+    def on_delivery(error, message):
+        nonlocal acknowledged
+        assert error is None
+        acknowledged += 1
+
+    def send(rounds: int) -> None:
+        nonlocal acknowledged
+        acknowledged = 0
+        for _ in range(rounds):
+            for key, value in rows:
+                while True:
+                    try:
+                        producer.produce(TOPIC, value, key, on_delivery=on_delivery)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+                producer.poll(0)
+        producer.flush()
+        assert acknowledged == rounds * len(rows)
+
+    return send
+
+
+def alone(
+    options: SinkOptions, batches: list[pa.RecordBatch], in_runs: bool
+) -> Callable[[int], None]:
+    client = Client(settings_of(options))
+    client.open_topic(TOPIC)
+    deadline = Deadline(30)
+    client.fetch_metadata([TOPIC], 10)
+    while not client.poll(0.1):
+        assert not deadline.expired
+    prepared = []
+    for number, batch in enumerate(batches):
+        (records,) = split_by_topic(batch, TOPIC)
+        placed = group_by_partition(records, PARTITIONS, 0) if in_runs else unpartitioned(records)
+        prepared.append(client.prepare(placed, number))
+
+    def reports(seconds: float) -> int:
+        """How many rows were reported: only the count of each event is read."""
+        count, event = 0, c.queue_poll(client._queue, int(seconds * 1000))
+        while event:
+            if c.event_type(event) == c.EVENT_DR:
+                count += c.event_message_count(event)
+            c.event_destroy(event)
+            event = c.queue_poll(client._queue, 0)
+        return count
+
+    def send(rounds: int) -> None:
+        left = rounds * BATCHES * ROWS_A_BATCH
+        for rows in prepared * rounds:
+            first = 0
+            while first < len(rows):
+                first += client.enqueue(rows, first).count
+                left -= reports(0.005 if first < len(rows) else 0)
+        deadline = Deadline(60)
+        while left:
+            assert not deadline.expired
+            client.flush(0.001)
+            left -= reports(0.02)
+
+    return send
+
+
+def ours(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:
+    def send(rounds: int) -> None:
+        # Each time a batch of its own, as from Spark: the buffer counts them.
+        fresh = (pa.RecordBatch.from_arrays(b.columns, schema=b.schema) for b in batches * rounds)
+        report = write_partition(fresh, options)
+        assert report.total_sent == rounds * BATCHES * ROWS_A_BATCH
+
+    return send
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] and sys.argv[1] in PEERS:
+        one_process(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    else:
+        main()

@@ -1,0 +1,373 @@
+"""The binding does with librdkafka what its header file promises."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import weakref
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mock_cluster import PRODUCE
+from mock_reader import read
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.client import Client, release_freed_memory
+from spark_kafka_sink.librdkafka.configuration import producer_settings, refusal_of
+from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
+from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRecords
+from spark_kafka_sink.producer.topic_metadata import (
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def client(cluster):
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "linger.ms": "0",
+    }
+    client = Client(settings)
+    yield client
+    assert client.close(Deadline(5))
+
+
+def flush(client):
+    """Send all that is queued; returns what did not arrive."""
+    deadline = Deadline(10)
+    events = []
+    while client.queued():
+        assert not deadline.expired
+        client.flush(0.001)
+        events += client.poll(0.05)
+    return [event for event in events if not isinstance(event, ReportedRecords) or event.code]
+
+
+@pytest.mark.parametrize("columns", [{}, {"timestamp": pa.array([1000, 2000], pa.timestamp("ms"))}])
+def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, columns):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
+    batch = weakref.ref(made)
+    for delivery_id, rows in enumerate(split_by_topic(made, None)):
+        client.enqueue(client.prepare(unpartitioned(rows), delivery_id))
+    del made, rows
+    deadline = Deadline(10)
+    while client.queued() > 1:
+        client.poll(0.05)
+        assert not deadline.expired
+    gc.collect()
+    assert batch() is not None
+    client.purge()
+    (event,) = flush(client)
+    assert (event.delivery_id, event.count) == (1, 1)
+    assert batch() is None
+
+
+def test_what_rows_point_to_outlives_a_client_that_nobody_closes(records):
+    rows = records(["a"])
+    client, batch = Client(NOWHERE), weakref.ref(rows.batch)
+    client.enqueue(client.prepare(unpartitioned(rows), 1))
+    handle = weakref.ref(client)
+    del rows, client
+    gc.collect()
+    assert batch() is not None
+    assert handle().close(Deadline(5))
+    assert batch() is None
+
+
+def test_freed_memory_goes_back_to_the_system():
+    def resident_bytes() -> int:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    blocks = [b"x" * 100_000 for _ in range(1000)]
+    last = blocks.pop()  # what lies above the others keeps glibc from giving them back by itself
+    used = resident_bytes()
+    del blocks
+    release_freed_memory()
+    assert resident_bytes() < used - 50_000_000
+    assert last
+
+
+def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, records):
+    keys = pa.array(["k", None, "", "l"])
+    rows = records(["a", "", None, "d"], key=keys)
+    assert client.enqueue(client.prepare(unpartitioned(rows), 1)).count == 4
+    assert flush(client) == []
+    messages = read(cluster.bootstrap_servers, "t", 4)
+    assert [(m.key(), m.value()) for m in messages] == [
+        (b"k", b"a"),
+        (None, b""),
+        (b"", None),
+        (b"l", b"d"),
+    ]
+
+
+def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, cluster, records):
+    cluster.create_topic("three", partitions=3)
+    headers = [[("h", b"1"), ("\u00fc", None)], None, [("h", b"")]]
+    rows = records(
+        ["a", "b", None],
+        topic="three",
+        key=pa.array([None, "k", ""]),
+        partition=pa.array([2, 1, 0], pa.int32()),
+        timestamp=pa.array([1_700_000_000_123_456, 1_000, 2_999], pa.timestamp("us", "UTC")),
+        headers=pa.array(headers, HEADERS),
+    )
+    assert client.enqueue(client.prepare(unpartitioned(rows), 1)).count == 3
+    assert flush(client) == []
+    seen = [
+        (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
+        for m in read(cluster.bootstrap_servers, "three", 3, partitions=3)
+    ]
+    assert seen == [
+        (0, b"", None, [("h", b"")], 2),
+        (1, b"k", b"b", None, 1),
+        (2, None, b"a", [("h", b"1"), ("\u00fc", None)], 1_700_000_000_123),
+    ]
+
+
+@pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
+def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothing(
+    cluster, records, detailed
+):
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "queue.buffering.max.messages": "100",
+    }
+    client = Client(settings)
+    columns = {"timestamp": pa.array([1_000] * 1000, pa.timestamp("ms"))} if detailed else {}
+    rows = client.prepare(unpartitioned(records([str(i) for i in range(1000)], **columns)), 1)
+    done = client.enqueue(rows).count
+    assert done == 100
+    while done < 1000:
+        flush(client)
+        enqueued = client.enqueue(rows, done)
+        assert enqueued.count <= 100
+        assert not enqueued.rejected
+        done += enqueued.count
+    flush(client)
+    messages = read(cluster.bootstrap_servers, "t", 1000)
+    assert [int(m.value()) for m in messages] == list(range(1000))
+    assert client.close(Deadline(5))
+
+
+@pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
+def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
+    columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
+    rows = client.prepare(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
+    enqueued = client.enqueue(rows)
+    assert enqueued.count == 3
+    assert [error_name(code) for code in enqueued.rejected] == ["MSG_SIZE_TOO_LARGE"]
+    flush(client)
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
+
+
+def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, records):
+    client = Client({"bootstrap.servers": cluster.bootstrap_servers})
+    cluster.create_topic("two", partitions=2)
+    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED] * 20)  # in up to 20 requests
+    partitions = pa.array([0, 1] * 10, pa.int32())
+    client.enqueue(
+        client.prepare(unpartitioned(records(["v"] * 20, "two", partition=partitions)), 7)
+    )
+    rows = Counter()
+    for event in flush(client):
+        if isinstance(event, ReportedRecords):
+            rows[event.delivery_id, event.partition, event.code] += event.count
+            assert not event.possibly_persisted
+    assert rows == {
+        (7, 0, TOPIC_AUTHORIZATION_FAILED): 10,
+        (7, 1, TOPIC_AUTHORIZATION_FAILED): 10,
+    }
+    assert client.close(Deadline(5))
+
+
+def test_purge_brings_back_every_row_exactly_once(records):
+    client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
+    for delivery_id, topic in ((1, "a"), (2, "b")):
+        rows = client.prepare(unpartitioned(records(["v"] * 100_000, topic=topic)), delivery_id)
+        assert client.enqueue(rows).count == 100_000
+    client.purge()
+    counts = Counter()
+    for event in client.poll(1):
+        if isinstance(event, ReportedRecords):
+            name = error_name(event.code)
+            counts[event.delivery_id, name, event.possibly_persisted] += event.count
+    assert counts == {(1, "_PURGE_QUEUE", False): 100_000, (2, "_PURGE_QUEUE", False): 100_000}
+    assert client.queued() == 0
+    assert client.close(Deadline(5))
+
+
+def test_every_acknowledged_row_is_reported_with_its_send(client, records):
+    for delivery_id, rows in ((3, 1000), (4, 10)):
+        client.enqueue(client.prepare(unpartitioned(records(["v"] * rows)), delivery_id))
+    counts = Counter()
+    while client.queued():
+        client.flush(0.001)
+        for event in client.poll(1):
+            counts[event.delivery_id, event.partition, event.code] += event.count
+    assert counts == {(3, 0, 0): 1000, (4, 0, 0): 10}
+
+
+def test_trouble_with_brokers_is_an_event_and_a_log_line(caplog):
+    client = Client(NOWHERE)
+    with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
+        events = client.poll(5)
+        while not (caplog.records and events):
+            events += client.poll(5)
+    errors = [event for event in events if isinstance(event, BrokerError)]
+    assert any("Connection refused" in error.text for error in errors)
+    assert any("Connection refused" in record.getMessage() for record in caplog.records)
+    assert client.close(Deadline(5))
+
+
+def test_close_is_idempotent_and_ends_use():
+    client = Client(NOWHERE)
+    assert client.close(Deadline(5))
+    assert client.close(Deadline(0))
+    with pytest.raises(RuntimeError, match="closed"):
+        client.queued()
+
+
+def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            client.queued()
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        client.close(Deadline(1))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert b"belongs to the process" in os.read(reader, 1000)
+    os.close(reader)
+    assert client.queued() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"linger.ms": "x"}, "librdkafka refuses the value of linger.ms"),
+        ({"enable.idempotence": "true", "acks": "1"}, "acks"),
+    ],
+)
+def test_bad_settings_are_a_value_error(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Client(settings)
+
+
+def test_producer_settings_have_both_names_and_ranges_but_nothing_of_consumers():
+    settings = producer_settings()
+    assert settings["linger.ms"] == settings["queue.buffering.max.ms"] == "0 .. 900000"
+    assert "sasl.password" in settings
+    assert "group.id" not in settings
+    assert "log_cb" not in settings
+
+
+def test_refusals_tell_unknown_names_and_ranges():
+    assert refusal_of("linger.ms", "5") is None
+    assert "outside allowed range" in refusal_of("linger.ms", "9999999")
+    assert "No such configuration property" in refusal_of("linger.mss", "5")
+
+
+def test_error_codes_have_names_and_sentences():
+    assert error_name(-192) == "_MSG_TIMED_OUT"
+    assert "timed out" in error_text(-192)
+
+
+def test_metadata_can_be_asked_for_without_waiting(client):
+    client.fetch_metadata(["t", "u"], timeout=1)
+    assert client.poll() == []
+
+
+# --- runs by partition ----------------------------------------------------------------------------
+
+
+def test_a_key_goes_to_the_same_partition_whoever_places_it(cluster, records):
+    cluster.create_topic("seven", partitions=7)
+    keys = pa.array([f"key-{i}" * (i % 5) for i in range(700)])
+    rows = records([str(i) for i in range(700)], topic="seven", key=keys)
+    client = Client({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2"})
+    chosen = []
+    for placed in (unpartitioned(rows), group_by_partition(rows, 7, 0)):
+        assert client.enqueue(client.prepare(placed, 1)).count == 700
+        assert flush(client) == []
+    messages = read(cluster.bootstrap_servers, "seven", 1400, partitions=7)
+    for value in (str(i).encode() for i in range(700)):
+        chosen = [m.partition() for m in messages if m.value() == value]
+        assert len(chosen) == 2
+        assert chosen[0] == chosen[1]
+    assert client.close(Deadline(5))
+
+
+def test_runs_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, records):
+    cluster.create_topic("three", partitions=3)
+    settings = {"bootstrap.servers": cluster.bootstrap_servers}
+    client = Client({**settings, "queue.buffering.max.messages": "70"})
+    keys = pa.array([str(i % 11) for i in range(1000)])
+    rows = records([str(i) for i in range(1000)], topic="three", key=keys)
+    prepared = client.prepare(group_by_partition(rows, 3, 0), 1)
+    done = 0
+    while done < 1000:
+        done += client.enqueue(prepared, done).count
+        flush(client)
+    messages = read(cluster.bootstrap_servers, "three", 1000, partitions=3)
+    assert sorted(int(m.value()) for m in messages) == list(range(1000))
+    for partition in range(3):
+        order = [int(m.value()) for m in messages if m.partition() == partition]
+        assert order == sorted(order)
+        assert len(order) > 100
+    assert client.close(Deadline(5))
+
+
+def test_a_run_for_a_partition_that_is_not_there_is_rejected_and_the_others_arrive(
+    client, cluster, records
+):
+    cluster.create_topic("one")
+    client.enqueue(client.prepare(group_by_partition(records(["first"], topic="one"), 1, 0), 1))
+    assert flush(client) == []
+    partitions = pa.array([0, 5, 0], pa.int32())
+    rows = records(["a", "b", "c"], topic="one", partition=partitions)
+    enqueued = client.enqueue(client.prepare(group_by_partition(rows, 1, 0), 1))
+    assert enqueued.count == 3
+    assert [error_name(code) for code in enqueued.rejected] == ["_UNKNOWN_PARTITION"]
+    assert flush(client) == []
+    values = [m.value() for m in read(cluster.bootstrap_servers, "one", 3)]
+    assert values == [b"first", b"a", b"c"]
+
+
+KEYS = st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=50)
+
+
+@given(keys=KEYS, count=st.integers(1, 2**31 - 1))
+def test_murmur2_is_librdkafkas_on_every_key(keys, count):
+    theirs = c.prototype(
+        "rd_kafka_msg_partitioner_murmur2",
+        ctypes.c_int32,
+        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32),
+        *(ctypes.c_void_p, ctypes.c_void_p),
+    )
+    batch = pa.record_batch(
+        {"value": pa.nulls(len(keys), pa.string()), "key": pa.array(keys, pa.binary())}
+    )
+    (records,) = split_by_topic(batch, "t")
+    placed = (murmur2(records.keys) & 0x7FFFFFFF) % np.uint32(count)
+    expected = [theirs(None, key or b"", len(key or b""), count, None, None) for key in keys]
+    assert placed.tolist() == expected

@@ -1,0 +1,625 @@
+"""The producer's waits are bounded, its failures named, its order kept."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from black_hole import black_hole
+from mock_cluster import CONTROLLER, PRODUCE
+from mock_reader import read
+
+from spark_kafka_sink.config.producer_options import BlockBudget, MetadataLifetime
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import (
+    BufferExhausted,
+    DeadlineExceeded,
+    DeliveryFailed,
+    KafkaSinkError,
+    MetadataTimeout,
+    ProducerClosed,
+    TopicUnavailable,
+)
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.producer.producer import NonBlockingProducer
+from spark_kafka_sink.producer.topic_metadata import (
+    TOPIC_AUTHORIZATION_FAILED,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from spark_kafka_sink.records.arrow import split_by_topic
+
+MESSAGE_TOO_LARGE = 10
+SLACK_SECONDS = 1.0
+DEFAULT_BUDGET = BlockBudget()
+LIFETIME = MetadataLifetime()
+
+
+@pytest.fixture
+def producer(options):
+    made = []
+
+    def make(buffer_memory_bytes=64 * 1024 * 1024, budget=DEFAULT_BUDGET, **settings):
+        client = options(**settings).producer.client
+        made.append(NonBlockingProducer(client, buffer_memory_bytes, budget, LIFETIME))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.close(0)
+
+
+def test_flush_reports_rows_and_bytes_by_topic_and_begins_anew(producer, records, cluster):
+    p = producer()
+    p.send(records(["aa", "b"], key=pa.array(["k", None])))
+    p.send(records(["c"], topic="u"))
+    p.flush(10)
+    report = p.take_report()
+    assert report.sent_rows == {"t": 2, "u": 1}
+    assert report.sent_bytes == 5
+    assert report.total_failed == 0
+    p.flush(0)
+    assert p.take_report().total_sent == 0
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"aa", b"b"]
+
+
+def test_send_waits_while_the_buffer_is_full_and_keeps_the_order(producer, records, cluster):
+    p = producer(buffer_memory_bytes=256 * 1024)
+    values = [f"{i:06}" for i in range(20_000)]
+    p.send(records(values))
+    p.flush(10)
+    messages = read(cluster.bootstrap_servers, "t", len(values))
+    assert [m.value().decode() for m in messages] == values
+
+
+def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
+    producer, records, cluster
+):
+    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 1000)
+    p.send(records(["a"], ignored=pa.array(["i" * 600_000])))
+    refused = records(["b"], ignored=pa.array(["i" * 600_000]))
+    with pytest.raises(BufferExhausted) as raised:
+        p.send(refused)
+    assert raised.value.accepted_rows == 0
+    p.flush(10)
+    p.send(refused)
+    p.flush(10)
+
+
+def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(producer, cluster):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    columns = {"value": ["a", "b"], "topic": ["missing", "t"], "ignored": ["i" * 2**20, ""]}
+    missing, there = [p.send(rows) for rows in split_by_topic(pa.record_batch(columns), None)]
+    there.result(10)
+    assert not missing.done()
+
+
+def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer, records, cluster):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(2**20, BlockBudget(max_block_ms=1000))
+    p.send(records(["a"], topic="missing", ignored=pa.array(["i" * 2**20])))
+    with pytest.raises(TopicUnavailable, match="missing"):
+        p.send(records(["b"]))
+
+
+def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, records, cluster):
+    one_by_one = {"kafka_batch_size": "1", "kafka_max_in_flight_requests_per_connection": "1"}
+    p = producer(2**20, BlockBudget(max_block_ms=800, includes_metadata=False), **one_by_one)
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 500)
+    large = {"ignored": pa.array(["i" * 700_000] + [""] * 3)}
+    p.send(records(list("abcd"), **large))
+    started = time.monotonic()
+    p.send(records(list("efgh"), **large))
+    assert time.monotonic() - started > 1.5
+    p.flush(10)
+
+
+def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(producer, cluster):
+    cluster.create_topic("u")
+    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    for topic in ("t", "u"):
+        p.prefetch([topic])
+    batch = pa.record_batch({"value": ["a" * 400_000] * 2, "topic": ["t", "u"]})
+    cluster.set_round_trip(1, 300)
+    for rows in split_by_topic(batch, None):
+        p.send(rows)
+    p.flush(10)
+
+
+def test_rows_do_not_linger_while_others_wait_for_room(producer, records):
+    p = producer(2**20, BlockBudget(max_block_ms=10_000), kafka_linger_ms="60000")
+    for letter in "abcd":
+        p.send(records([letter * 400_000]))
+    p.flush(10)
+
+
+@pytest.mark.parametrize("max_block_seconds", [0.0, 0.3])
+def test_send_gives_up_when_the_buffer_stays_full(producer, records, max_block_seconds):
+    budget = BlockBudget(int(max_block_seconds * 1000), False, 60_000)
+    p = producer(256 * 1024, budget, kafka_bootstrap_servers="127.0.0.1:1")
+    p.send(records(["v"] * 500))
+    started = time.monotonic()
+    with pytest.raises(BufferExhausted, match=r"kafka\.max\.block\.ms") as raised:
+        p.send(records(["v"] * 1000))
+    assert raised.value.accepted_rows == 0
+    assert max_block_seconds <= time.monotonic() - started < max_block_seconds + SLACK_SECONDS
+
+
+def test_flush_ends_at_the_deadline_and_says_what_is_left_and_why(producer, records):
+    p = producer(kafka_bootstrap_servers="127.0.0.1:1")
+    p.send(records(["v"] * 7))
+    p.send(records(["v"] * 3, topic="u"))
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceeded) as raised:
+        p.flush(0.5)
+    assert 0.5 <= time.monotonic() - started < 0.5 + SLACK_SECONDS
+    assert "Connection refused" in str(raised.value)
+    p.close(0)
+    counts = p.take_report().counts()
+    assert "Of 10 rows 0 were delivered, 0 failed, 10 were not sent" in counts
+    assert "(t: 7, u: 3)" in counts
+
+
+def test_rows_in_flight_at_the_deadline_may_have_arrived_and_are_told_apart(
+    producer, records, cluster
+):
+    p = producer(kafka_linger_ms="0")
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 5000)
+    p.send(records(["second"]))
+    with pytest.raises(DeadlineExceeded):
+        p.flush(0.5)
+    p.close(0)
+    assert "0 were not sent, 1 were in flight and may have arrived" in p.take_report().counts()
+
+
+def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
+    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
+    p = producer(kafka_linger_ms="500")  # so that the rows make one request
+    p.send(records(["v"] * 5))
+    started = time.monotonic()
+    with pytest.raises(DeliveryFailed) as raised:
+        p.flush(30)
+    assert time.monotonic() - started < 10
+    error = raised.value
+    assert (error.topic, error.partition) == ("t", 0)
+    assert error.code == "TOPIC_AUTHORIZATION_FAILED"
+    assert p.take_report().total_failed == 5
+    assert "topic t partition 0" in str(error)
+
+
+def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
+    cluster.push_errors(PRODUCE, [MESSAGE_TOO_LARGE])
+    p = producer(kafka_linger_ms="0")
+    p.send(records(["v"]))
+    deadline = Deadline(10)
+
+    def send_on():
+        while not deadline.expired:
+            p.send(records(["w"]))
+            p.raise_failure()
+
+    with pytest.raises(DeliveryFailed):
+        send_on()
+
+
+def test_close_with_rows_left_returns_by_its_deadline(options, records):
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
+    p = NonBlockingProducer(settings, 64 * 1024 * 1024, BlockBudget(), LIFETIME)
+    p.send(records(["v"] * 1000))
+    started = time.monotonic()
+    assert p.close(2)
+    assert time.monotonic() - started < 2 + SLACK_SECONDS
+
+
+# --- KIP-286: send returns a handle, and metadata is never waited for -----------------------------
+
+SHORT = BlockBudget(max_block_ms=1000, includes_metadata=False, max_block_metadata_ms=500)
+
+
+def wait_until(condition, seconds=10):
+    deadline = Deadline(seconds)
+    while not condition():
+        assert not deadline.expired
+
+
+def test_a_delivery_is_done_once_its_rows_are_acknowledged(producer, records):
+    p = producer()
+    delivery = p.send(records(["a", "b"]))
+    delivery.result(10)
+    assert delivery.done()
+    assert not delivery.failed()
+    assert (delivery.rows, delivery.acknowledged_rows) == (2, 2)
+
+
+def test_a_delivery_of_no_rows_is_done_at_once(producer, records):
+    delivery = producer(kafka_bootstrap_servers="127.0.0.1:1").send(records([]))
+    assert delivery.done()
+    delivery.result(0)
+
+
+def test_a_delivery_becomes_done_by_itself_when_nothing_more_is_sent(producer, records):
+    delivery = producer().send(records(["a"]))
+    wait_until(delivery.done)
+    assert delivery.acknowledged_rows == 1
+
+
+def test_each_delivery_knows_its_own_failures(producer, records, cluster):
+    cluster.push_errors(PRODUCE, [MESSAGE_TOO_LARGE])
+    p = producer(kafka_linger_ms="500")
+    bad = p.send(records(["v"] * 5))
+    with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
+        bad.result(10)
+    good = p.send(records(["w"] * 3))
+    good.result(10)
+    assert bad.failed()
+    assert bad.failed_rows == {(0, MESSAGE_TOO_LARGE): 5}
+    assert good.acknowledged_rows == 3
+
+
+def test_a_topic_that_the_client_knows_to_be_forbidden_is_named_so(producer, records, cluster):
+    cluster.set_topic_error("forbidden", TOPIC_AUTHORIZATION_FAILED)
+    p = producer()
+    delivery = p.send(records(["v"], topic="forbidden"))
+    with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user the right"):
+        delivery.result(10)
+
+
+def test_send_returns_at_once_without_metadata(producer, records):
+    p = producer(kafka_bootstrap_servers="127.0.0.1:1")
+    started = time.monotonic()
+    delivery = p.send(records(["v"] * 1000))
+    assert time.monotonic() - started < 0.5
+    assert not delivery.done()
+
+
+def test_rows_leave_when_metadata_comes_though_nothing_more_is_sent(producer, records, cluster):
+    cluster.set_down(1)
+    p = producer(kafka_reconnect_backoff_max_ms="100")
+    delivery = p.send(records(["v"] * 10))
+    wait_until(lambda: p.take_report().broker_error or delivery.done())
+    assert not delivery.done()
+    cluster.set_up(1)
+    delivery.result(20)
+    assert delivery.acknowledged_rows == 10
+
+
+def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, cluster):
+    cluster.set_down(1)
+    p = producer(kafka_reconnect_backoff_max_ms="100")
+    p.send(records(["v"] * 10))
+    cluster.set_up(1)
+    assert len(read(cluster.bootstrap_servers, "t", 10)) == 10
+    p.flush(10)
+
+
+def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster):
+    cluster.create_topic("late")
+    cluster.set_topic_error("late", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(buffer_memory_bytes=256 * 1024)
+    values = [f"{i:05}" for i in range(3000)]
+    for first in range(0, 3000, 100):
+        if first == 500:
+            cluster.set_topic_error("late", 0)
+        p.send(records(values[first : first + 100], topic="late"))
+    p.flush(20)
+    messages = read(cluster.bootstrap_servers, "late", 3000)
+    assert [m.value().decode() for m in messages] == values
+
+
+def test_a_broker_that_does_not_answer_does_not_hold_up_what_others_can_take(
+    producer, records, cluster
+):
+    cluster.set_round_trip(CONTROLLER, 3_600_000)
+    p = producer()
+    delivery = p.send(records(["v"] * 10))
+    p.send(records(["w"] * 10))
+    delivery.result(20)
+    p.flush(20)
+    p.send(records(["x"] * 10)).result(5)
+    values = [m.value() for m in read(cluster.bootstrap_servers, "t", 30)]
+    assert values == [b"v"] * 10 + [b"w"] * 10 + [b"x"] * 10
+
+
+def test_rows_without_a_key_spread_evenly_one_partition_a_send(producer, records, cluster):
+    cluster.create_topic("four", partitions=4)
+    p = producer()
+    for _ in range(40):
+        p.send(records(["v"] * 10, topic="four"))
+        p.flush(10)
+    counts = Counter(m.partition() for m in read(cluster.bootstrap_servers, "four", 400, 4))
+    assert counts == {0: 100, 1: 100, 2: 100, 3: 100}
+
+
+def test_rows_without_a_key_leave_out_partitions_without_a_leader(producer, records, cluster):
+    cluster.create_topic("three", partitions=3)
+    cluster.set_leader("three", 1, -1)
+    p = producer()
+    for _ in range(6):
+        p.send(records(["v"] * 10, topic="three"))
+        p.flush(10)
+    counts = Counter(m.partition() for m in read(cluster.bootstrap_servers, "three", 60, 3))
+    assert counts == {0: 30, 2: 30}
+
+
+def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):
+    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer()
+    missing = p.send(records(["v"], topic="missing"))
+    there = p.send(records(["w"]))
+    there.result(10)
+    assert there.done()
+    assert not missing.done()
+
+
+def test_rows_without_metadata_fail_at_their_budget_with_their_topic(producer, records):
+    p = producer(budget=SHORT, kafka_bootstrap_servers="127.0.0.1:1")
+    started = time.monotonic()
+    delivery = p.send(records(["v"], topic="never"))
+    with pytest.raises(MetadataTimeout, match=r"never within 0\.5 s .*metadata\.ms") as raised:
+        delivery.result(10)
+    assert 0.5 <= time.monotonic() - started < 0.5 + SLACK_SECONDS
+    assert raised.value.topic == "never"
+
+
+def test_the_wait_for_metadata_ends_a_flush_too(producer, records):
+    p = producer(budget=SHORT, kafka_bootstrap_servers="127.0.0.1:1")
+    p.send(records(["v"], topic="never"))
+    with pytest.raises(MetadataTimeout):
+        p.flush(10)
+
+
+def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
+    budget = BlockBudget(max_block_ms=500, includes_metadata=True)
+    p = producer(256 * 1024, budget, kafka_bootstrap_servers="127.0.0.1:1")
+    p.send(records(["v"] * 500))
+    started = time.monotonic()
+    with pytest.raises(MetadataTimeout, match=r"kafka\.max\.block\.ms\)"):
+        p.send(records(["v"] * 1000))
+    assert time.monotonic() - started < 0.5 + SLACK_SECONDS
+
+
+def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
+    producer, records, cluster
+):
+    p = producer(256 * 1024, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p.send(records(["first"]))
+    p.flush(10)
+    cluster.set_round_trip(1, 300)
+    values = [f"{i:05}" for i in range(1500)]
+    everything = records(values)
+    with pytest.raises(BufferExhausted) as raised:
+        p.send(everything)
+    taken = raised.value.accepted_rows
+    assert 0 < taken < 1500
+    p.flush(10)
+    p.send(everything.take(np.arange(taken, 1500)))
+    p.flush(10)
+    messages = read(cluster.bootstrap_servers, "t", 1501)
+    assert [m.value().decode() for m in messages] == ["first", *values]
+
+
+# --- KIP-15: close and flush are bounded, whoever waits -------------------------------------------
+
+
+def test_a_negative_timeout_is_an_error(producer):
+    p = producer()
+    with pytest.raises(ValueError, match="0 or more"):
+        p.close(-1)
+    with pytest.raises(ValueError, match="0 or more"):
+        p.flush(-1)
+
+
+def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
+    p = NonBlockingProducer(
+        options(kafka_linger_ms="60000").producer.client, 64 << 20, BlockBudget(), LIFETIME
+    )
+    delivery = p.send(records(["v"] * 100))
+    assert p.close(10)
+    assert delivery.acknowledged_rows == 100
+    assert len(read(cluster.bootstrap_servers, "t", 100)) == 100
+
+
+def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    deliveries = [p.send(records(["v"] * 1000, topic=topic)) for topic in ("a", "b")]
+    started = time.monotonic()
+    assert p.close(0)
+    assert time.monotonic() - started < SLACK_SECONDS
+    assert [d.total_failed for d in deliveries] == [1000, 1000]
+    assert all(d.done() for d in deliveries)
+    assert p.take_report().unsent_rows == 2000
+
+
+def test_close_twice_does_nothing_more(options, records):
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p.send(records(["v"]))
+    assert p.close(0)
+    assert p.close(30)
+    assert p.take_report().total_failed == 1
+
+
+def test_a_closed_producer_takes_no_rows(options, records):
+    p = NonBlockingProducer(options().producer.client, 64 << 20, BlockBudget(), LIFETIME)
+    p.close(0)
+    for use in (lambda: p.send(records(["v"])), lambda: p.flush(1), lambda: p.prefetch(["t"])):
+        with pytest.raises(ProducerClosed):
+            use()
+
+
+@pytest.mark.parametrize("waiting_in", ["flush", "send", "result"])
+def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in):
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
+    budget = BlockBudget(60_000, False, 60_000)
+    p = NonBlockingProducer(settings, 256 * 1024, budget, LIFETIME)
+    delivery = p.send(records(["v"] * 1000))
+    waits = {
+        "flush": lambda: p.flush(60),
+        "send": lambda: p.send(records(["v"] * 1000)),
+        "result": lambda: delivery.result(60),
+    }
+    ended = []
+
+    def wait():
+        try:
+            waits[waiting_in]()
+        except KafkaSinkError as error:
+            ended.append(type(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: p._lock.acquire(blocking=False) is False or not p._lock.release())
+    started = time.monotonic()
+    assert p.close(0.2)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert time.monotonic() - started < 0.2 + SLACK_SECONDS
+    assert ended in ([ProducerClosed], [DeliveryFailed])
+    assert delivery.total_failed == 1000
+
+
+@pytest.mark.parametrize("waiting_in", ["result", "send"])
+def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(
+    options, records, caplog, waiting_in
+):
+    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
+    p = NonBlockingProducer(settings, 2**20, BlockBudget(), LIFETIME)
+    delivery = p.send(records(["v"] * 10, ignored=pa.array(["i" * 110_000] * 10)))
+    waits = {
+        "result": lambda: delivery.result(10),
+        "send": lambda: p.send(records(["there is no room for this"])),
+    }[waiting_in]
+    took = []
+
+    class Closing(logging.Handler):
+        def emit(self, record):
+            if not took:
+                started = time.monotonic()
+                took.append(None)
+                p.close(30)
+                took[0] = time.monotonic() - started
+
+    handler = Closing()
+    logger = logging.getLogger("spark_kafka_sink.librdkafka")
+    logger.addHandler(handler)
+    try:
+        with pytest.raises((ProducerClosed, DeliveryFailed)):
+            waits()
+    finally:
+        logger.removeHandler(handler)
+    assert took[0] < SLACK_SECONDS
+    assert "acting as close(0)" in caplog.text
+    assert delivery.total_failed == 10
+
+
+@pytest.fixture
+def nowhere():
+    with black_hole() as address:
+        yield {
+            "refused": "127.0.0.1:1",
+            "unresolvable": "no-such-host.invalid:9092",
+            "black-holed": address,
+        }
+
+
+@pytest.mark.parametrize("kind", ["refused", "unresolvable", "black-holed"])
+@pytest.mark.parametrize("timeout_seconds", [0.0, 1.0])
+def test_close_is_bounded_whatever_is_wrong_with_the_broker(
+    options, records, nowhere, kind, timeout_seconds
+):
+    settings = options(kafka_bootstrap_servers=nowhere[kind]).producer.client
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    delivery = p.send(records(["v"] * 100))
+    started = time.monotonic()
+    p.close(timeout_seconds)
+    assert time.monotonic() - started < timeout_seconds + SLACK_SECONDS
+    assert delivery.total_failed == 100
+
+
+def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch):
+    """A name look-up that never returns: libc's pause() in the place of the resolver."""
+    set_events = c.conf_set_events
+
+    def also_hang(conf, events):
+        set_resolver = c.prototype(
+            "rd_kafka_conf_set_resolve_cb", None, ctypes.c_void_p, ctypes.c_void_p
+        )
+        set_resolver(conf, ctypes.cast(c.libc.pause, ctypes.c_void_p))
+        set_events(conf, events)
+
+    settings = options(kafka_bootstrap_servers="example.invalid:9092").producer.client
+    monkeypatch.setattr(c, "conf_set_events", also_hang)
+    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    delivery = p.send(records(["v"] * 100))
+    started = time.monotonic()
+    assert not p.close(1)  # a thread stays behind, and the caller is told so
+    assert time.monotonic() - started < 1 + SLACK_SECONDS
+    assert delivery.total_failed == 100
+
+
+def test_two_hundred_open_close_cycles_leave_nothing_behind(options, records):
+    settings = options().producer.client
+
+    def cycle():
+        p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+        p.send(records(["v"] * 100))
+        assert p.close(10)
+
+    def threads_and_files():
+        return len([*Path("/proc/self/task").iterdir()]), len([*Path("/proc/self/fd").iterdir()])
+
+    def resident_mib():
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    for _ in range(20):
+        cycle()
+    before, before_mib = threads_and_files(), resident_mib()
+    for _ in range(200):
+        cycle()
+    after = threads_and_files()
+    assert after[0] <= before[0] + 2
+    assert after[1] <= before[1] + 2
+    assert resident_mib() < before_mib + 20
+
+
+# --- in flight ------------------------------------------------------------------------------------
+
+REQUEST_TIMED_OUT = 7  # retriable
+
+
+@pytest.mark.parametrize("in_flight", ["1", "5"])
+def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
+    producer, records, cluster, in_flight
+):
+    """The hazard that is warned of: librdkafka sends one request more before the repeated one."""
+    p = producer(
+        kafka_linger_ms="0",
+        kafka_batch_num_messages="10",
+        kafka_retry_backoff_ms="20",
+        kafka_max_in_flight_requests_per_connection=in_flight,
+    )
+    p.send(records(["-1"]))
+    p.flush(10)
+    cluster.push_errors(PRODUCE, [0, REQUEST_TIMED_OUT, 0, 0, REQUEST_TIMED_OUT])
+    p.send(records([str(i) for i in range(500)]))
+    p.flush(20)
+    order = [int(m.value()) for m in read(cluster.bootstrap_servers, "t", 501)]
+    assert sorted(order) == list(range(-1, 500))
+    assert order != sorted(order)

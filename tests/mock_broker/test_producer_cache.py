@@ -1,0 +1,116 @@
+"""The cache lends, keeps, retires and ends producers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+from black_hole import black_hole
+from fake_clock import FakeClock
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.producer.cache import ProducerCache
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def cache(clock):
+    cache = ProducerCache(clock)
+    yield cache
+    cache.close(5)
+
+
+def producer_of(cache, options):
+    with cache.lease(options) as lease:
+        return lease.producer
+
+
+def test_an_idle_producer_is_retired_after_its_timeout(cache, clock, options):
+    made = options(producer_cache_timeout="10m")
+    first = producer_of(cache, made)
+    clock.now += 599
+    assert producer_of(cache, made) is first
+    clock.now += 600
+    assert producer_of(cache, made) is not first
+    assert not first.is_idle
+
+
+def test_few_producers_are_kept_and_the_longest_idle_goes_first(cache, options):
+    made = [options(kafka_client_id=f"client-{number}") for number in range(7)]
+    producers = [producer_of(cache, each) for each in made]
+    cache.retire()
+    assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
+
+
+def test_a_producer_with_rows_left_over_is_not_kept(cache, options, records):
+    made = options(kafka_bootstrap_servers="127.0.0.1:1")
+    with cache.lease(made) as lease:
+        lease.producer.send(records(["never flushed"]))
+    assert not lease.producer.is_idle
+    assert producer_of(cache, made) is not lease.producer
+
+
+def test_a_task_that_fails_for_its_own_reasons_takes_its_rows_along(cache, options, records):
+    made = options(kafka_bootstrap_servers="127.0.0.1:1")
+    deliveries = []
+
+    def task():
+        with cache.lease(made) as lease:
+            deliveries.append(lease.producer.send(records(["v"] * 10)))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        task()
+    assert deliveries[0].total_failed == 10
+
+
+EXITING = """
+import sys
+import time
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.producer.cache import process_cache
+
+for number in range(4):
+    options = parse({"kafka.bootstrap.servers": sys.argv[1], "kafka.client.id": str(number)})
+    with process_cache().lease(options):
+        pass
+print(time.time(), flush=True)
+"""
+
+
+def test_the_end_of_the_process_is_not_delayed_by_more_than_a_second():
+    with black_hole() as address:
+        command = [sys.executable, "-c", EXITING, address]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert time.time() - float(answer.stdout) < 1 + 0.5
+
+
+def test_a_producer_of_mostly_evicted_topics_is_followed_by_one_that_knows_the_others(
+    cache, options, records, monkeypatch
+):
+    made = options(kafka_metadata_evict_ms="1000")
+    asked = []
+    fetch = Client.fetch_metadata
+    monkeypatch.setattr(
+        Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
+    )
+    with cache.lease(made) as lease:
+        for number in range(101):
+            lease.send(records(["v"], topic=f"old-{number}"))
+        lease.close(20)
+    first, deadline = lease.producer, Deadline(20)
+    while first.is_idle:  # one task after another, none of them for the old topics
+        assert not deadline.expired
+        with cache.lease(made) as lease:
+            lease.send(records(["w"], topic="lately"))
+            lease.close(20)
+    asked.clear()
+    assert producer_of(cache, made) is not first
+    assert asked == [["lately"]]

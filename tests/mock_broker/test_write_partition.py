@@ -1,0 +1,136 @@
+"""A task without Spark: Arrow batches in, a report out; and the cache behind it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from mock_cluster import PRODUCE
+from mock_reader import last_offset, read
+
+from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.producer import cache as producer_cache
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.producer.topic_metadata import TOPIC_AUTHORIZATION_FAILED
+from spark_kafka_sink.spark.writer import write_partition
+
+
+def batch(*values, topic=None):
+    columns = {"value": pa.array(values, pa.string())}
+    if topic is not None:
+        columns["topic"] = pa.array(topic, pa.string())
+    return pa.record_batch(columns)
+
+
+@pytest.fixture
+def without_topic(options):
+    made = options()
+    return type(made)(**{**vars(made), "topic": None})
+
+
+def test_all_batches_of_a_partition_arrive_in_order(options, cluster):
+    batches = [batch("a", "b"), batch(), batch("c")]
+    report = write_partition(batches, options())
+    assert report.sent_rows == {"t": 3}
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"a", b"b", b"c"]
+
+
+def test_an_empty_partition_reports_nothing(options):
+    assert write_partition([], options()).total_sent == 0
+
+
+def test_metadata_is_asked_for_before_the_first_batch(options, monkeypatch):
+    order = []
+    lease = producer_cache.NonBlockingProducer
+
+    class Watched(lease):
+        def prefetch(self, topics):
+            order.append(topics := list(topics))
+            super().prefetch(topics)
+
+    def batches():
+        order.append("batch")
+        yield batch("a")
+
+    monkeypatch.setattr(producer_cache, "NonBlockingProducer", Watched)
+    write_partition(batches(), options(kafka_client_id="watched"))
+    assert order == [["t"], "batch", ["t"]]
+
+
+def test_the_new_topics_of_a_batch_are_asked_for_together(without_topic, monkeypatch):
+    asked = []
+    fetch = Client.fetch_metadata
+    monkeypatch.setattr(
+        Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
+    )
+    batches = [batch("a", "b", topic=["t", "u"]), batch("c", "d", "e", topic=["v", "t", "w"])]
+    report = write_partition(batches, without_topic)
+    assert report.sent_rows == {"t": 2, "u": 1, "v": 1, "w": 1}
+    assert asked[:2] == [["t", "u"], ["v", "w"]]
+
+
+def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_topic, cluster):
+    batches = [batch("a", topic=["t"]), batch("b", "c", topic=["t", None])]
+    with pytest.raises(InvalidRecord, match=r"Arrow batch 1: row 1 has a null topic"):
+        write_partition(batches, without_topic)
+    write_partition([batch("end", topic=["t"])], without_topic)
+    written = last_offset(cluster.bootstrap_servers, "t")
+    values = [m.value() for m in read(cluster.bootstrap_servers, "t", written)]
+    assert values in ([b"a", b"end"], [b"end"])
+
+
+def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
+    with process_cache().lease(options()) as first:
+        pass
+    # The topic and the number of the micro-batch are the task's, not the producer's.
+    with process_cache().lease(options(topic="u", batch_id="7")) as again:
+        assert again.producer is first.producer
+    with process_cache().lease(options(kafka_client_id="other")) as other:
+        assert other.producer is not first.producer
+
+
+def test_of_two_producers_in_use_at_the_same_time_one_is_kept(options):
+    with process_cache().lease(options()) as first, process_cache().lease(options()) as second:
+        assert second.producer is not first.producer
+    with process_cache().lease(options()) as again:
+        assert again.producer is second.producer
+    assert not first.producer.is_idle
+
+
+def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
+    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
+    with process_cache().lease(options()) as first:
+        pass
+    with pytest.raises(DeliveryFailed):
+        write_partition([batch("a")], options())
+    with process_cache().lease(options()) as second:
+        assert second.producer is not first.producer
+
+
+FORKING = """
+import os, sys
+import pyarrow as pa
+from spark_kafka_sink.producer import cache as producer_cache
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.spark.writer import write_partition
+
+options = parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"})
+write_partition([pa.record_batch({"value": pa.array(["from the parent"])})], options)
+child = os.fork()
+if child == 0:
+    write_partition([pa.record_batch({"value": pa.array(["from the child"])})], options)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+write_partition([pa.record_batch({"value": pa.array(["from the parent again"])})], options)
+"""
+
+
+def test_a_forked_worker_makes_its_own_producer(cluster):
+    # In a process of its own: a fork copies the locks that other tests' threads may hold.
+    command = [sys.executable, "-c", FORKING, cluster.bootstrap_servers]
+    subprocess.run(command, check=True, timeout=60)
+    values = [m.value() for m in read(cluster.bootstrap_servers, "t", 3)]
+    assert values == [b"from the parent", b"from the child", b"from the parent again"]

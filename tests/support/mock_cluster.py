@@ -1,0 +1,99 @@
+"""MockCluster: librdkafka's in-process broker, for tests without a Kafka."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
+from types import TracebackType
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka._prototypes import prototype
+from spark_kafka_sink.librdkafka.client import Client
+
+mock_cluster_new = prototype("rd_kafka_mock_cluster_new", c_void_p, c_void_p, c_int)
+mock_cluster_destroy = prototype("rd_kafka_mock_cluster_destroy", None, c_void_p)
+mock_cluster_bootstraps = prototype("rd_kafka_mock_cluster_bootstraps", c_char_p, c_void_p)
+mock_topic_create = prototype("rd_kafka_mock_topic_create", c_int, c_void_p, c_char_p, c_int, c_int)
+mock_partition_set_leader = prototype(
+    "rd_kafka_mock_partition_set_leader", c_int, c_void_p, c_char_p, c_int32, c_int32
+)
+mock_broker_add = prototype("rd_kafka_mock_broker_add", c_int, c_void_p, c_int32)
+mock_topic_set_error = prototype("rd_kafka_mock_topic_set_error", None, c_void_p, c_char_p, c_int)
+mock_push_request_errors = prototype(
+    "rd_kafka_mock_push_request_errors_array",
+    None, c_void_p, c_int16, c_size_t, POINTER(c_int),
+)  # fmt: skip
+mock_broker_set_rtt = prototype("rd_kafka_mock_broker_set_rtt", c_int, c_void_p, c_int32, c_int)
+mock_broker_set_down = prototype("rd_kafka_mock_broker_set_down", c_int, c_void_p, c_int32)
+mock_broker_set_up = prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c_int32)
+
+PRODUCE = 0
+METADATA = 3
+INIT_PRODUCER_ID = 22
+
+# What its metadata answers call the controller; a broker of that number is not there by itself.
+CONTROLLER = 0
+
+
+class MockCluster:
+    """A mock cluster of ``brokers`` brokers on loopback ports (``rd_kafka_mock_cluster_new``).
+
+    Brokers are numbered from 1; number 0, which is never a leader of ``create_topic``'s topics, is
+    the controller. It creates unknown topics by itself. Context manager.
+    """
+
+    def __init__(self, brokers: int = 1) -> None:
+        self._owner = Client({"bootstrap.servers": "", "client.id": "mock-cluster"})
+        self._brokers = brokers
+        self._cluster = mock_cluster_new(self._owner.handle, brokers)
+        mock_broker_add(self._cluster, CONTROLLER)
+        self.bootstrap_servers = str(mock_cluster_bootstraps(self._cluster).decode())
+
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        code = mock_topic_create(self._cluster, topic.encode(), partitions, 1)
+        if code:
+            raise ValueError(f"the mock cluster cannot create {topic}: error {code}")
+        for partition in range(partitions):
+            self.set_leader(topic, partition, 1 + partition % self._brokers)
+
+    def set_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Move a partition; to no broker at all if it is -1."""
+        mock_partition_set_leader(self._cluster, topic.encode(), partition, broker)
+
+    def set_topic_error(self, topic: str, code: int) -> None:
+        """Let every metadata answer carry this error for the topic; 0 takes it back."""
+        mock_topic_set_error(self._cluster, topic.encode(), code)
+
+    def push_errors(self, api_key: int, codes: Sequence[int]) -> None:
+        """Let the next requests of that kind be answered with these error codes, one each."""
+        mock_push_request_errors(
+            self._cluster, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
+        )
+
+    def set_round_trip(self, broker: int, milliseconds: int) -> None:
+        """Delay every answer of that broker (counted from 1)."""
+        mock_broker_set_rtt(self._cluster, broker, milliseconds)
+
+    def set_down(self, broker: int) -> None:
+        mock_broker_set_down(self._cluster, broker)
+
+    def set_up(self, broker: int) -> None:
+        mock_broker_set_up(self._cluster, broker)
+
+    def close(self) -> None:
+        cluster, self._cluster = self._cluster, None
+        if cluster:
+            mock_cluster_destroy(cluster)
+            self._owner.close(Deadline(5))
+
+    def __enter__(self) -> MockCluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
