@@ -1,4 +1,4 @@
-"""RecordColumns: rows for one topic as columns of addresses, the form in which rows are sent."""
+"""RecordColumns: the records of one topic as columns of addresses, the form in which they are sent."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class BytesColumn:
-    """Byte strings in memory that somebody else owns.
+    """Byte strings inside one Arrow buffer.
 
-    ``addresses`` (uint64[rows], 0 for null) and ``lengths`` (int64[rows], bytes).
+    ``addresses`` (uint64[records], 0 for null), ``lengths`` (int64[records], bytes) and ``buffer``
+    (uint8[bytes]), a view of the memory that all non-empty strings lie in.
     """
 
     addresses: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.int64]
+    buffer: npt.NDArray[np.uint8]
 
-    def take(self, rows: npt.NDArray[np.int64]) -> BytesColumn:
-        return BytesColumn(self.addresses[rows], self.lengths[rows])
+    def take(self, indices: npt.NDArray[np.int64]) -> BytesColumn:
+        return BytesColumn(self.addresses[indices], self.lengths[indices], self.buffer)
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -28,9 +30,9 @@ class BytesColumn:
 
 @dataclass(frozen=True)
 class HeaderColumn:
-    """Zero or more headers a row: those of row i are ``starts[i]:starts[i + 1]``.
+    """Zero or more headers per record: those of record i are ``starts[i]:starts[i + 1]``.
 
-    ``names`` (of each header, an index into ``unique_names``), ``values`` (null allowed).
+    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed).
     """
 
     starts: npt.NDArray[np.int64]
@@ -38,9 +40,9 @@ class HeaderColumn:
     unique_names: Sequence[bytes]
     values: BytesColumn
 
-    def take(self, rows: npt.NDArray[np.int64]) -> HeaderColumn:
+    def take(self, indices: npt.NDArray[np.int64]) -> HeaderColumn:
         counts = self.starts[1:] - self.starts[:-1]
-        headers, starts = ranges(self.starts[:-1][rows], counts[rows])
+        headers, starts = ranges(self.starts[:-1][indices], counts[indices])
         return HeaderColumn(
             starts, self.names[headers], self.unique_names, self.values.take(headers)
         )
@@ -48,10 +50,10 @@ class HeaderColumn:
 
 @dataclass(frozen=True)
 class RecordColumns:
-    """Rows for one topic, in their order in the batch.
+    """Records of one topic, in the order of their rows in the Arrow batch.
 
-    ``keys`` None: all null. ``partitions`` (int32[rows], -1: let the partitioner choose),
-    ``timestamps_ms`` (int64[rows], since the epoch, 0: the time of sending) and ``headers`` are
+    ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
+    ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
     None if there is no such column. ``batch``, of ``batch_bytes``, keeps the memory alive that the
     columns point to.
     """
@@ -75,21 +77,21 @@ class RecordColumns:
             int(self.keys.lengths.sum()) if self.keys is not None else 0
         )
 
-    def take(self, rows: npt.NDArray[np.int64]) -> RecordColumns:
+    def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
         return replace(
             self,
-            values=self.values.take(rows),
-            keys=None if self.keys is None else self.keys.take(rows),
-            partitions=None if self.partitions is None else self.partitions[rows],
-            timestamps_ms=None if self.timestamps_ms is None else self.timestamps_ms[rows],
-            headers=None if self.headers is None else self.headers.take(rows),
+            values=self.values.take(indices),
+            keys=None if self.keys is None else self.keys.take(indices),
+            partitions=None if self.partitions is None else self.partitions[indices],
+            timestamps_ms=None if self.timestamps_ms is None else self.timestamps_ms[indices],
+            headers=None if self.headers is None else self.headers.take(indices),
         )
 
 
 def ranges(
     starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The numbers of all ranges one after another, and where each range begins among them.
+    """The indices of all ranges, one range after another, and where each range begins among them.
 
     ``ranges([5, 9], [2, 1])`` is ``([5, 6, 9], [0, 2, 3])``.
     """

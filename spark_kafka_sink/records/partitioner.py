@@ -1,8 +1,9 @@
-"""Which partition a row goes to, as Java's producer would choose; rows in runs by partition."""
+"""Chooses partitions as the Java producer does, and groups records by partition."""
 
 from __future__ import annotations
 
-import ctypes
+import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +19,18 @@ _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
 @dataclass(frozen=True)
-class PartitionedRecords:
-    """Records in runs: those of ``partitions[i]`` are the rows ``starts[i]:starts[i + 1]``.
+class TopicPartitions:
+    """How many partitions a topic has, and which of them have a leader (``available``)."""
 
-    Within a run they keep their order. Partition -1: the client chooses, row by row.
+    count: int
+    available: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PartitionedRecords:
+    """Records grouped by partition: ``starts[i]:starts[i + 1]`` are those of ``partitions[i]``.
+
+    Within a partition they keep their order. Partition -1: the client chooses, per record.
     """
 
     records: RecordColumns
@@ -29,26 +38,52 @@ class PartitionedRecords:
     starts: npt.NDArray[np.int64]
 
 
-def group_by_partition(
-    records: RecordColumns, partition_count: int, unkeyed: int
-) -> PartitionedRecords:
-    """Give every row a partition below ``partition_count`` and sort the rows by it.
+class Partitioner:
+    """Spreads records without a key over the available partitions: one partition per send.
 
-    A row goes where its column ``partition`` says, else by its key (murmur2), else, without a key,
-    to the partition ``unkeyed``: one for the whole run, as Java's do until a batch is full.
+    As Java's sticky partitioner, which stays with a partition until a batch is full.
+    """
+
+    def __init__(self) -> None:
+        self._sends: dict[str, int] = {}  # per topic, from a random number on
+
+    def partition(
+        self, records: RecordColumns, partitions: TopicPartitions | None
+    ) -> PartitionedRecords:
+        """Group records by partition; without metadata the client chooses the partitions later."""
+        if partitions is None or not partitions.count:
+            return unpartitioned(records)
+        choices = partitions.available or range(partitions.count)
+        sends = self._sends.get(records.topic, random.randrange(partitions.count))  # noqa: S311
+        self._sends[records.topic] = sends + 1
+        return group_by_partition(records, partitions.count, choices[sends % len(choices)])
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop what is kept for topics that are no longer in use."""
+        for topic in topics:
+            self._sends.pop(topic, None)
+
+
+def group_by_partition(
+    records: RecordColumns, partition_count: int, sticky_partition: int
+) -> PartitionedRecords:
+    """Give every record a partition below ``partition_count`` and sort the records by it.
+
+    The column ``partition`` decides, then the key (murmur2). Records with neither go to
+    ``sticky_partition``.
     """
     if records.partitions is None and (records.keys is None or partition_count == 1):
-        return _one_run(records, unkeyed)
+        return _one_group(records, sticky_partition)
     if records.keys is None:
-        chosen = np.full(len(records), unkeyed, dtype=np.int32)
+        chosen = np.full(len(records), sticky_partition, dtype=np.int32)
     else:
         hashes = (murmur2(records.keys) & _POSITIVE).astype(np.int32)
         chosen = hashes % np.int32(partition_count)
-        chosen[records.keys.addresses == 0] = unkeyed
+        chosen[records.keys.addresses == 0] = sticky_partition
     if records.partitions is not None:
         chosen = np.where(records.partitions < 0, chosen, records.partitions)
     if len(chosen) == 0 or chosen.min() == chosen.max():
-        return _one_run(records, int(chosen[0]) if len(chosen) else unkeyed)
+        return _one_group(records, int(chosen[0]) if len(chosen) else sticky_partition)
     # numpy sorts 16 bits by radix, several times faster than more bits.
     narrow = chosen.astype(np.uint16) if chosen.max() < 2**16 else chosen
     order = np.argsort(narrow, kind="stable")
@@ -59,17 +94,17 @@ def group_by_partition(
 
 
 def unpartitioned(records: RecordColumns) -> PartitionedRecords:
-    """Records whose topic has an unknown number of partitions: the client places them later."""
-    return _one_run(records, UNASSIGNED)
+    """Records whose topic has an unknown number of partitions: the client chooses later."""
+    return _one_group(records, UNASSIGNED)
 
 
-def _one_run(records: RecordColumns, partition: int) -> PartitionedRecords:
+def _one_group(records: RecordColumns, partition: int) -> PartitionedRecords:
     starts = np.array([0, len(records)], dtype=np.int64)
     return PartitionedRecords(records, np.array([partition], dtype=np.int32), starts)
 
 
 def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
-    """Java's hash of every key (``Utils.murmur2``), that of a null key being that of an empty one.
+    """Java's hash of every key (``Utils.murmur2``); a null key hashes like an empty one.
 
     Four bytes of all keys at a time; equal to ``rd_kafka_msg_partitioner_murmur2``'s on each.
     """
@@ -77,7 +112,9 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
     hashes = _SEED ^ lengths.astype(np.uint32)
     if len(lengths) == 0 or not lengths.any():
         return _finished(hashes)
-    memory, offsets = _memory(keys)
+    memory = keys.buffer
+    offsets = (keys.addresses - np.uint64(memory.ctypes.data)).astype(np.int64)
+    offsets[lengths == 0] = 0  # empty and null keys need not lie in the buffer
     # A view of the four bytes that begin at every byte.
     words: npt.NDArray[np.uint32] = np.ndarray(
         (max(0, len(memory) - 3),), dtype="<u4", buffer=memory, strides=(1,)
@@ -116,14 +153,3 @@ def _finished(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     hashes *= _M
     hashes ^= hashes >> np.uint32(15)
     return hashes
-
-
-def _memory(keys: BytesColumn) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The span of memory that the keys lie in, and where in it each begins."""
-    used = keys.addresses[keys.lengths > 0]
-    base = int(used.min())
-    end = int((keys.addresses + keys.lengths.astype(np.uint64)).max())
-    memory = np.ctypeslib.as_array((ctypes.c_uint8 * (end - base)).from_address(base))
-    offsets = (keys.addresses - np.uint64(base)).astype(np.int64)
-    offsets[keys.lengths == 0] = 0
-    return memory, offsets

@@ -68,22 +68,24 @@ KEYS = st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=60)
 
 @given(KEYS, st.integers(1, 9), st.data())
 def test_rows_are_in_runs_by_partition_each_in_the_order_of_the_rows(keys, count, data):
-    unkeyed = data.draw(st.integers(0, count - 1))
+    sticky_partition = data.draw(st.integers(0, count - 1))
     all_records = records(keys)
-    chosen = [unkeyed if key is None else (hashes([key])[0] & 0x7FFFFFFF) % count for key in keys]
+    chosen = [
+        sticky_partition if key is None else (hashes([key])[0] & 0x7FFFFFFF) % count for key in keys
+    ]
     addresses = all_records.values.addresses.tolist()
     expected = {
         partition: [a for a, c in zip(addresses, chosen, strict=True) if c == partition]
         for partition in set(chosen)
     }
-    placed = group_by_partition(all_records, count, unkeyed)
+    placed = group_by_partition(all_records, count, sticky_partition)
     assert runs(placed) == expected
     assert placed.partitions.tolist() == sorted(expected)
 
 
 def test_rows_without_a_key_are_one_run():
-    assert list(runs(group_by_partition(records(rows=5), 4, unkeyed=3))) == [3]
-    assert list(runs(group_by_partition(records([None, None]), 4, unkeyed=2))) == [2]
+    assert list(runs(group_by_partition(records(rows=5), 4, sticky_partition=3))) == [3]
+    assert list(runs(group_by_partition(records([None, None]), 4, sticky_partition=2))) == [2]
 
 
 def test_the_column_partition_wins_even_beyond_what_is_known():

@@ -12,7 +12,8 @@ from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordCo
 
 def bytes_column(addresses, lengths=None):
     lengths = [7] * len(addresses) if lengths is None else lengths
-    return BytesColumn(np.array(addresses, dtype=np.uint64), np.array(lengths, dtype=np.int64))
+    buffer = np.zeros(1, dtype=np.uint8)
+    return BytesColumn(np.array(addresses, np.uint64), np.array(lengths, np.int64), buffer)
 
 
 def header_column(rows):

@@ -260,6 +260,19 @@ def headers(*rows: Any) -> pa.Array:
     return pa.array(rows, pa.list_(HEADER))
 
 
+def unchecked(*texts: bytes) -> pa.Array:
+    """Strings that may be invalid UTF-8, as Spark's cast from binary makes them."""
+    return pa.array(texts, pa.binary()).view(pa.string())
+
+
+def header_keys(*keys: bytes) -> pa.Array:
+    """A header per row."""
+    pairs = pa.StructArray.from_arrays(
+        [unchecked(*keys), pa.nulls(len(keys), pa.binary())], ["key", "value"]
+    )
+    return pa.ListArray.from_arrays(list(range(len(keys) + 1)), pairs)
+
+
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
@@ -273,6 +286,15 @@ def headers(*rows: Any) -> pa.Array:
         ({"headers": headers([], None, [("k", None), (None, b"")])}, "row 2 has a header without"),
         ({"headers": headers([("k", b"")], [None])}, "row 1 has a header without a key"),
         ({"headers": headers([("k", b"")], [], [("a\0b", b"")])}, "row 2 .*zero byte"),
+        ({"topic": unchecked(b"a", b"\xff", b"b")}, r"row 1: '.*xff' is no topic name"),
+        (
+            {"topic": unchecked(b"a", b"\xff").dictionary_encode()},
+            r"row 1: '.*xff' is no topic name",
+        ),
+        (
+            {"headers": header_keys(b"k", b"\xc3", b"l")},
+            "row 1 has a header key that is not UTF-8",
+        ),
     ],
 )
 def test_bad_row_is_named_before_the_first_record_comes_out(columns, complaint):
