@@ -17,6 +17,7 @@ from spark_kafka_sink.config.java_security import (
     key_store,
     trust_store,
 )
+from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
@@ -209,6 +210,18 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
     translated = ClientSettings(tuple(sorted(merged.items())))
     _check_together(translated)
     return translated
+
+
+def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> ClientSettings:
+    """The producer's complete settings: those translated, and what its own limits come to."""
+    ours = {
+        "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
+        "queue.buffering.max.messages": str(max(1, buffer_memory_bytes // BYTES_PER_RECORD)),
+        "topic.metadata.propagation.max.ms": "2000000",
+        "topic.metadata.refresh.interval.ms": "-1",
+        "metadata.max.age.ms": "86400000",
+    }
+    return ClientSettings(tuple(sorted({**translated, **ours}.items())))
 
 
 @cache

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.config.client_settings import ClientSettings
+
+#: What every buffered record costs librdkafka beside its value, so that the number of small records
+#: is bounded too.
+BYTES_PER_RECORD = 256
 
 
 @dataclass(frozen=True)
@@ -51,3 +59,13 @@ class MetadataLifetime:
     def evict_seconds(self) -> float:
         """When a topic is forgotten that got no rows."""
         return self.evict_ms / 1000
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """What tells producers apart: tasks whose options are equal share one."""
+
+    client: ClientSettings
+    buffer_memory_bytes: int
+    budget: BlockBudget
+    lifetime: MetadataLifetime

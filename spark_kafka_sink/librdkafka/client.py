@@ -8,7 +8,6 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
@@ -16,39 +15,33 @@ import numpy as np
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.event_reader import read
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRecords
-from spark_kafka_sink.librdkafka.messages import MessageArray, ProducevaArguments, prepare
-from spark_kafka_sink.records.partitioner import PartitionedRecords
-
-
-@dataclass(frozen=True)
-class EnqueueResult:
-    """What became of the rows handed to the queue: the first ``count`` were taken care of.
-
-    ``rejected`` holds the error codes of those among them that were refused for good.
-    Rows from ``count`` on found the queue full and are to be handed over again.
-    """
-
-    count: int
-    rejected: Sequence[int] = ()
+from spark_kafka_sink.librdkafka.messages import (
+    MessageArray,
+    MessageBatch,
+    ProducevaArguments,
+    prepare,
+)
 
 
 class Client:
     """One producer handle (``rd_kafka_t``) in event mode: no callback ever enters Python.
 
-    Only the process that made a Client may use it, and only one thread at a time, but for
-    ``close``. ``settings`` are librdkafka's; a ValueError tells what ``rd_kafka_new`` refuses.
+    Only the process that made a Client may use it, and only one thread at a time.
+    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses.
 
-    Values are not copied: the client keeps the Arrow batch that rows lie in until each of them is
-    reported, or the handle is freed.
+    Values are not copied: the client keeps the Arrow batch that records lie in until each of them
+    is reported, or the handle is freed. It counts for that itself: librdkafka may still read the
+    records of a delivery that the producer has given up.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
-        #: delivery id -> rows not reported, and the Arrow batch that they lie in
+        #: delivery id -> how many of its records librdkafka still has, and their Arrow batch
         self._unreported: dict[int, tuple[int, object]] = {}
         conf = c.conf_new()
         for name, value in {**settings, "log.queue": "true"}.items():
@@ -63,8 +56,8 @@ class Client:
             raise ValueError(text.value.decode(errors="replace"))
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
-        # Until it is closed its threads run, even if nobody refers to it: so must its batches stay,
-        # also when the interpreter clears everything at its end.
+        # Its threads run until it is closed, even if nothing refers to it. Its batches must stay as
+        # long, also when the interpreter clears everything at exit.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     @property
@@ -84,8 +77,8 @@ class Client:
     def open_topic(self, name: str) -> int:
         """The ``rd_kafka_topic_t`` pointer of a topic; stays inside this package.
 
-        Unless the client has metadata it now asks any broker for it, until there is some, and so
-        that brokers which create missing topics do so (``rd_kafka_topic_new``).
+        Without metadata for the topic the client now requests it from any broker until it comes,
+        and such that brokers which create missing topics do so (``rd_kafka_topic_new``).
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -95,94 +88,95 @@ class Client:
                 raise ValueError(f"librdkafka refuses the topic name {name!r}")
         return topic
 
+    @property
+    def topic_count(self) -> int:
+        """Topics opened so far; librdkafka forgets none of them before its handle is freed."""
+        return len(self._topics)
+
     # --- producing -------------------------------------------------------------------------------
 
-    def prepare(
-        self, placed: PartitionedRecords, delivery_id: int
-    ) -> MessageArray | ProducevaArguments:
-        """Rows in the form that ``enqueue`` takes, as often as needed.
+    def enqueue(self, batch: MessageBatch) -> list[int]:
+        """Put the rest of the batch into the send queue, as far as there is room. Never waits.
 
-        Reports on these rows carry ``delivery_id``.
+        Counts in ``batch.enqueued`` what is dealt with, and returns the error codes of those
+        records among them that were refused for good.
         """
-        return prepare(self.open_topic(placed.records.topic), placed, delivery_id)
-
-    def enqueue(self, rows: MessageArray | ProducevaArguments, first: int = 0) -> EnqueueResult:
-        """Put rows, from number ``first`` on, into the send queue. Never waits."""
-        count = len(rows) - first
-        # Before the call, so that whatever goes wrong the batch stays rather too long.
-        self._add_unreported(rows.delivery_id, count, rows.records.batch)
-        if isinstance(rows, MessageArray):
-            enqueued = self._enqueue_runs(rows, first)
+        records = batch.partitioned.records
+        if batch.prepared is None:
+            topic = self.open_topic(records.topic)
+            batch.prepared = prepare(topic, batch.partitioned, batch.delivery_id)
+        before, left = batch.enqueued, len(batch) - batch.enqueued
+        # Counted before the call: if anything goes wrong, the batch stays too long, not too short.
+        self._add_unreported(batch.delivery_id, left, records.batch)
+        if isinstance(batch.prepared, MessageArray):
+            batch.enqueued, rejected = self._enqueue_groups(batch.prepared, before)
         else:
-            enqueued = self._enqueue_each(rows, first)
-        not_taken = count - enqueued.count + len(enqueued.rejected)
-        self._add_unreported(rows.delivery_id, -not_taken, rows.records.batch)
-        return enqueued
+            batch.enqueued, rejected = self._enqueue_each(batch.prepared, before)
+        not_taken = len(batch) - batch.enqueued + len(rejected)
+        self._add_unreported(batch.delivery_id, -not_taken, records.batch)
+        return rejected
 
-    def _add_unreported(self, delivery_id: int, rows: int, batch: object) -> None:
+    def _add_unreported(self, delivery_id: int, records: int, batch: object) -> None:
         before, _ = self._unreported.get(delivery_id, (0, None))
-        self._unreported[delivery_id] = (before + rows, batch)
-        if before + rows == 0:
+        self._unreported[delivery_id] = (before + records, batch)
+        if before + records == 0:
             del self._unreported[delivery_id]
 
-    def _enqueue_runs(self, rows: MessageArray, first: int) -> EnqueueResult:
+    def _enqueue_groups(self, array: MessageArray, first: int) -> tuple[int, list[int]]:
+        """The number of the first record that found the queue full, and the codes of refusals."""
         self.handle  # noqa: B018 - refuses use after close or fork
-        address, size = rows.messages.ctypes.data, rows.messages.itemsize
+        address, size = array.messages.ctypes.data, array.messages.itemsize
         rejected: list[int] = []
-        row = first
-        for number in range(bisect_right(rows.starts, first) - 1, len(rows.partitions)):
-            end = rows.starts[number + 1]
+        start = first
+        for group in range(bisect_right(array.starts, first) - 1, len(array.partitions)):
+            end = array.starts[group + 1]
             accepted = c.produce_batch(
-                rows.topic, rows.partitions[number], 0, address + row * size, end - row
+                array.topic, array.partitions[group], 0, address + start * size, end - start
             )
-            if accepted != end - row:
-                errors = rows.messages["err"][row:end]
-                full = np.flatnonzero(errors == c.ERR_QUEUE_FULL)
-                # A full queue fails the rest of a run, so order survives if one resumes there.
-                taken = int(full[0]) if len(full) else end - row
+            if accepted != end - start:
+                errors = array.messages["err"][start:end]
+                full = np.flatnonzero(errors == ErrorCode.QUEUE_FULL)
+                # A full queue fails the rest of a group, so resuming there keeps the order.
+                taken = int(full[0]) if len(full) else end - start
                 rejected += [int(code) for code in errors[:taken] if code]
                 if len(full):
-                    return EnqueueResult(row + taken - first, rejected)
-            row = end
-        return EnqueueResult(row - first, rejected)
+                    return start + taken, rejected
+            start = end
+        return start, rejected
 
-    def _enqueue_each(self, rows: ProducevaArguments, first: int) -> EnqueueResult:
-        starts = rows.starts[first:]
-        addresses = rows.arguments.ctypes.data + starts[:-1] * rows.arguments.itemsize
+    def _enqueue_each(self, prepared: ProducevaArguments, first: int) -> tuple[int, list[int]]:
+        """As ``_enqueue_groups``."""
+        starts = prepared.starts[first:]
+        addresses = prepared.arguments.ctypes.data + starts[:-1] * prepared.arguments.itemsize
         counts = np.diff(starts)
         rejected: list[int] = []
         calls = map(c.produceva, repeat(self.handle), addresses.tolist(), counts.tolist())
-        for row, error in enumerate(calls):
+        for taken, error in enumerate(calls):
             if error:
                 code = c.error_code(error)
                 c.error_destroy(error)
-                if code == c.ERR_QUEUE_FULL:
-                    return EnqueueResult(row, rejected)
+                if code == ErrorCode.QUEUE_FULL:
+                    return first + taken, rejected
                 rejected.append(code)
-        return EnqueueResult(len(counts), rejected)
-
-    def queued(self) -> int:
-        """Rows neither acknowledged nor failed, plus events not polled (``rd_kafka_outq_len``)."""
-        return int(c.outq_len(self.handle))
+        return first + len(counts), rejected
 
     def flush(self, seconds: float) -> None:
         """Send without lingering; return when the queue is empty or after that many seconds.
 
-        In event mode this waits for the count of rows alone, so slices of it must alternate with
-        ``poll``, or failed rows never leave (``rd_kafka_flush``).
+        In event mode it waits for the number of records alone: alternate short calls of it with
+        ``poll``, or reported records never leave the queue (``rd_kafka_flush``).
         """
         c.flush(self.handle, _milliseconds(seconds))
 
     def purge(self) -> None:
-        """Fail all rows, queued and in flight; ``poll`` brings them (``rd_kafka_purge``)."""
-        # Without NON_BLOCKING it would wait for threads that may hang in a name look-up.
+        """Fail all records, queued and in flight; ``poll`` reports them (``rd_kafka_purge``)."""
+        # Without NON_BLOCKING it waits for threads that may hang in a name look-up.
         c.purge(self.handle, c.PURGE_F_QUEUE | c.PURGE_F_INFLIGHT | c.PURGE_F_NON_BLOCKING)
 
     # --- events ----------------------------------------------------------------------------------
 
-    def poll(self, seconds: float = 0.0) -> list[Event]:
-        """Take all events; wait at most that long for the first (``rd_kafka_queue_poll``)."""
-        events: list[Event] = []
+    def poll(self, seconds: float = 0.0) -> Iterator[Event]:
+        """All events as they are read; waits that long for the first (``rd_kafka_queue_poll``)."""
         self.handle  # noqa: B018 - refuses use after close or fork
         event = c.queue_poll(self._queue, _milliseconds(seconds))
         while event:
@@ -194,12 +188,11 @@ class Client:
                 if isinstance(each, ReportedRecords):
                     _, batch = self._unreported[each.delivery_id]
                     self._add_unreported(each.delivery_id, -each.count, batch)
-            events.extend(new)
+            yield from new
             event = c.queue_poll(self._queue, 0)
-        return events
 
     def fatal_error(self) -> BrokerError | None:
-        """The error after which the handle is of no use any more (``rd_kafka_fatal_error``)."""
+        """The error that made the handle unusable (``rd_kafka_fatal_error``)."""
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
         code = c.fatal_error(self.handle, text, ERROR_TEXT_SIZE)
         return BrokerError(code, text.value.decode(errors="replace")) if code else None
@@ -207,11 +200,11 @@ class Client:
     # --- metadata --------------------------------------------------------------------------------
 
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
-        """Ask for all those topics in one request, without waiting (``rd_kafka_DescribeTopics``).
+        """Request all those topics at once, without waiting (``rd_kafka_DescribeTopics``).
 
         The answer fills the client's own metadata cache and comes as TopicDescription events. Sent
-        right after creation it also saves an idempotent producer the 500 ms that its producer id
-        waits otherwise.
+        right after creation it also saves an idempotent producer 500 ms, after which it would
+        request its producer id otherwise.
         """
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
@@ -222,7 +215,7 @@ class Client:
             c.topic_collection_destroy(collection)
 
     def connect(self, timeout: float) -> None:
-        """Connect and ask who is there, without waiting (``rd_kafka_DescribeCluster``)."""
+        """Connect and find the brokers, without waiting (``rd_kafka_DescribeCluster``)."""
         with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
@@ -240,8 +233,8 @@ class Client:
     def close(self, deadline: Deadline) -> bool:
         """Free the handle, its threads and sockets; True if that was done by the deadline.
 
-        Rows still queued are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
-        threads, one of which may hang in a name lookup, hence a daemon thread that may stay behind.
+        Queued records are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
+        threads, and one may hang in a name look-up, so it runs in a daemon thread that may stay.
         """
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
@@ -261,12 +254,6 @@ class Client:
         c.destroy(handle)
         self._unreported.clear()
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
-
-
-def release_freed_memory() -> None:
-    """Give memory that is not used any more back to the system: glibc's ``malloc_trim``."""
-    if c.malloc_trim is not None:
-        c.malloc_trim(0)
 
 
 def _milliseconds(seconds: float) -> int:

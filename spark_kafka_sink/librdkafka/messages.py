@@ -1,4 +1,4 @@
-"""Placed records -> librdkafka's own arrays, filled column by column."""
+"""Partitioned records -> librdkafka's own arrays, filled column by column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
 
-# The arguments that every row of the detailed lane has, in this order; headers follow.
+# The arguments that every record has, in this order; headers follow.
 _FIXED_ARGUMENTS = (
     c.VTYPE_RKT,
     c.VTYPE_PARTITION,
@@ -25,13 +25,12 @@ _FIXED_ARGUMENTS = (
 
 @dataclass(frozen=True)
 class MessageArray:
-    """Keys and values only: one foreign call a run (``rd_kafka_produce_batch``).
+    """Keys and values only: one foreign call per partition (``rd_kafka_produce_batch``).
 
-    The rows of ``partitions[i]`` are ``starts[i]:starts[i + 1]``.
+    The messages of ``partitions[i]`` are ``starts[i]:starts[i + 1]``.
     """
 
     topic: int
-    delivery_id: int
     messages: npt.NDArray[np.void]
     partitions: list[int]
     starts: list[int]
@@ -44,13 +43,12 @@ class MessageArray:
 
 @dataclass(frozen=True)
 class ProducevaArguments:
-    """Rows with headers or timestamp: one foreign call each (``rd_kafka_produceva``).
+    """Records with headers or timestamp: one foreign call each (``rd_kafka_produceva``).
 
-    Row i has the arguments ``starts[i]:starts[i + 1]``.
+    Record i has the arguments ``starts[i]:starts[i + 1]``.
     """
 
     topic: int
-    delivery_id: int
     arguments: npt.NDArray[np.void]
     starts: npt.NDArray[np.int64]
     #: keep the memory alive that the array points to
@@ -61,24 +59,41 @@ class ProducevaArguments:
         return len(self.starts) - 1
 
 
+@dataclass
+class MessageBatch:
+    """Partitioned records for ``Client.enqueue``, which has taken the first ``enqueued`` of them.
+
+    Reports on them carry ``delivery_id``.
+    """
+
+    partitioned: PartitionedRecords
+    delivery_id: int
+    enqueued: int = 0
+    #: librdkafka's form of the records, made when the first of them is enqueued
+    prepared: MessageArray | ProducevaArguments | None = None
+
+    def __len__(self) -> int:
+        return len(self.partitioned.records)
+
+
 def prepare(
-    topic: int, placed: PartitionedRecords, delivery_id: int
+    topic: int, partitioned: PartitionedRecords, delivery_id: int
 ) -> MessageArray | ProducevaArguments:
     """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to the records' topic.
 
-    ``delivery_id`` comes back with the report on each row.
+    ``delivery_id`` comes back with the report on each record.
     """
-    records, partitions = placed.records, placed.partitions
-    is_plain = records.headers is None and records.timestamps_ms is None
-    # The client places a whole run or nothing of it; where a column does, row by row.
+    records, partitions = partitioned.records, partitioned.partitions
+    # The client chooses partitions for a whole array or not at all; if a column chooses for some
+    # of the records, each is handed over alone.
     if partitions[0] == UNASSIGNED and records.partitions is not None:
-        return _detailed(topic, records, records.partitions, delivery_id)
-    if is_plain:
+        return _produceva_arguments(topic, records, records.partitions, delivery_id)
+    if records.headers is None and records.timestamps_ms is None:
         messages = _messages(records, delivery_id)
-        starts = placed.starts.tolist()
-        return MessageArray(topic, delivery_id, messages, partitions.tolist(), starts, records)
-    every_row = np.repeat(partitions, np.diff(placed.starts))
-    return _detailed(topic, records, every_row, delivery_id)
+        starts = partitioned.starts.tolist()
+        return MessageArray(topic, messages, partitions.tolist(), starts, records)
+    each = np.repeat(partitions, np.diff(partitioned.starts))
+    return _produceva_arguments(topic, records, each, delivery_id)
 
 
 def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
@@ -92,11 +107,10 @@ def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
     return messages
 
 
-def _detailed(
+def _produceva_arguments(
     topic: int, records: RecordColumns, partitions: npt.NDArray[np.int32], delivery_id: int
 ) -> ProducevaArguments:
-    rows, fixed = len(records), len(_FIXED_ARGUMENTS)
-    starts = np.arange(rows + 1, dtype=np.int64) * fixed
+    starts = np.arange(len(records) + 1, dtype=np.int64) * len(_FIXED_ARGUMENTS)
     if records.headers is not None:
         starts += records.headers.starts
     arguments = np.zeros(int(starts[-1]), dtype=c.VU)
@@ -114,7 +128,7 @@ def _detailed(
         arguments["number"][first + 4] = records.timestamps_ms
     arguments["number"][first + 5] = delivery_id
     names = _fill_headers(arguments, records)
-    return ProducevaArguments(topic, delivery_id, arguments, starts, records, names)
+    return ProducevaArguments(topic, arguments, starts, records, names)
 
 
 def _fill_headers(arguments: npt.NDArray[np.void], records: RecordColumns) -> Any:

@@ -1,4 +1,4 @@
-"""One live producer per process and configuration, leased to one task at a time."""
+"""One live producer per process and ProducerOptions, leased to one task at a time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from spark_kafka_sink.config.options import ProducerOptions, SinkOptions
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.librdkafka.client import release_freed_memory
+from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
@@ -32,12 +33,12 @@ class Lease:
         self.producer.prefetch(topics)
 
     def send(self, records: RecordColumns) -> None:
-        """Send records; raises what is known to have gone wrong with any row of the task."""
+        """Send records; raises the first failure of any record of the task."""
         self.producer.send(records)
         self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> DeliveryReport:
-        """The task's commit: wait until all is acknowledged; returns what was delivered.
+        """The task's commit: wait until all records are acknowledged; returns what was delivered.
 
         Raises what ``NonBlockingProducer.flush`` raises.
         """
@@ -53,23 +54,23 @@ class _Idle:
 
 
 class ProducerCache:
-    """The producers of one process that no task uses now."""
+    """The idle producers of one process."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._idle: dict[ProducerOptions, _Idle] = {}  # the longest idle first
-        #: topics lately used by a producer that was closed, for the one that follows it
-        self._live_topics: dict[ProducerOptions, list[str]] = {}
+        #: recently used topics of producers that were closed, for their successors
+        self._live_topics: dict[ProducerOptions, list[str]] = {}  # the latest last
 
     @contextmanager
     def lease(self, options: SinkOptions) -> Iterator[Lease]:
-        """A producer for one task, made if none is idle; kept afterwards if it is fit for another.
+        """A producer for one task, made if none is idle, and kept afterwards if another can use it.
 
-        When the task fails all its rows that are left are given up, so that nothing of it is sent
-        later; our own errors then say what became of its rows.
+        When the task fails, its remaining records are given up, so that nothing of it is sent
+        later; our own errors then say what became of its records.
         """
-        self.retire()
-        # Of the task before: glibc would keep more than a whole Arrow batch of it.
+        self.evict_expired()
+        # The previous task's: glibc would keep more than a whole Arrow batch of it.
         release_freed_memory()
         key = options.producer
         idle = self._idle.pop(key, None)
@@ -88,25 +89,26 @@ class ProducerCache:
         except BaseException:
             self._close(key, producer)
             raise
-        if producer.is_overgrown or not producer.is_idle or key in self._idle:
+        if producer.is_mostly_evicted or not producer.is_idle or key in self._idle:
             self._close(key, producer)
             return
         timeout_seconds = options.producer_cache_timeout_ms / 1000
         self._idle[key] = _Idle(producer, self._clock(), timeout_seconds)
 
     def _new_producer(self, options: ProducerOptions) -> NonBlockingProducer:
-        producer = NonBlockingProducer(
-            options.client, options.buffer_memory_bytes, options.budget, options.lifetime
-        )
+        producer = NonBlockingProducer(options)
         if topics := self._live_topics.pop(options, None):
             producer.prefetch(topics)
         return producer
 
     def _close(self, options: ProducerOptions, producer: NonBlockingProducer) -> None:
+        self._live_topics.pop(options, None)
         self._live_topics[options] = producer.live_topics()
+        if len(self._live_topics) > _MOST_IDLE:
+            del self._live_topics[next(iter(self._live_topics))]
         producer.close(0)
 
-    def retire(self) -> None:
+    def evict_expired(self) -> None:
         """Close producers that were idle for too long, and the longest idle of too many."""
         now = self._clock()
         too_many = len(self._idle) - _MOST_IDLE

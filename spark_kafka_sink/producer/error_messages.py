@@ -1,4 +1,4 @@
-"""What the producer raises, in words: what happened, why, and what to look at."""
+"""The producer's errors in words: what happened, why, and what to do."""
 
 from __future__ import annotations
 
@@ -7,29 +7,40 @@ from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
     DeliveryFailed,
+    KafkaSinkError,
     MetadataTimeout,
     TopicUnavailable,
 )
+from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.producer.delivery import Delivery
-from spark_kafka_sink.producer.topic_metadata import (
-    TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
-
-BROKER_LOST = -195  # a connection broke
-
-# Rows that failed with one of these went by metadata that is out of date: a topic, partition or
-# leader that is not there (any more), by the brokers' word or the client's own.
-METADATA_CHANGED = frozenset({UNKNOWN_TOPIC_OR_PARTITION, 5, 6, 9, 56, 74, 100, -188, -190})
+from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.records.partitioner import UNASSIGNED
 
 
-def topic_unavailable(topic: str, code: int, budget: BlockBudget) -> TopicUnavailable:
+def first_failure(
+    deliveries: IncompleteDeliveries,
+    topics: TopicMetadata,
+    budget: BlockBudget,
+    topic: str | None = None,
+) -> KafkaSinkError | None:
+    """The error for the first failure since the last report, if there is one.
+
+    With ``topic`` only its metadata counts: each delivery knows its own failed records.
+    """
+    if topic is None and deliveries.first_failed is not None:
+        return delivery_failed(deliveries.first_failed, deliveries.report)
+    failure = topics.first_failure(budget.metadata_seconds, topic)
+    return None if failure is None else no_metadata(*failure, budget, deliveries.report)
+
+
+def topic_unavailable(topic: str, code: int, if_missing: str = "create it") -> TopicUnavailable:
+    """``if_missing``: what to do if the brokers do not know the topic."""
     advice = {
-        TOPIC_AUTHORIZATION_FAILED: "grant this user the right to write to it",
-        UNKNOWN_TOPIC_OR_PARTITION: "create it; the brokers did not do so by themselves within "
-        f"{budget.metadata_seconds:g} s ({budget.metadata_option})",
-    }.get(code, "choose a name that the brokers allow")
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user the right to write to it",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: if_missing,
+    }.get(ErrorCode(code), "choose a name that the brokers allow")
     return TopicUnavailable(
         f"topic {topic}: {error_text(code)} ({error_name(code)}); {advice}",
         topic=topic,
@@ -37,40 +48,67 @@ def topic_unavailable(topic: str, code: int, budget: BlockBudget) -> TopicUnavai
     )
 
 
-def metadata_timeout(topic: str, budget: BlockBudget, trouble: str) -> MetadataTimeout:
+def no_metadata(
+    topic: str, code: int, budget: BlockBudget, report: DeliveryReport
+) -> TopicUnavailable | MetadataTimeout:
+    """For a topic whose records awaited metadata; ``code`` is that of the latest answer."""
+    waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
+    if code in NON_RETRIABLE_TOPIC_ERRORS or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return topic_unavailable(
+            topic, code, f"create it; the brokers did not create it within {waited}"
+        )
     return MetadataTimeout(
-        f"no metadata for topic {topic} within {budget.metadata_seconds:g} s "
-        f"({budget.metadata_option}){trouble}. See whether the brokers are reachable; "
-        "kafka.max.block.ms.include.metadata=false gives metadata a time of its own, "
-        "kafka.max.block.metadata.ms",
+        f"no metadata for topic {topic} within {waited}{_last_broker_error(report)}. See whether "
+        "the brokers are reachable; kafka.max.block.ms.include.metadata=false gives metadata a "
+        "time of its own, kafka.max.block.metadata.ms",
         topic=topic,
     )
 
 
-def buffer_exhausted(delivery: Delivery, budget: BlockBudget, trouble: str) -> BufferExhausted:
+def buffer_exhausted(
+    delivery: Delivery, budget: BlockBudget, report: DeliveryReport
+) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
-        f"sending to {delivery.topic}{trouble}. See whether the brokers keep up; "
-        "kafka.buffer.memory and kafka.max.block.ms give them more time",
-        accepted_rows=delivery.rows,
+        f"sending to {delivery.topic}{_last_broker_error(report)}. See whether the brokers keep "
+        "up; raise kafka.buffer.memory or kafka.max.block.ms if they are only slow",
+        accepted_rows=delivery.accepted,
     )
 
 
-def deadline_exceeded(timeout_seconds: float, trouble: str) -> DeadlineExceeded:
+def deadline_exceeded(timeout_seconds: float, report: DeliveryReport) -> DeadlineExceeded:
     return DeadlineExceeded(
-        f"the brokers had not acknowledged all rows within {timeout_seconds:g} s "
-        f"(close.timeout.ms){trouble}. See whether they are reachable and keep up; "
-        "close.timeout.ms gives them more time"
+        f"the brokers had not acknowledged all records within {timeout_seconds:g} s "
+        f"(close.timeout.ms){_last_broker_error(report)}. See whether they are reachable and keep "
+        "up; raise close.timeout.ms if they are only slow"
     )
 
 
-def delivery_failed(delivery: Delivery, trouble: str) -> DeliveryFailed:
-    """For the first row of the delivery that failed."""
-    partition, code = next(iter(delivery.failed_rows))
+def delivery_failed(
+    delivery: Delivery, report: DeliveryReport
+) -> DeliveryFailed | TopicUnavailable:
+    """For the first record of the delivery that failed."""
+    partition, code = delivery.first_error
+    if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
+        # The client's own metadata said so before the answer to our request came.
+        return topic_unavailable(delivery.topic, code)
     where = f"topic {delivery.topic}" + (f" partition {partition}" if partition >= 0 else "")
     return DeliveryFailed(
-        f"{where}: {error_text(code)} ({error_name(code)}){trouble}",
+        f"{where}: {error_text(code)} ({error_name(code)}){_advice(partition, code)}"
+        f"{_last_broker_error(report)}",
         topic=delivery.topic,
         partition=partition,
         code=error_name(code),
     )
+
+
+def _advice(partition: int, code: int) -> str:
+    if code != ErrorCode.MSG_SIZE_TOO_LARGE:
+        return ""
+    if partition == UNASSIGNED:
+        return "; a record is larger than the client may send: raise kafka.max.request.size"
+    return "; a record is larger than the topic allows: raise its max.message.bytes"
+
+
+def _last_broker_error(report: DeliveryReport) -> str:
+    return f"; last broker error: {report.broker_error}" if report.broker_error else ""

@@ -1,19 +1,22 @@
-"""Asks the brokers for the metadata that TopicMetadata plans to fetch."""
+"""Sends the metadata requests that TopicMetadata plans, and applies the answers."""
 
 from __future__ import annotations
 
-from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.events import TopicDescription
-from spark_kafka_sink.producer.topic_metadata import UNKNOWN_TOPIC_OR_PARTITION, TopicMetadata
+from collections.abc import Container
 
-# One broker is asked for all topics. If it does not answer, the next request is more patient, and
-# the client gets the rows, which makes it ask the others by itself.
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import TopicDescription
+from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+
+# One broker gets the request for all topics. If it does not answer, the next request is more
+# patient, and the client gets the records: it then requests metadata from the other brokers too.
 _FIRST_REQUEST_SECONDS = 5.0
 _LONGEST_REQUEST_SECONDS = 20.0
 
 
 class MetadataFetcher:
-    """Sends one request for a whole plan and takes the answers; never waits."""
+    """Sends one request for a whole plan; never waits."""
 
     def __init__(self, client: Client, topics: TopicMetadata) -> None:
         self._client = client
@@ -24,23 +27,23 @@ class MetadataFetcher:
         """Find the brokers, so that the first request for topics need not."""
         self._client.connect(self._request_seconds)
 
-    def fetch_due(self) -> None:
-        """Ask for all topics that are due, in one request."""
-        if due := self._topics.take_due():
+    def fetch_due(self, in_use: Container[str]) -> None:
+        """Request all topics that are due. ``in_use``: topics with incomplete deliveries."""
+        if due := self._topics.next_request(in_use):
             self._client.fetch_metadata(due, self._request_seconds)
 
-    def answered(self, answer: TopicDescription) -> None:
+    def apply(self, answer: TopicDescription, *, is_in_use: bool) -> None:
+        """Apply the answer for one topic."""
         self._request_seconds = _FIRST_REQUEST_SECONDS
-        self._topics.answered(
-            answer.topic, answer.code, answer.partition_count, answer.available_partitions
-        )
-        if answer.code == UNKNOWN_TOPIC_OR_PARTITION and self._topics.is_awaited(answer.topic):
-            self._client.open_topic(answer.topic)  # the request that brokers create it for
+        self._topics.update(answer, is_in_use=is_in_use)
+        is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if is_missing and self._topics.is_awaited(answer.topic):
+            self._client.open_topic(answer.topic)  # this request makes brokers create it
 
-    def failed(self) -> list[str]:
-        """A request got no answer at all; returns the topics whose rows need not be held now."""
+    def apply_failure(self) -> list[str]:
+        """A request got no answer; returns the topics whose records the client takes now."""
         self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
-        awaited = [topic for topic in self._topics.unanswered() if self._topics.is_awaited(topic)]
+        awaited = self._topics.fail_request()
         for topic in awaited:
-            self._topics.entrust(topic)
+            self._topics.delegate_to_client(topic)
         return awaited

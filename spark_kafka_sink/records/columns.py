@@ -1,4 +1,4 @@
-"""RecordColumns: the records of one topic as columns of addresses, the form in which they are sent."""
+"""RecordColumns: the records of one topic as columns of addresses, ready to be sent."""
 
 from __future__ import annotations
 

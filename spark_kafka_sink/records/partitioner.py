@@ -26,6 +26,10 @@ class TopicPartitions:
     available: tuple[int, ...]
 
 
+#: of a topic whose partitions only the client finds out
+UNKNOWN_PARTITIONS = TopicPartitions(0, ())
+
+
 @dataclass(frozen=True)
 class PartitionedRecords:
     """Records grouped by partition: ``starts[i]:starts[i + 1]`` are those of ``partitions[i]``.
@@ -47,11 +51,9 @@ class Partitioner:
     def __init__(self) -> None:
         self._sends: dict[str, int] = {}  # per topic, from a random number on
 
-    def partition(
-        self, records: RecordColumns, partitions: TopicPartitions | None
-    ) -> PartitionedRecords:
-        """Group records by partition; without metadata the client chooses the partitions later."""
-        if partitions is None or not partitions.count:
+    def partition(self, records: RecordColumns, partitions: TopicPartitions) -> PartitionedRecords:
+        """Group records by partition; the client chooses later if their number is unknown."""
+        if not partitions.count:
             return unpartitioned(records)
         choices = partitions.available or range(partitions.count)
         sends = self._sends.get(records.topic, random.randrange(partitions.count))  # noqa: S311

@@ -11,6 +11,7 @@ from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
 from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
@@ -19,10 +20,6 @@ from spark_kafka_sink.librdkafka.events import (
     TopicDescription,
 )
 from spark_kafka_sink.producer.error_messages import topic_unavailable
-from spark_kafka_sink.producer.topic_metadata import (
-    NON_RETRIABLE_TOPIC_ERRORS,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
 
 # Brokers that are only just starting refuse connections for a moment.
 _PATIENCE_SECONDS = 3.0
@@ -106,9 +103,9 @@ def _check_login(error: BrokerError, servers: str) -> None:
 
 
 def _check_topic(answer: TopicDescription, settings: ClientSettings, budget: BlockBudget) -> None:
-    is_missing = answer.code == UNKNOWN_TOPIC_OR_PARTITION
+    is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if answer.code in NON_RETRIABLE_TOPIC_ERRORS or (is_missing and not _creates_topics(settings)):
-        raise topic_unavailable(answer.topic, answer.code, budget)
+        raise topic_unavailable(answer.topic, answer.code)
 
 
 def _creates_topics(settings: ClientSettings) -> bool:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from mock_cluster import MockCluster
 
+from spark_kafka_sink.config.client_settings import producer_settings
 from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.producer import cache as producer_cache
+from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import RecordColumns
+
+DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +47,40 @@ def options(cluster: MockCluster) -> Callable[..., SinkOptions]:
         return parse(defaults | {name.replace("_", "."): text for name, text in settings.items()})
 
     return make
+
+
+@pytest.fixture
+def new_producer(options: Callable[..., SinkOptions]) -> Callable[..., NonBlockingProducer]:
+    """Makes producers that the test closes."""
+
+    def make(
+        buffer_memory_bytes: int = 64 * 1024 * 1024,
+        budget: BlockBudget = DEFAULT_BUDGET,
+        **settings: str,
+    ) -> NonBlockingProducer:
+        given = options(**settings).producer
+        client = producer_settings(given.client, buffer_memory_bytes)
+        return NonBlockingProducer(
+            replace(given, client=client, buffer_memory_bytes=buffer_memory_bytes, budget=budget)
+        )
+
+    return make
+
+
+@pytest.fixture
+def producer(
+    new_producer: Callable[..., NonBlockingProducer],
+) -> Iterator[Callable[..., NonBlockingProducer]]:
+    """Makes producers that are closed at the end."""
+    made = []
+
+    def make(*args: Any, **settings: Any) -> NonBlockingProducer:
+        made.append(new_producer(*args, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.close(0)
 
 
 @pytest.fixture

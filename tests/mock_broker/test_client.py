@@ -20,14 +20,13 @@ from mock_reader import read
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.client import Client, release_freed_memory
+from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.configuration import producer_settings, refusal_of
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRecords
-from spark_kafka_sink.producer.topic_metadata import (
-    TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from spark_kafka_sink.librdkafka.memory import release_freed_memory
+from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned
 
@@ -46,11 +45,16 @@ def client(cluster):
     assert client.close(Deadline(5))
 
 
+def queued(client):
+    """Records neither acknowledged nor failed, plus events not polled."""
+    return c.outq_len(client.handle)
+
+
 def flush(client):
     """Send all that is queued; returns what did not arrive."""
     deadline = Deadline(10)
     events = []
-    while client.queued():
+    while queued(client):
         assert not deadline.expired
         client.flush(0.001)
         events += client.poll(0.05)
@@ -59,15 +63,15 @@ def flush(client):
 
 @pytest.mark.parametrize("columns", [{}, {"timestamp": pa.array([1000, 2000], pa.timestamp("ms"))}])
 def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, columns):
-    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
     batch = weakref.ref(made)
     for delivery_id, rows in enumerate(split_by_topic(made, None)):
-        client.enqueue(client.prepare(unpartitioned(rows), delivery_id))
+        client.enqueue(MessageBatch(unpartitioned(rows), delivery_id))
     del made, rows
     deadline = Deadline(10)
-    while client.queued() > 1:
-        client.poll(0.05)
+    while queued(client) > 1:
+        list(client.poll(0.05))
         assert not deadline.expired
     gc.collect()
     assert batch() is not None
@@ -80,7 +84,7 @@ def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, col
 def test_what_rows_point_to_outlives_a_client_that_nobody_closes(records):
     rows = records(["a"])
     client, batch = Client(NOWHERE), weakref.ref(rows.batch)
-    client.enqueue(client.prepare(unpartitioned(rows), 1))
+    client.enqueue(MessageBatch(unpartitioned(rows), 1))
     handle = weakref.ref(client)
     del rows, client
     gc.collect()
@@ -106,7 +110,7 @@ def test_freed_memory_goes_back_to_the_system():
 def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, records):
     keys = pa.array(["k", None, "", "l"])
     rows = records(["a", "", None, "d"], key=keys)
-    assert client.enqueue(client.prepare(unpartitioned(rows), 1)).count == 4
+    assert client.enqueue(MessageBatch(unpartitioned(rows), 1)) == []
     assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "t", 4)
     assert [(m.key(), m.value()) for m in messages] == [
@@ -128,7 +132,7 @@ def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, clust
         timestamp=pa.array([1_700_000_000_123_456, 1_000, 2_999], pa.timestamp("us", "UTC")),
         headers=pa.array(headers, HEADERS),
     )
-    assert client.enqueue(client.prepare(unpartitioned(rows), 1)).count == 3
+    assert client.enqueue(MessageBatch(unpartitioned(rows), 1)) == []
     assert flush(client) == []
     seen = [
         (m.partition(), m.key(), m.value(), m.headers(), m.timestamp()[1])
@@ -151,15 +155,14 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
     }
     client = Client(settings)
     columns = {"timestamp": pa.array([1_000] * 1000, pa.timestamp("ms"))} if detailed else {}
-    rows = client.prepare(unpartitioned(records([str(i) for i in range(1000)], **columns)), 1)
-    done = client.enqueue(rows).count
-    assert done == 100
-    while done < 1000:
+    batch = MessageBatch(unpartitioned(records([str(i) for i in range(1000)], **columns)), 1)
+    assert client.enqueue(batch) == []
+    assert batch.enqueued == 100
+    while batch.enqueued < 1000:
         flush(client)
-        enqueued = client.enqueue(rows, done)
-        assert enqueued.count <= 100
-        assert not enqueued.rejected
-        done += enqueued.count
+        before = batch.enqueued
+        assert client.enqueue(batch) == []
+        assert batch.enqueued <= before + 100
     flush(client)
     messages = read(cluster.bootstrap_servers, "t", 1000)
     assert [int(m.value()) for m in messages] == list(range(1000))
@@ -169,10 +172,10 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
 def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
     columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
-    rows = client.prepare(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
-    enqueued = client.enqueue(rows)
-    assert enqueued.count == 3
-    assert [error_name(code) for code in enqueued.rejected] == ["MSG_SIZE_TOO_LARGE"]
+    batch = MessageBatch(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
+    rejected = client.enqueue(batch)
+    assert batch.enqueued == 3
+    assert [error_name(code) for code in rejected] == ["MSG_SIZE_TOO_LARGE"]
     flush(client)
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
 
@@ -180,19 +183,19 @@ def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, det
 def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, records):
     client = Client({"bootstrap.servers": cluster.bootstrap_servers})
     cluster.create_topic("two", partitions=2)
-    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED] * 20)  # in up to 20 requests
+    cluster.push_errors(
+        PRODUCE, [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 20
+    )  # in up to 20 requests
     partitions = pa.array([0, 1] * 10, pa.int32())
-    client.enqueue(
-        client.prepare(unpartitioned(records(["v"] * 20, "two", partition=partitions)), 7)
-    )
+    client.enqueue(MessageBatch(unpartitioned(records(["v"] * 20, "two", partition=partitions)), 7))
     rows = Counter()
     for event in flush(client):
         if isinstance(event, ReportedRecords):
             rows[event.delivery_id, event.partition, event.code] += event.count
             assert not event.possibly_persisted
     assert rows == {
-        (7, 0, TOPIC_AUTHORIZATION_FAILED): 10,
-        (7, 1, TOPIC_AUTHORIZATION_FAILED): 10,
+        (7, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED): 10,
+        (7, 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED): 10,
     }
     assert client.close(Deadline(5))
 
@@ -200,8 +203,9 @@ def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, 
 def test_purge_brings_back_every_row_exactly_once(records):
     client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
     for delivery_id, topic in ((1, "a"), (2, "b")):
-        rows = client.prepare(unpartitioned(records(["v"] * 100_000, topic=topic)), delivery_id)
-        assert client.enqueue(rows).count == 100_000
+        batch = MessageBatch(unpartitioned(records(["v"] * 100_000, topic=topic)), delivery_id)
+        client.enqueue(batch)
+        assert batch.enqueued == 100_000
     client.purge()
     counts = Counter()
     for event in client.poll(1):
@@ -209,15 +213,15 @@ def test_purge_brings_back_every_row_exactly_once(records):
             name = error_name(event.code)
             counts[event.delivery_id, name, event.possibly_persisted] += event.count
     assert counts == {(1, "_PURGE_QUEUE", False): 100_000, (2, "_PURGE_QUEUE", False): 100_000}
-    assert client.queued() == 0
+    assert queued(client) == 0
     assert client.close(Deadline(5))
 
 
 def test_every_acknowledged_row_is_reported_with_its_send(client, records):
     for delivery_id, rows in ((3, 1000), (4, 10)):
-        client.enqueue(client.prepare(unpartitioned(records(["v"] * rows)), delivery_id))
+        client.enqueue(MessageBatch(unpartitioned(records(["v"] * rows)), delivery_id))
     counts = Counter()
-    while client.queued():
+    while queued(client):
         client.flush(0.001)
         for event in client.poll(1):
             counts[event.delivery_id, event.partition, event.code] += event.count
@@ -227,7 +231,7 @@ def test_every_acknowledged_row_is_reported_with_its_send(client, records):
 def test_trouble_with_brokers_is_an_event_and_a_log_line(caplog):
     client = Client(NOWHERE)
     with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
-        events = client.poll(5)
+        events = list(client.poll(5))
         while not (caplog.records and events):
             events += client.poll(5)
     errors = [event for event in events if isinstance(event, BrokerError)]
@@ -241,7 +245,7 @@ def test_close_is_idempotent_and_ends_use():
     assert client.close(Deadline(5))
     assert client.close(Deadline(0))
     with pytest.raises(RuntimeError, match="closed"):
-        client.queued()
+        queued(client)
 
 
 def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client):
@@ -249,7 +253,7 @@ def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client)
     child = os.fork()
     if child == 0:
         try:
-            client.queued()
+            queued(client)
         except RuntimeError as error:
             os.write(writer, str(error).encode())
         client.close(Deadline(1))
@@ -258,7 +262,7 @@ def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client)
     os.close(writer)
     assert b"belongs to the process" in os.read(reader, 1000)
     os.close(reader)
-    assert client.queued() == 0
+    assert queued(client) == 0
 
 
 @pytest.mark.parametrize(
@@ -294,10 +298,10 @@ def test_error_codes_have_names_and_sentences():
 
 def test_metadata_can_be_asked_for_without_waiting(client):
     client.fetch_metadata(["t", "u"], timeout=1)
-    assert client.poll() == []
+    assert list(client.poll()) == []
 
 
-# --- runs by partition ----------------------------------------------------------------------------
+# --- groups by partition --------------------------------------------------------------------------
 
 
 def test_a_key_goes_to_the_same_partition_whoever_places_it(cluster, records):
@@ -306,8 +310,8 @@ def test_a_key_goes_to_the_same_partition_whoever_places_it(cluster, records):
     rows = records([str(i) for i in range(700)], topic="seven", key=keys)
     client = Client({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2"})
     chosen = []
-    for placed in (unpartitioned(rows), group_by_partition(rows, 7, 0)):
-        assert client.enqueue(client.prepare(placed, 1)).count == 700
+    for partitioned in (unpartitioned(rows), group_by_partition(rows, 7, 0)):
+        assert client.enqueue(MessageBatch(partitioned, 1)) == []
         assert flush(client) == []
     messages = read(cluster.bootstrap_servers, "seven", 1400, partitions=7)
     for value in (str(i).encode() for i in range(700)):
@@ -317,16 +321,15 @@ def test_a_key_goes_to_the_same_partition_whoever_places_it(cluster, records):
     assert client.close(Deadline(5))
 
 
-def test_runs_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, records):
+def test_groups_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, records):
     cluster.create_topic("three", partitions=3)
     settings = {"bootstrap.servers": cluster.bootstrap_servers}
     client = Client({**settings, "queue.buffering.max.messages": "70"})
     keys = pa.array([str(i % 11) for i in range(1000)])
     rows = records([str(i) for i in range(1000)], topic="three", key=keys)
-    prepared = client.prepare(group_by_partition(rows, 3, 0), 1)
-    done = 0
-    while done < 1000:
-        done += client.enqueue(prepared, done).count
+    batch = MessageBatch(group_by_partition(rows, 3, 0), 1)
+    while batch.enqueued < 1000:
+        client.enqueue(batch)
         flush(client)
     messages = read(cluster.bootstrap_servers, "three", 1000, partitions=3)
     assert sorted(int(m.value()) for m in messages) == list(range(1000))
@@ -337,17 +340,16 @@ def test_runs_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, reco
     assert client.close(Deadline(5))
 
 
-def test_a_run_for_a_partition_that_is_not_there_is_rejected_and_the_others_arrive(
+def test_a_group_for_a_partition_that_is_not_there_is_rejected_and_the_others_arrive(
     client, cluster, records
 ):
     cluster.create_topic("one")
-    client.enqueue(client.prepare(group_by_partition(records(["first"], topic="one"), 1, 0), 1))
+    client.enqueue(MessageBatch(group_by_partition(records(["first"], topic="one"), 1, 0), 1))
     assert flush(client) == []
     partitions = pa.array([0, 5, 0], pa.int32())
     rows = records(["a", "b", "c"], topic="one", partition=partitions)
-    enqueued = client.enqueue(client.prepare(group_by_partition(rows, 1, 0), 1))
-    assert enqueued.count == 3
-    assert [error_name(code) for code in enqueued.rejected] == ["_UNKNOWN_PARTITION"]
+    rejected = client.enqueue(MessageBatch(group_by_partition(rows, 1, 0), 1))
+    assert [error_name(code) for code in rejected] == ["_UNKNOWN_PARTITION"]
     assert flush(client) == []
     values = [m.value() for m in read(cluster.bootstrap_servers, "one", 3)]
     assert values == [b"first", b"a", b"c"]

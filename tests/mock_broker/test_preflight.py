@@ -7,7 +7,7 @@ import time
 import pytest
 
 from spark_kafka_sink.errors import TopicUnavailable
-from spark_kafka_sink.producer.topic_metadata import TOPIC_AUTHORIZATION_FAILED
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.spark import preflight
 
 
@@ -24,7 +24,7 @@ def test_a_topic_that_is_there_passes_whatever_a_send_may_wait(options, max_bloc
 
 
 def test_a_forbidden_topic_fails(options, cluster):
-    cluster.set_topic_error("t", TOPIC_AUTHORIZATION_FAILED)
+    cluster.set_topic_error("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(TopicUnavailable, match="topic t"):
         preflight.check(options())
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,43 +18,22 @@ from black_hole import black_hole
 from mock_cluster import CONTROLLER, PRODUCE
 from mock_reader import read
 
-from spark_kafka_sink.config.producer_options import BlockBudget, MetadataLifetime
+from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
     DeliveryFailed,
-    KafkaSinkError,
     MetadataTimeout,
     ProducerClosed,
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.producer.producer import NonBlockingProducer
-from spark_kafka_sink.producer.topic_metadata import (
-    TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.producer.lifecycle import State
 from spark_kafka_sink.records.arrow import split_by_topic
 
-MESSAGE_TOO_LARGE = 10
 SLACK_SECONDS = 1.0
-DEFAULT_BUDGET = BlockBudget()
-LIFETIME = MetadataLifetime()
-
-
-@pytest.fixture
-def producer(options):
-    made = []
-
-    def make(buffer_memory_bytes=64 * 1024 * 1024, budget=DEFAULT_BUDGET, **settings):
-        client = options(**settings).producer.client
-        made.append(NonBlockingProducer(client, buffer_memory_bytes, budget, LIFETIME))
-        return made[-1]
-
-    yield make
-    for each in made:
-        assert each.close(0)
 
 
 def test_flush_reports_rows_and_bytes_by_topic_and_begins_anew(producer, records, cluster):
@@ -62,7 +42,7 @@ def test_flush_reports_rows_and_bytes_by_topic_and_begins_anew(producer, records
     p.send(records(["c"], topic="u"))
     p.flush(10)
     report = p.take_report()
-    assert report.sent_rows == {"t": 2, "u": 1}
+    assert report.sent_records == {"t": 2, "u": 1}
     assert report.sent_bytes == 5
     assert report.total_failed == 0
     p.flush(0)
@@ -97,7 +77,7 @@ def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
 
 
 def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(producer, cluster):
-    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
     columns = {"value": ["a", "b"], "topic": ["missing", "t"], "ignored": ["i" * 2**20, ""]}
     missing, there = [p.send(rows) for rows in split_by_topic(pa.record_batch(columns), None)]
@@ -106,7 +86,7 @@ def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(prod
 
 
 def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer, records, cluster):
-    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(2**20, BlockBudget(max_block_ms=1000))
     p.send(records(["a"], topic="missing", ignored=pa.array(["i" * 2**20])))
     with pytest.raises(TopicUnavailable, match="missing"):
@@ -169,7 +149,7 @@ def test_flush_ends_at_the_deadline_and_says_what_is_left_and_why(producer, reco
     assert "Connection refused" in str(raised.value)
     p.close(0)
     counts = p.take_report().counts()
-    assert "Of 10 rows 0 were delivered, 0 failed, 10 were not sent" in counts
+    assert "Of 10 records 0 were delivered, 0 failed, 10 were not sent" in counts
     assert "(t: 7, u: 3)" in counts
 
 
@@ -188,7 +168,7 @@ def test_rows_in_flight_at_the_deadline_may_have_arrived_and_are_told_apart(
 
 
 def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
-    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
+    cluster.push_errors(PRODUCE, [ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     p = producer(kafka_linger_ms="500")  # so that the rows make one request
     p.send(records(["v"] * 5))
     started = time.monotonic()
@@ -203,7 +183,7 @@ def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
 
 
 def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
-    cluster.push_errors(PRODUCE, [MESSAGE_TOO_LARGE])
+    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     p = producer(kafka_linger_ms="0")
     p.send(records(["v"]))
     deadline = Deadline(10)
@@ -217,9 +197,8 @@ def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
         send_on()
 
 
-def test_close_with_rows_left_returns_by_its_deadline(options, records):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 * 1024 * 1024, BlockBudget(), LIFETIME)
+def test_close_with_rows_left_returns_by_its_deadline(new_producer, records):
+    p = new_producer(kafka_bootstrap_servers="127.0.0.1:1")
     p.send(records(["v"] * 1000))
     started = time.monotonic()
     assert p.close(2)
@@ -242,8 +221,8 @@ def test_a_delivery_is_done_once_its_rows_are_acknowledged(producer, records):
     delivery = p.send(records(["a", "b"]))
     delivery.result(10)
     assert delivery.done()
-    assert not delivery.failed()
-    assert (delivery.rows, delivery.acknowledged_rows) == (2, 2)
+    assert not delivery.delivery.failed
+    assert (delivery.delivery.accepted, delivery.delivery.acknowledged) == (2, 2)
 
 
 def test_a_delivery_of_no_rows_is_done_at_once(producer, records):
@@ -255,24 +234,24 @@ def test_a_delivery_of_no_rows_is_done_at_once(producer, records):
 def test_a_delivery_becomes_done_by_itself_when_nothing_more_is_sent(producer, records):
     delivery = producer().send(records(["a"]))
     wait_until(delivery.done)
-    assert delivery.acknowledged_rows == 1
+    assert delivery.delivery.acknowledged == 1
 
 
 def test_each_delivery_knows_its_own_failures(producer, records, cluster):
-    cluster.push_errors(PRODUCE, [MESSAGE_TOO_LARGE])
+    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     p = producer(kafka_linger_ms="500")
     bad = p.send(records(["v"] * 5))
     with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
         bad.result(10)
     good = p.send(records(["w"] * 3))
     good.result(10)
-    assert bad.failed()
-    assert bad.failed_rows == {(0, MESSAGE_TOO_LARGE): 5}
-    assert good.acknowledged_rows == 3
+    assert bad.delivery.failed
+    assert bad.delivery.failed == {(0, ErrorCode.MSG_SIZE_TOO_LARGE): 5}
+    assert good.delivery.acknowledged == 3
 
 
 def test_a_topic_that_the_client_knows_to_be_forbidden_is_named_so(producer, records, cluster):
-    cluster.set_topic_error("forbidden", TOPIC_AUTHORIZATION_FAILED)
+    cluster.set_topic_error("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     p = producer()
     delivery = p.send(records(["v"], topic="forbidden"))
     with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user the right"):
@@ -295,7 +274,7 @@ def test_rows_leave_when_metadata_comes_though_nothing_more_is_sent(producer, re
     assert not delivery.done()
     cluster.set_up(1)
     delivery.result(20)
-    assert delivery.acknowledged_rows == 10
+    assert delivery.delivery.acknowledged == 10
 
 
 def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, cluster):
@@ -309,7 +288,7 @@ def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, c
 
 def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster):
     cluster.create_topic("late")
-    cluster.set_topic_error("late", UNKNOWN_TOPIC_OR_PARTITION)
+    cluster.set_topic_error("late", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(buffer_memory_bytes=256 * 1024)
     values = [f"{i:05}" for i in range(3000)]
     for first in range(0, 3000, 100):
@@ -357,7 +336,7 @@ def test_rows_without_a_key_leave_out_partitions_without_a_leader(producer, reco
 
 
 def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):
-    cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer()
     missing = p.send(records(["v"], topic="missing"))
     there = p.send(records(["w"]))
@@ -424,82 +403,172 @@ def test_a_negative_timeout_is_an_error(producer):
         p.flush(-1)
 
 
-def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
-    p = NonBlockingProducer(
-        options(kafka_linger_ms="60000").producer.client, 64 << 20, BlockBudget(), LIFETIME
-    )
+def test_close_sends_what_can_be_sent_in_time(new_producer, records, cluster):
+    p = new_producer(kafka_linger_ms="60000")
     delivery = p.send(records(["v"] * 100))
     assert p.close(10)
-    assert delivery.acknowledged_rows == 100
+    assert delivery.delivery.acknowledged == 100
     assert len(read(cluster.bootstrap_servers, "t", 100)) == 100
 
 
-def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+def test_close_zero_fails_all_that_is_left_exactly_once(new_producer, records):
+    p = new_producer(kafka_bootstrap_servers="127.0.0.1:1")
     deliveries = [p.send(records(["v"] * 1000, topic=topic)) for topic in ("a", "b")]
     started = time.monotonic()
     assert p.close(0)
     assert time.monotonic() - started < SLACK_SECONDS
-    assert [d.total_failed for d in deliveries] == [1000, 1000]
+    assert [d.delivery.total_failed for d in deliveries] == [1000, 1000]
     assert all(d.done() for d in deliveries)
-    assert p.take_report().unsent_rows == 2000
+    assert p.take_report().unsent_records == 2000
 
 
-def test_close_twice_does_nothing_more(options, records):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+def test_close_twice_does_nothing_more(new_producer, records):
+    p = new_producer(kafka_bootstrap_servers="127.0.0.1:1")
     p.send(records(["v"]))
     assert p.close(0)
     assert p.close(30)
     assert p.take_report().total_failed == 1
 
 
-def test_a_closed_producer_takes_no_rows(options, records):
-    p = NonBlockingProducer(options().producer.client, 64 << 20, BlockBudget(), LIFETIME)
+def test_a_closed_producer_takes_no_rows(new_producer, records):
+    p = new_producer()
     p.close(0)
     for use in (lambda: p.send(records(["v"])), lambda: p.flush(1), lambda: p.prefetch(["t"])):
         with pytest.raises(ProducerClosed):
             use()
 
 
+@pytest.fixture
+def nowhere():
+    with black_hole() as address:
+        yield {
+            "refused": "127.0.0.1:1",
+            "unresolvable": "no-such-host.invalid:9092",
+            "black-holed": address,
+        }
+
+
+OWN_METADATA_BUDGET = BlockBudget(60_000, False, 60_000)
+
+
 @pytest.mark.parametrize("waiting_in", ["flush", "send", "result"])
-def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    budget = BlockBudget(60_000, False, 60_000)
-    p = NonBlockingProducer(settings, 256 * 1024, budget, LIFETIME)
-    delivery = p.send(records(["v"] * 1000))
-    waits = {
-        "flush": lambda: p.flush(60),
-        "send": lambda: p.send(records(["v"] * 1000)),
-        "result": lambda: delivery.result(60),
-    }
-    ended = []
+@pytest.mark.parametrize("timeout_seconds", [0.0, 0.2])
+def test_close_from_another_thread_is_in_time_and_tells_who_waits(
+    new_producer, records, nowhere, waiting_in, timeout_seconds
+):
+    address = nowhere["black-holed"]
+    for _ in range(10):
+        p = new_producer(256 * 1024, OWN_METADATA_BUDGET, kafka_bootstrap_servers=address)
+        sent = p.send(records(["v"] * 1000))
+        wait = {
+            "flush": lambda p=p: p.flush(60),
+            "send": lambda p=p: p.send(records(["w"] * 1000)),
+            "result": lambda sent=sent: sent.result(60),
+        }[waiting_in]
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(wait)
+            wait_until(lambda p=p: p._lifecycle._owner is not None)
+            started = time.monotonic()
+            assert p.close(timeout_seconds)
+            assert time.monotonic() - started < timeout_seconds + SLACK_SECONDS
+            with pytest.raises(ProducerClosed):
+                waiting.result(10)
+        assert sent.delivery.total_failed == 1000
 
-    def wait():
-        try:
-            waits[waiting_in]()
-        except KafkaSinkError as error:
-            ended.append(type(error))
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    wait_until(lambda: p._lock.acquire(blocking=False) is False or not p._lock.release())
-    started = time.monotonic()
-    assert p.close(0.2)
-    thread.join(5)
-    assert not thread.is_alive()
-    assert time.monotonic() - started < 0.2 + SLACK_SECONDS
-    assert ended in ([ProducerClosed], [DeliveryFailed])
-    assert delivery.total_failed == 1000
+def test_a_flush_of_another_thread_succeeds_if_close_still_sends_all(new_producer, records):
+    p = new_producer(kafka_linger_ms="60000")
+    p.send(records(["v"] * 100))
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(p.flush, 60)
+        assert p.close(10)
+        waiting.result(10)
+
+
+def test_two_threads_may_close_at_once_and_the_shorter_timeout_wins(new_producer, records, nowhere):
+    p = new_producer(kafka_bootstrap_servers=nowhere["black-holed"])
+    p.send(records(["v"] * 100))
+    with ThreadPoolExecutor() as pool:
+        patient = pool.submit(p.close, 60)
+        wait_until(lambda: p._lifecycle.state is State.DRAINING)
+        assert p.close(0)
+        assert patient.result(SLACK_SECONDS)
+
+
+def test_result_after_a_close_says_so_unless_the_records_failed_before(
+    new_producer, records, cluster
+):
+    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    p = new_producer(kafka_linger_ms="500")
+    refused = p.send(records(["v"] * 5))
+    wait_until(refused.done)
+    unsent = p.send(records(["w"], topic="missing"))
+    assert p.close(0)
+    with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
+        refused.result(0)
+    with pytest.raises(ProducerClosed):
+        unsent.result(0)
+
+
+@pytest.mark.parametrize("in_vain", ["flush", "send"])
+def test_a_handler_of_a_log_line_cannot_wait_for_what_only_its_thread_can_bring(
+    producer, records, in_vain
+):
+    p = producer(kafka_bootstrap_servers="127.0.0.1:1")
+    use = {"flush": lambda: p.flush(1), "send": lambda: p.send(records(["w"]))}[in_vain]
+    raised = []
+
+    class Using(logging.Handler):
+        def emit(self, record):
+            try:
+                use()
+            except RuntimeError as error:
+                raised.append(str(error))
+
+    with handling(Using()):
+        p.send(records(["v"]))
+        wait_until(lambda: p.poll() or raised)
+    assert "from inside its own events" in raised[0]
+
+
+def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer, records, cluster):
+    """The report and the log line are one poll's: first the one is read, then the other."""
+    p = new_producer(kafka_linger_ms="0", kafka_debug="msg")
+    delivery = p.send(records(["v"] * 10))
+
+    class Closing(logging.Handler):
+        def emit(self, record):
+            if delivery.delivery.acknowledged and p._lifecycle.state is State.OPEN:
+                p.close(0)
+
+    log = logging.getLogger("spark_kafka_sink.librdkafka")
+    log.setLevel(logging.DEBUG)
+    try:
+        with handling(Closing()):
+            delivery.result(10)
+    finally:
+        log.setLevel(logging.NOTSET)
+    p.close(0)
+    assert p.take_report().possibly_persisted_records == 0
+
+
+@contextmanager
+def handling(handler):
+    """The handler gets the client's log lines."""
+    logger = logging.getLogger("spark_kafka_sink.librdkafka")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 @pytest.mark.parametrize("waiting_in", ["result", "send"])
 def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(
-    options, records, caplog, waiting_in
+    new_producer, records, caplog, waiting_in
 ):
-    settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 2**20, BlockBudget(), LIFETIME)
+    p = new_producer(2**20, kafka_bootstrap_servers="127.0.0.1:1")
     delivery = p.send(records(["v"] * 10, ignored=pa.array(["i" * 110_000] * 10)))
     waits = {
         "result": lambda: delivery.result(10),
@@ -515,44 +584,27 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(
                 p.close(30)
                 took[0] = time.monotonic() - started
 
-    handler = Closing()
-    logger = logging.getLogger("spark_kafka_sink.librdkafka")
-    logger.addHandler(handler)
-    try:
-        with pytest.raises((ProducerClosed, DeliveryFailed)):
-            waits()
-    finally:
-        logger.removeHandler(handler)
+    with handling(Closing()), pytest.raises(ProducerClosed):
+        waits()
     assert took[0] < SLACK_SECONDS
     assert "acting as close(0)" in caplog.text
-    assert delivery.total_failed == 10
-
-
-@pytest.fixture
-def nowhere():
-    with black_hole() as address:
-        yield {
-            "refused": "127.0.0.1:1",
-            "unresolvable": "no-such-host.invalid:9092",
-            "black-holed": address,
-        }
+    assert delivery.delivery.total_failed == 10
 
 
 @pytest.mark.parametrize("kind", ["refused", "unresolvable", "black-holed"])
 @pytest.mark.parametrize("timeout_seconds", [0.0, 1.0])
 def test_close_is_bounded_whatever_is_wrong_with_the_broker(
-    options, records, nowhere, kind, timeout_seconds
+    new_producer, records, nowhere, kind, timeout_seconds
 ):
-    settings = options(kafka_bootstrap_servers=nowhere[kind]).producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p = new_producer(kafka_bootstrap_servers=nowhere[kind])
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
     p.close(timeout_seconds)
     assert time.monotonic() - started < timeout_seconds + SLACK_SECONDS
-    assert delivery.total_failed == 100
+    assert delivery.delivery.total_failed == 100
 
 
-def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch):
+def test_close_is_bounded_when_the_resolver_hangs(new_producer, records, monkeypatch):
     """A name look-up that never returns: libc's pause() in the place of the resolver."""
     set_events = c.conf_set_events
 
@@ -563,21 +615,19 @@ def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch)
         set_resolver(conf, ctypes.cast(c.libc.pause, ctypes.c_void_p))
         set_events(conf, events)
 
-    settings = options(kafka_bootstrap_servers="example.invalid:9092").producer.client
     monkeypatch.setattr(c, "conf_set_events", also_hang)
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p = new_producer(kafka_bootstrap_servers="example.invalid:9092")
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
     assert not p.close(1)  # a thread stays behind, and the caller is told so
     assert time.monotonic() - started < 1 + SLACK_SECONDS
-    assert delivery.total_failed == 100
+    assert delivery.delivery.total_failed == 100
 
 
-def test_two_hundred_open_close_cycles_leave_nothing_behind(options, records):
-    settings = options().producer.client
+def test_two_hundred_open_close_cycles_leave_nothing_behind(new_producer, records):
 
     def cycle():
-        p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+        p = new_producer()
         p.send(records(["v"] * 100))
         assert p.close(10)
 
@@ -601,8 +651,6 @@ def test_two_hundred_open_close_cycles_leave_nothing_behind(options, records):
 
 # --- in flight ------------------------------------------------------------------------------------
 
-REQUEST_TIMED_OUT = 7  # retriable
-
 
 @pytest.mark.parametrize("in_flight", ["1", "5"])
 def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
@@ -617,7 +665,8 @@ def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
     )
     p.send(records(["-1"]))
     p.flush(10)
-    cluster.push_errors(PRODUCE, [0, REQUEST_TIMED_OUT, 0, 0, REQUEST_TIMED_OUT])
+    retriable = ErrorCode.REQUEST_TIMED_OUT
+    cluster.push_errors(PRODUCE, [0, retriable, 0, 0, retriable])
     p.send(records([str(i) for i in range(500)]))
     p.flush(20)
     order = [int(m.value()) for m in read(cluster.bootstrap_servers, "t", 501)]

@@ -45,7 +45,7 @@ def test_an_idle_producer_is_retired_after_its_timeout(cache, clock, options):
 def test_few_producers_are_kept_and_the_longest_idle_goes_first(cache, options):
     made = [options(kafka_client_id=f"client-{number}") for number in range(7)]
     producers = [producer_of(cache, each) for each in made]
-    cache.retire()
+    cache.evict_expired()
     assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
 
 
@@ -68,7 +68,7 @@ def test_a_task_that_fails_for_its_own_reasons_takes_its_rows_along(cache, optio
 
     with pytest.raises(KeyError):
         task()
-    assert deliveries[0].total_failed == 10
+    assert deliveries[0].delivery.total_failed == 10
 
 
 EXITING = """

@@ -12,9 +12,9 @@ from mock_reader import last_offset, read
 
 from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
 from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.producer.topic_metadata import TOPIC_AUTHORIZATION_FAILED
 from spark_kafka_sink.spark.writer import write_partition
 
 
@@ -34,7 +34,7 @@ def without_topic(options):
 def test_all_batches_of_a_partition_arrive_in_order(options, cluster):
     batches = [batch("a", "b"), batch(), batch("c")]
     report = write_partition(batches, options())
-    assert report.sent_rows == {"t": 3}
+    assert report.sent_records == {"t": 3}
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"a", b"b", b"c"]
 
 
@@ -68,7 +68,7 @@ def test_the_new_topics_of_a_batch_are_asked_for_together(without_topic, monkeyp
     )
     batches = [batch("a", "b", topic=["t", "u"]), batch("c", "d", "e", topic=["v", "t", "w"])]
     report = write_partition(batches, without_topic)
-    assert report.sent_rows == {"t": 2, "u": 1, "v": 1, "w": 1}
+    assert report.sent_records == {"t": 2, "u": 1, "v": 1, "w": 1}
     assert asked[:2] == [["t", "u"], ["v", "w"]]
 
 
@@ -101,7 +101,7 @@ def test_of_two_producers_in_use_at_the_same_time_one_is_kept(options):
 
 
 def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
-    cluster.push_errors(PRODUCE, [TOPIC_AUTHORIZATION_FAILED])
+    cluster.push_errors(PRODUCE, [ErrorCode.TOPIC_AUTHORIZATION_FAILED])
     with process_cache().lease(options()) as first:
         pass
     with pytest.raises(DeliveryFailed):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
 from types import TracebackType
+from typing import Any
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka._prototypes import prototype
@@ -47,11 +51,12 @@ class MockCluster:
         self._owner = Client({"bootstrap.servers": "", "client.id": "mock-cluster"})
         self._brokers = brokers
         self._cluster = mock_cluster_new(self._owner.handle, brokers)
-        mock_broker_add(self._cluster, CONTROLLER)
         self.bootstrap_servers = str(mock_cluster_bootstraps(self._cluster).decode())
+        self._caller = ThreadPoolExecutor(1)
+        self._call(mock_broker_add, CONTROLLER)
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        code = mock_topic_create(self._cluster, topic.encode(), partitions, 1)
+        code = self._call(mock_topic_create, topic.encode(), partitions, 1)
         if code:
             raise ValueError(f"the mock cluster cannot create {topic}: error {code}")
         for partition in range(partitions):
@@ -59,33 +64,46 @@ class MockCluster:
 
     def set_leader(self, topic: str, partition: int, broker: int) -> None:
         """Move a partition; to no broker at all if it is -1."""
-        mock_partition_set_leader(self._cluster, topic.encode(), partition, broker)
+        self._call(mock_partition_set_leader, topic.encode(), partition, broker)
 
     def set_topic_error(self, topic: str, code: int) -> None:
         """Let every metadata answer carry this error for the topic; 0 takes it back."""
-        mock_topic_set_error(self._cluster, topic.encode(), code)
+        self._call(mock_topic_set_error, topic.encode(), code)
 
     def push_errors(self, api_key: int, codes: Sequence[int]) -> None:
         """Let the next requests of that kind be answered with these error codes, one each."""
-        mock_push_request_errors(
-            self._cluster, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
+        self._call(
+            mock_push_request_errors, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
         )
 
     def set_round_trip(self, broker: int, milliseconds: int) -> None:
         """Delay every answer of that broker (counted from 1)."""
-        mock_broker_set_rtt(self._cluster, broker, milliseconds)
+        self._call(mock_broker_set_rtt, broker, milliseconds)
 
     def set_down(self, broker: int) -> None:
-        mock_broker_set_down(self._cluster, broker)
+        self._call(mock_broker_set_down, broker)
 
     def set_up(self, broker: int) -> None:
-        mock_broker_set_up(self._cluster, broker)
+        self._call(mock_broker_set_up, broker)
 
     def close(self) -> None:
-        cluster, self._cluster = self._cluster, None
-        if cluster:
-            mock_cluster_destroy(cluster)
-            self._owner.close(Deadline(5))
+        if self._cluster is None:
+            return
+        self._call(mock_cluster_destroy)
+        self._cluster = None
+        self._caller.shutdown()
+        self._owner.close(Deadline(5))
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        """Call a function on the cluster, and wake its thread, which may oversleep by a second."""
+        if self._cluster is None:
+            raise RuntimeError("the mock cluster is closed")
+        done = self._caller.submit(function, self._cluster, *arguments)
+        host, _, port = self.bootstrap_servers.partition(",")[0].rpartition(":")
+        while not wait([done], timeout=0.005).done:
+            with suppress(OSError):  # the broker is down: then this call lasts a second
+                socket.create_connection((host, int(port)), timeout=1).close()
+        return done.result()
 
     def __enter__(self) -> MockCluster:
         return self

@@ -7,9 +7,9 @@ from collections import Counter
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
 
 ONE = DeliveryReport(
-    Counter(a=3, b=1), sent_bytes=40, failed_rows=Counter({("a", 0, 7): 1}), broker_error="first"
+    Counter(a=3, b=1), sent_bytes=40, failed_records=Counter({("a", 0, 7): 1}), broker_error="first"
 )
-OTHER = DeliveryReport(Counter(a=2), sent_bytes=2, failed_rows=Counter({("a", 0, 7): 1}))
+OTHER = DeliveryReport(Counter(a=2), sent_bytes=2, failed_records=Counter({("a", 0, 7): 1}))
 
 
 def test_new_report_counts_nothing():
@@ -23,9 +23,9 @@ def test_totals_count_rows_of_all_topics():
 
 def test_reports_add_up_by_topic_partition_and_code():
     both = ONE + OTHER
-    assert both.sent_rows == {"a": 5, "b": 1}
+    assert both.sent_records == {"a": 5, "b": 1}
     assert both.sent_bytes == 42
-    assert both.failed_rows == {("a", 0, 7): 2}
+    assert both.failed_records == {("a", 0, 7): 2}
 
 
 def test_adding_leaves_both_reports_as_they_were():
@@ -53,11 +53,11 @@ def test_report_survives_pickling():
 
 
 def test_json_is_one_line_that_lists_topics_in_order():
-    report = DeliveryReport(Counter(b=1, a=2), sent_bytes=9)
-    assert report.to_json() == '{"rows": 3, "sent_bytes": 9, "rows_by_topic": {"a": 2, "b": 1}}'
+    line = DeliveryReport(Counter(b=1, a=2), sent_bytes=9).to_json()
+    assert line == '{"records": 3, "sent_bytes": 9, "records_by_topic": {"a": 2, "b": 1}}'
 
 
-def test_json_counts_delivered_rows_alone_also_by_topic():
+def test_json_counts_delivered_records_alone_also_by_topic():
     told = json.loads(ONE.to_json())
-    assert told["rows"] == 3
-    assert told["rows_by_topic"] == {"a": 2, "b": 1}
+    assert told["records"] == 3
+    assert told["records_by_topic"] == {"a": 2, "b": 1}

@@ -1,0 +1,175 @@
+"""The sends whose records are not all reported yet, and the report on those that are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
+from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
+from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.partitioner import UNASSIGNED
+
+
+@dataclass
+class Delivery:
+    """What has become of the records of one send.
+
+    ``failed`` counts by partition (-1: not assigned yet) and error code; ``possibly_persisted`` of
+    them may be in the topic all the same.
+    """
+
+    delivery_id: int
+    topic: str
+    #: how many of the records the buffer took
+    accepted: int = 0
+    #: the send is over: no more records will be accepted
+    is_sealed: bool = False
+    acknowledged: int = 0
+    failed: Counter[tuple[int, int]] = field(default_factory=Counter)
+    possibly_persisted: int = 0
+
+    @property
+    def total_failed(self) -> int:
+        return self.failed.total()
+
+    @property
+    def outstanding(self) -> int:
+        """Records accepted, but neither acknowledged nor failed."""
+        return self.accepted - self.acknowledged - self.total_failed
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_sealed and self.outstanding == 0
+
+    @property
+    def first_error(self) -> tuple[int, int]:
+        """Partition and code of the first error; only if a record failed."""
+        return next(iter(self.failed))
+
+    @property
+    def was_purged(self) -> bool:
+        """Whether records failed only because the producer was closed."""
+        return bool(self.failed) and all(code in PURGE_ERRORS for _, code in self.failed)
+
+
+class IncompleteDeliveries:
+    """Deliveries until they are complete (Java: ``IncompleteBatches``): the one book of records.
+
+    ``limit_bytes`` bounds the memory that incomplete deliveries keep alive: their Arrow batches,
+    whole, and ``BYTES_PER_RECORD``. Only the thread whose turn it is changes anything; any thread
+    may look.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._ids = count(1)
+        self._incomplete: dict[int, Delivery] = {}
+        #: delivery id -> its records; from when it was admitted until it is complete
+        self._admitted: dict[int, RecordColumns] = {}
+        #: id of an Arrow batch -> how many admitted deliveries have records in it
+        self._batches: Counter[int] = Counter()
+        self._buffered_bytes = 0
+        #: how many incomplete deliveries each topic has
+        self.topics: Counter[str] = Counter()
+        self.report = DeliveryReport()
+        self.first_failed: Delivery | None = None
+        #: records acknowledged so far, of all deliveries: it shows whether anything moves
+        self.acknowledged = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._incomplete)
+
+    def begin(self, topic: str) -> Delivery:
+        """A delivery that has accepted no records yet."""
+        delivery = Delivery(next(self._ids), topic)
+        self._incomplete[delivery.delivery_id] = delivery
+        self.topics[topic] += 1
+        return delivery
+
+    def admit(self, delivery: Delivery, records: RecordColumns) -> bool:
+        """Whether there is memory for the records; True again once they were admitted."""
+        if delivery.delivery_id in self._admitted:
+            return True
+        if not self._has_room(records):
+            return False
+        self._buffered_bytes += self._additional_bytes(records)
+        self._batches[id(records.batch)] += 1
+        self._admitted[delivery.delivery_id] = records
+        return True
+
+    def seal(self, delivery: Delivery, sent_bytes: int = 0) -> None:
+        """Its send is over."""
+        if delivery.is_sealed:
+            return
+        delivery.is_sealed = True
+        self.report.sent_records[delivery.topic] += delivery.accepted
+        self.report.sent_bytes += sent_bytes
+        self._complete(delivery)
+
+    def apply(self, report: ReportedRecords) -> Delivery | None:
+        """Count what became of some records; returns their delivery if it was incomplete."""
+        delivery = self._incomplete.get(report.delivery_id)
+        if delivery is None:
+            return None
+        if report.code == ErrorCode.NO_ERROR:
+            delivery.acknowledged += report.count
+            self.acknowledged += report.count
+        else:
+            self._apply_failure(delivery, report)
+        self._complete(delivery)
+        return delivery
+
+    def _apply_failure(self, delivery: Delivery, report: ReportedRecords) -> None:
+        delivery.failed[report.partition, report.code] += report.count
+        self.first_failed = self.first_failed or delivery
+        self.report.failed_records[delivery.topic, report.partition, report.code] += report.count
+        if report.possibly_persisted:
+            delivery.possibly_persisted += report.count
+            self.report.possibly_persisted_records += report.count
+        elif report.code in PURGE_ERRORS:
+            self.report.unsent_records += report.count
+
+    def outstanding(self) -> Iterator[ReportedRecords]:
+        """Per delivery what no report has come for, as reports that give it up."""
+        for delivery in self._incomplete.values():
+            if left := delivery.outstanding:
+                code = ErrorCode.PURGE_INFLIGHT
+                yield ReportedRecords(delivery.delivery_id, UNASSIGNED, code, True, left)
+
+    def incomplete(self) -> list[Delivery]:
+        return list(self._incomplete.values())
+
+    def take_report(self) -> DeliveryReport:
+        """What happened since the last call; the next report begins empty."""
+        report, self.report = self.report, DeliveryReport()
+        self.first_failed = None
+        return report
+
+    def _complete(self, delivery: Delivery) -> None:
+        if not delivery.is_complete or not self._incomplete.pop(delivery.delivery_id, None):
+            return
+        self.topics[delivery.topic] -= 1
+        if not self.topics[delivery.topic]:
+            del self.topics[delivery.topic]
+        records = self._admitted.pop(delivery.delivery_id, None)
+        if records is not None:
+            self._batches[id(records.batch)] -= 1
+            if not self._batches[id(records.batch)]:
+                del self._batches[id(records.batch)]
+            self._buffered_bytes -= self._additional_bytes(records)
+
+    def _has_room(self, records: RecordColumns) -> bool:
+        """True if the records fit, or if only their own Arrow batch is buffered."""
+        if not self._batches.keys() - {id(records.batch)}:
+            return True
+        return self._buffered_bytes + self._additional_bytes(records) <= self._limit_bytes
+
+    def _additional_bytes(self, records: RecordColumns) -> int:
+        """What these records add; their Arrow batch counts once for all deliveries of it."""
+        is_new = id(records.batch) not in self._batches
+        return len(records) * BYTES_PER_RECORD + (records.batch_bytes if is_new else 0)

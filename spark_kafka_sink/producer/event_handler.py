@@ -1,0 +1,95 @@
+"""Applies the client's events to the books, and sends what they make possible or necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
+from spark_kafka_sink.librdkafka.events import (
+    BrokerError,
+    Event,
+    ReportedRecords,
+    RequestFailed,
+    TopicDescription,
+)
+from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
+from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
+from spark_kafka_sink.producer.send_buffer import SendBuffer
+from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+
+
+class EventHandler:
+    """Used by one thread at a time, as all that it works with."""
+
+    def __init__(
+        self,
+        client: Client,
+        deliveries: IncompleteDeliveries,
+        topics: TopicMetadata,
+        buffer: SendBuffer,
+    ) -> None:
+        self._client = client
+        self._deliveries = deliveries
+        self._topics = topics
+        self._buffer = buffer
+        self._fetcher = MetadataFetcher(client, topics)
+
+    def handle(self, seconds: float) -> None:
+        """Apply all events, waiting that long for the first; then send what has become sendable.
+
+        Handlers of the client's log lines run in here.
+        """
+        self.collect(seconds)
+        self.apply_reports(self._buffer.drain())
+        self.fetch_metadata()
+
+    def collect(self, seconds: float) -> None:
+        """Apply all events, waiting that long for the first; send nothing more."""
+        for event in self._client.poll(seconds):
+            self._apply(event)
+
+    def fetch_metadata(self) -> None:
+        """Forget idle topics, and request the metadata of those that are due."""
+        in_use = self._deliveries.topics
+        self._buffer.forget(self._topics.evict_idle(in_use))
+        self._fetcher.fetch_due(in_use)
+
+    def connect(self) -> None:
+        """Find the brokers, so that the first request for topics need not."""
+        self._fetcher.connect()
+
+    def apply_reports(self, reports: Iterable[ReportedRecords]) -> None:
+        """Count what became of records, and note what it says about their topics."""
+        for report in reports:
+            delivery = self._deliveries.apply(report)
+            if delivery is None:
+                continue
+            if report.code in STALE_METADATA_ERRORS:
+                self._topics.request_update(delivery.topic)
+            elif report.code == ErrorCode.NO_ERROR:
+                self._topics.acknowledged(delivery.topic)
+            self._release_topic(delivery.topic)
+
+    def seal(self, delivery: Delivery, sent_bytes: int) -> None:
+        """The send of that delivery is over."""
+        self._deliveries.seal(delivery, sent_bytes)
+        self._release_topic(delivery.topic)
+
+    def _apply(self, event: Event) -> None:
+        if isinstance(event, ReportedRecords):
+            self.apply_reports([event])
+        elif isinstance(event, TopicDescription):
+            self._fetcher.apply(event, is_in_use=event.topic in self._deliveries.topics)
+            self._buffer.on_metadata_change(event.topic)
+        elif isinstance(event, RequestFailed):
+            for topic in self._fetcher.apply_failure():
+                self._buffer.on_metadata_change(topic)
+        elif isinstance(event, BrokerError):
+            self._deliveries.report.broker_error = event.text
+            if event.code == ErrorCode.TRANSPORT:
+                self._topics.request_update_of_all()
+
+    def _release_topic(self, topic: str) -> None:
+        if topic not in self._deliveries.topics:
+            self._topics.release(topic)

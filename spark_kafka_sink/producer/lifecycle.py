@@ -1,0 +1,106 @@
+"""The producer's state, and whose turn it is to use its client."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from enum import IntEnum
+
+from spark_kafka_sink.deadline import Deadline
+
+# A wait for the turn ends this often, so that its caller sees what happened meanwhile.
+_LOOK_SECONDS = 0.05
+
+
+class State(IntEnum):
+    """OPEN -> DRAINING -> ABORTING -> CLOSED; a state may be left out, none comes back."""
+
+    OPEN = 0
+    #: a closer waits for what was sent; nothing more is accepted
+    DRAINING = 1
+    #: what is left fails, and every waiting thread is told
+    ABORTING = 2
+    CLOSED = 3
+
+
+class Lifecycle:
+    """One thread at a time uses the client and the books: it has the turn.
+
+    While the producer is OPEN turns are given in the order of the requests, and last some
+    milliseconds. From DRAINING on only a thread that closes gets one, so nobody can starve it.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards everything below
+        self._state = State.OPEN
+        self._owner: int | None = None
+        self._requests: deque[int] = deque()
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def is_my_turn(self) -> bool:
+        """Whether the calling thread has the turn: it is handling an event, deep in a poll."""
+        return self._owner == threading.get_ident()
+
+    def take_turn(self, deadline: Deadline) -> bool:
+        """Wait a moment for the turn, at most until the deadline; returns whether it was given.
+
+        Never given again once a thread closes the producer.
+        Raises RuntimeError if the calling thread has the turn already.
+        """
+        me = threading.get_ident()
+        if self._owner == me:
+            raise RuntimeError("the producer cannot be used from inside its own events")
+        with self._changed:
+            self._requests.append(me)
+            try:
+                self._changed.wait_for(
+                    lambda: self._state >= State.ABORTING or self._is_free_for(me),
+                    deadline.slice(_LOOK_SECONDS),
+                )
+                if not self._is_free_for(me):
+                    return False
+                self._owner = me
+                return True
+            finally:
+                self._requests.remove(me)
+
+    def _is_free_for(self, thread: int) -> bool:
+        return self._state is State.OPEN and self._owner is None and self._requests[0] == thread
+
+    def take_last_turn(self, state: State, deadline: Deadline) -> bool:
+        """Advance to a closing state and wait for the turn; False if another thread closed first.
+
+        Also False if whoever has the turn keeps it beyond the deadline.
+        """
+        with self._changed:
+            self._advance(state)
+            self._changed.wait_for(
+                lambda: self._owner is None or self._state is State.CLOSED, deadline.remaining()
+            )
+            if self._owner is not None or self._state is State.CLOSED:
+                return False
+            self._owner = threading.get_ident()
+            return True
+
+    def end_turn(self) -> None:
+        with self._changed:
+            self._owner = None
+            self._changed.notify_all()
+
+    def advance(self, state: State) -> None:
+        """Go on to a later state, if that was not reached yet, and wake whoever waits."""
+        with self._changed:
+            self._advance(state)
+
+    def _advance(self, state: State) -> None:
+        self._state = max(self._state, state)
+        self._changed.notify_all()
+
+    def wait_until_aborting(self, seconds: float) -> bool:
+        """Wait that long, unless waits are over; returns whether they are."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._state >= State.ABORTING, seconds)
