@@ -56,10 +56,11 @@ def new_producer(options: Callable[..., SinkOptions]) -> Callable[..., NonBlocki
     def make(
         buffer_memory_bytes: int = 64 * 1024 * 1024,
         budget: BlockBudget = DEFAULT_BUDGET,
+        client: Mapping[str, str] = NO_SETTINGS,
         **settings: str,
     ) -> NonBlockingProducer:
         given = options(**settings).producer
-        client = producer_settings(given.client, buffer_memory_bytes)
+        client = producer_settings(given.client, buffer_memory_bytes) | client
         return NonBlockingProducer(
             replace(given, client=client, buffer_memory_bytes=buffer_memory_bytes, budget=budget)
         )

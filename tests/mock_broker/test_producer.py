@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -390,6 +390,60 @@ def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
     p.flush(10)
     messages = read(cluster.bootstrap_servers, "t", 1501)
     assert [m.value().decode() for m in messages] == ["first", *values]
+
+
+def test_no_wait_for_room_still_buffers_and_delivers_from_a_cold_producer(
+    producer, records, cluster
+):
+    p = producer(budget=BlockBudget(0, True, 60_000))
+    for number in range(3):
+        p.send(records([str(number)]))
+        p.raise_failure()
+    p.flush(10)
+    assert len(read(cluster.bootstrap_servers, "t", 3)) == 3
+
+
+def test_a_budget_of_an_hour_delivers_as_well(producer, records):
+    """librdkafka multiplies its own limit by 1000 in 32 bits: ours must not get into that."""
+    p = producer(budget=BlockBudget(3_600_000, True, 60_000))
+    p.send(records(["v"])).result(10)
+
+
+@pytest.mark.parametrize("propagation_ms", ["1000", None])
+def test_a_topic_that_vanishes_for_a_while_fails_no_record_within_the_budget(
+    producer, records, cluster, propagation_ms
+):
+    """librdkafka's own limit, once a topic is older than that, fails its records at once."""
+    p = producer(client={"topic.metadata.propagation.max.ms": propagation_ms} if propagation_ms else {})
+    p.send(records(["first"])).result(10)
+    time.sleep(1.2)  # the age of the topic
+    cluster.set_round_trip(1, 400)
+    sent = [p.send(records([str(number)])) for number in range(20)]
+    cluster.set_topic_error("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    p._topics.request_update("t")
+    deadline = Deadline(1.5)
+    while not deadline.expired:
+        p.poll()
+    cluster.set_topic_error("t", 0)
+    expected = pytest.raises(DeliveryFailed) if propagation_ms else nullcontext()
+    with expected:
+        p.flush(20)
+    assert any(each.delivery.failed for each in sent) == bool(propagation_ms)
+
+
+def test_a_send_that_waits_for_room_ends_when_records_fail(producer, records, cluster):
+    p = producer(2**20, BlockBudget(60_000, False, 60_000), kafka_linger_ms="200")
+    p.send(records(["first"])).result(10)
+    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    p.send(records(["a"], ignored=pa.array(["i" * 700_000])))
+    cluster.set_round_trip(1, 300)
+
+    def send_on():
+        for _ in range(3):
+            p.send(records(["b"], ignored=pa.array(["i" * 700_000])))
+
+    with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
+        send_on()
 
 
 # --- KIP-15: close and flush are bounded, whoever waits -------------------------------------------

@@ -71,6 +71,17 @@ def test_a_task_that_fails_for_its_own_reasons_takes_its_rows_along(cache, optio
     assert deliveries[0].delivery.total_failed == 10
 
 
+def test_what_is_kept_of_failed_configurations_is_bounded(cache, options):
+    def fail(number):
+        with cache.lease(options(kafka_client_id=f"client-{number}")):
+            raise KeyError
+
+    for number in range(10):
+        with pytest.raises(KeyError):
+            fail(number)
+    assert len(cache._live_topics) <= 4
+
+
 EXITING = """
 import sys
 import time

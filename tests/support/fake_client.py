@@ -1,0 +1,46 @@
+"""A librdkafka client of plain Python: it takes records as far as there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spark_kafka_sink.librdkafka.events import Event
+from spark_kafka_sink.librdkafka.messages import MessageBatch
+
+
+class FakeClient:
+    def __init__(self) -> None:
+        self.room = 1_000_000
+        self.rejects: dict[int, int] = {}  # delivery id -> error code of its first record
+        self.enqueued: list[tuple[int, int]] = []  # delivery id, number of the record
+        self.requests: list[tuple[list[str], float]] = []
+        self.opened: list[str] = []
+        self.connects = 0
+        self.events: list[Event] = []
+
+    def enqueue(self, batch: MessageBatch) -> list[int]:
+        taken = min(self.room, len(batch) - batch.enqueued)
+        numbers = range(batch.enqueued, batch.enqueued + taken)
+        self.enqueued += [(batch.delivery_id, number) for number in numbers]
+        self.room -= taken
+        is_first = batch.enqueued == 0 and taken
+        batch.enqueued += taken
+        return (
+            [self.rejects[batch.delivery_id]]
+            if is_first and batch.delivery_id in self.rejects
+            else []
+        )
+
+    def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
+        self.requests.append((list(topics), timeout))
+
+    def open_topic(self, topic: str) -> int:
+        self.opened.append(topic)
+        return 1
+
+    def connect(self, timeout: float) -> None:
+        self.connects += 1
+
+    def poll(self, seconds: float) -> Iterator[Event]:
+        while self.events:
+            yield self.events.pop(0)

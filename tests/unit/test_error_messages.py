@@ -1,0 +1,68 @@
+"""The producer's errors name what failed, why, and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.errors import DeliveryFailed, MetadataTimeout, TopicUnavailable
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.producer import error_messages
+from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+
+SHARED = BlockBudget(1500, True, 60_000)
+ITS_OWN = BlockBudget(1500, False, 2500)
+REPORT = DeliveryReport(broker_error="connection refused")
+
+
+def failed_delivery(partition, code):
+    return Delivery(1, "t", accepted=1, is_sealed=True, failed=Counter({(partition, code): 1}))
+
+
+@pytest.mark.parametrize(
+    ("code", "budget", "kind", "text"),
+    [
+        (0, SHARED, MetadataTimeout, r"within 1\.5 s \(kafka\.max\.block\.ms\); last .* refused"),
+        (0, ITS_OWN, MetadataTimeout, r"within 2\.5 s \(kafka\.max\.block\.metadata\.ms\)"),
+        (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            SHARED,
+            TopicUnavailable,
+            r"create it; the brokers did not create it within 1\.5 s",
+        ),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "grant this user the"),
+        (ErrorCode.INVALID_TOPIC, SHARED, TopicUnavailable, "choose a name that the brokers allow"),
+    ],
+)
+def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, text):
+    error = error_messages.no_metadata("orders", code, budget, REPORT)
+    assert type(error) is kind
+    assert error.topic == "orders"
+    with pytest.raises(kind, match=f"topic orders.*{text}"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("partition", "advice"),
+    [(-1, r"raise kafka\.max\.request\.size"), (2, r"topic allows: raise its max\.message\.bytes")],
+)
+def test_a_record_that_is_too_large_blames_who_refused_it(partition, advice):
+    delivery = failed_delivery(partition, ErrorCode.MSG_SIZE_TOO_LARGE)
+    error = error_messages.delivery_failed(delivery, DeliveryReport())
+    assert isinstance(error, DeliveryFailed)
+    with pytest.raises(DeliveryFailed, match=advice):
+        raise error
+
+
+def test_a_topic_that_only_the_client_knows_to_be_forbidden_is_unavailable():
+    delivery = failed_delivery(-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    error = error_messages.delivery_failed(delivery, DeliveryReport())
+    assert isinstance(error, TopicUnavailable)
+
+
+def test_the_last_broker_error_is_told():
+    error = error_messages.deadline_exceeded(2.5, REPORT)
+    assert "within 2.5 s (close.timeout.ms); last broker error: connection refused." in str(error)
