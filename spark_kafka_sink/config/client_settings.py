@@ -214,9 +214,9 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
 @cache
 def _allowed_values() -> Mapping[str, str]:
     # Imported here: librdkafka is needed only where options are checked or rows are sent.
-    from spark_kafka_sink.librdkafka.configuration import producer_settings
+    from spark_kafka_sink.librdkafka.configuration import producer_setting_specs
 
-    return producer_settings()
+    return {name: spec.allowed for name, spec in producer_setting_specs().items()}
 
 
 @cache
