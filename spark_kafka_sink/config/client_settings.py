@@ -5,18 +5,18 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from spark_kafka_sink.config.java_security import (
     INSTEAD_OF_KERBEROS,
-    INSTEAD_OF_LOGIN_CLASSES,
     REPLACED,
     credentials,
     key_store,
     trust_store,
 )
+from spark_kafka_sink.config.java_settings import MINUS_ONE_IS_ZERO, REFUSED, RENAMED
+from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
@@ -24,6 +24,7 @@ from spark_kafka_sink.errors import InvalidOption
 PREFIX = "kafka."
 _NUMBER = re.compile(r"-?[0-9]+|all")
 _CLOSE_SECONDS = 5.0
+_MAX_INT = 2**31 - 1
 _TRUE = ("true", "t", "1")
 
 _log = logging.getLogger("spark_kafka_sink")
@@ -55,134 +56,32 @@ _SECRETS = frozenset(
     }
 )
 
-# --- what Java calls otherwise -------------------------------------------------------------------
-
-_RENAMED: Mapping[str, str] = {
-    "max.request.size": "message.max.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
-    # librdkafka's second names, so that one setting has one name from here on
-    "compression.codec": "compression.type",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "message.send.max.retries": "retries",
-    "message.timeout.ms": "delivery.timeout.ms",
-    "metadata.broker.list": "bootstrap.servers",
-    "queue.buffering.max.ms": "linger.ms",
-    "request.required.acks": "acks",
-    "sasl.mechanisms": "sasl.mechanism",
-    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
-    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
-}
-
-# Java's -1 and librdkafka's 0 both mean "as the system likes it" for these.
-_MINUS_ONE_IS_ZERO = frozenset(
-    {"receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"}
-)
-
-_BYTES = "rows carry bytes: make them in Spark, for instance with to_json, to_avro or cast"
-_JVM_TLS = "it chooses a part of Java's TLS; the client here uses OpenSSL: leave it out"
-_OURS = "the sink sets it itself"
-_NO_SUCH_CHOICE = "the client has no such choice: leave it out"
-
-_REFUSED: Mapping[str, str] = {
-    "key.serializer": _BYTES,
-    "value.serializer": _BYTES,
-    "partitioner.class": "keys are placed as Java's default does (murmur2); "
-    "for a placement of your own give a column `partition`",
-    "partitioner": "keys are placed as Java's default does (murmur2); "
-    "for a placement of your own give a column `partition`",
-    "partitioner.ignore.keys": "to spread rows without regard to keys give them a null key",
-    "partitioner.adaptive.partitioning.enable": _NO_SUCH_CHOICE,
-    "partitioner.availability.timeout.ms": _NO_SUCH_CHOICE,
-    "config.providers": "write the values themselves, for instance from dbutils.secrets",
-    "interceptor.classes": "it names Java classes; transform the rows in Spark",
-    "metric.reporters": "it names Java classes: leave it out",
-    "metrics.num.samples": "it tunes Java's metrics: leave it out",
-    "metrics.recording.level": "it tunes Java's metrics: leave it out",
-    "metrics.sample.window.ms": "it tunes Java's metrics: leave it out",
-    "auto.include.jmx.reporter": "it tunes Java's metrics: leave it out",
-    "transactional.id": "delivery is at-least-once; transactions are not offered yet",
-    "transaction.timeout.ms": "delivery is at-least-once; transactions are not offered yet",
-    "transaction.two.phase.commit.enable": "transactions are not offered yet",
-    "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
-    "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
-    "security.providers": _JVM_TLS,
-    "ssl.protocol": _JVM_TLS,
-    "ssl.enabled.protocols": _JVM_TLS,
-    "ssl.provider": _JVM_TLS,
-    "ssl.keymanager.algorithm": _JVM_TLS,
-    "ssl.trustmanager.algorithm": _JVM_TLS,
-    "ssl.secure.random.implementation": _JVM_TLS,
-    "ssl.engine.factory.class": _JVM_TLS,
-    "sasl.client.callback.handler.class": INSTEAD_OF_LOGIN_CLASSES,
-    "sasl.login.callback.handler.class": INSTEAD_OF_LOGIN_CLASSES,
-    "sasl.login.class": INSTEAD_OF_LOGIN_CLASSES,
-    "sasl.oauthbearer.jwt.retriever.class": INSTEAD_OF_LOGIN_CLASSES,
-    "sasl.oauthbearer.jwt.validator.class": INSTEAD_OF_LOGIN_CLASSES,
-    "sasl.kerberos.kinit.cmd": INSTEAD_OF_KERBEROS,
-    "sasl.kerberos.ticket.renew.jitter": INSTEAD_OF_KERBEROS,
-    "sasl.kerberos.ticket.renew.window.factor": INSTEAD_OF_KERBEROS,
-    **dict.fromkeys(
-        (
-            "sasl.login.connect.timeout.ms",
-            "sasl.login.read.timeout.ms",
-            "sasl.login.refresh.buffer.seconds",
-            "sasl.login.refresh.min.period.seconds",
-            "sasl.login.refresh.window.factor",
-            "sasl.login.refresh.window.jitter",
-            "sasl.login.retry.backoff.max.ms",
-            "sasl.login.retry.backoff.ms",
-            "sasl.oauthbearer.clock.skew.seconds",
-            "sasl.oauthbearer.expected.audience",
-            "sasl.oauthbearer.expected.issuer",
-            "sasl.oauthbearer.header.urlencode",
-            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-            "sasl.oauthbearer.jwks.endpoint.url",
-            "sasl.oauthbearer.scope.claim.name",
-        ),
-        _NO_SUCH_CHOICE,
-    ),
-    "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
-    "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
-    "delivery.report.only.error": _OURS,
-    "log.queue": _OURS,
-    "enabled_events": _OURS,
-    "opaque": _OURS,
-    "interceptors": _OURS,
-    "plugin.library.paths": "plugins of librdkafka are not loaded",
-    "statistics.interval.ms": "the sink reports what it delivered by itself",
-    "produce.offset.report": _OURS,
-}
-
 
 def redact_unless_public(name: str, value: str) -> str:
     """``value``, hidden if ``name`` is a secret, or unknown and so perhaps a misspelt one."""
     return Secret(value) if name in _SECRETS or name not in known_names() else value
 
 
-@dataclass(frozen=True)
-class ClientSettings(Mapping[str, str]):
-    """Checked librdkafka settings: hashable, picklable, shows no secret in its repr."""
+def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -> ClientSettings:
+    """All that the producer hands to librdkafka: ``translated``, and what its own work requires.
 
-    pairs: tuple[tuple[str, str], ...]
-
-    def __getitem__(self, name: str) -> str:
-        for known, value in self.pairs:
-            if known == name:
-                return value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.pairs)
-
-    def __len__(self) -> int:
-        return len(self.pairs)
+    The producer bounds its buffer and fetches metadata itself, so that librdkafka's limits must
+    not come first, and its refresh is off.
+    """
+    kibibytes = -(-buffer_memory_bytes // 1024)
+    records = min(buffer_memory_bytes // BYTES_PER_RECORD, _MAX_INT)
+    settings = {
+        **translated,
+        "queue.buffering.max.kbytes": str(kibibytes),
+        "queue.buffering.max.messages": str(records),
+        # librdkafka fails the rows of a missing topic after this time. The budget of the send ends
+        # first, with an error that names it. An int times 1000 in librdkafka: more would overflow.
+        "topic.metadata.propagation.max.ms": "2000000",
+        "topic.metadata.refresh.interval.ms": "-1",
+        # When librdkafka drops metadata that was not refreshed: the most that it allows.
+        "metadata.max.age.ms": "86400000",
+    }
+    return ClientSettings(tuple(sorted(settings.items())))
 
 
 def translate(settings: Mapping[str, str]) -> ClientSettings:
@@ -196,10 +95,10 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
     for name in given:
         _check_name(name)
     for name, value in _expanded(given).items():
-        target = _RENAMED.get(name, name)
+        target = RENAMED.get(name, name)
         if target in result:
             raise InvalidOption(f"{PREFIX}{name} says {PREFIX}{target} once more; keep one")
-        result[target] = "0" if name in _MINUS_ONE_IS_ZERO and value == "-1" else value
+        result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
         _check_value(name, target, result[target])
     defaults = dict(DEFAULTS)
     if not _allows_idempotence(result) and "enable.idempotence" not in given:
@@ -223,17 +122,17 @@ def _allowed_values() -> Mapping[str, str]:
 def known_names() -> frozenset[str]:
     """All names that ``translate`` understands, if only to refuse them with advice."""
     return frozenset(
-        _allowed_values().keys() | _RENAMED.keys() | _REFUSED.keys() | _CONVERTED | _SECRETS
+        _allowed_values().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED | _SECRETS
     )
 
 
 def _check_name(name: str) -> None:
-    if name in _REFUSED:
-        raise InvalidOption(f"{PREFIX}{name} is not supported: {_REFUSED[name]}")
+    if name in REFUSED:
+        raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
     if name not in known_names():
         raise InvalidOption(
             f"{PREFIX}{name} is no setting of a Kafka producer"
-            + did_you_mean(name, known_names() - _REFUSED.keys(), PREFIX)
+            + did_you_mean(name, known_names() - REFUSED.keys(), PREFIX)
         )
 
 

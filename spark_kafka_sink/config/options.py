@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from spark_kafka_sink.config.client_settings import (
     PREFIX,
-    ClientSettings,
     did_you_mean,
     known_names,
+    producer_settings,
     redact_unless_public,
     translate,
 )
-from spark_kafka_sink.config.producer_options import BlockBudget, MetadataLifetime
+from spark_kafka_sink.config.producer_options import BlockBudget, MetadataLifetime, ProducerOptions
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
@@ -134,16 +134,6 @@ _MAXIMUM_BUFFER = 2**31 * 1024 - 1024  # librdkafka counts KiB in 31 bits
 
 
 @dataclass(frozen=True)
-class ProducerOptions:
-    """What makes one producer unlike another: tasks for which they are equal use the same one."""
-
-    client: ClientSettings
-    buffer_memory_bytes: int
-    budget: BlockBudget
-    lifetime: MetadataLifetime
-
-
-@dataclass(frozen=True)
 class SinkOptions:
     """All that a task needs to know; checked, picklable, without secrets in its repr."""
 
@@ -200,8 +190,11 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         producer_cache_timeout_ms=_duration_ms(own, "producer.cache.timeout", "10m"),
         batch_id=_integer(own, BATCH_ID, 0, 0, 2**63 - 1) if BATCH_ID in own else None,
         producer=ProducerOptions(
-            client=translate(
-                {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
+            client=producer_settings(
+                translate(
+                    {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
+                ),
+                buffer_memory,
             ),
             buffer_memory_bytes=buffer_memory,
             budget=budget,

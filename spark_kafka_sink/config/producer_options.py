@@ -1,8 +1,32 @@
-"""How long a send may wait, for room in the buffer and for a topic's metadata (KIP-912)."""
+"""What a producer is made from: its client's settings, its buffer, its budgets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+#: Roughly what each record in the queue costs librdkafka beside its value: so that small records
+#: are bounded by their number.
+BYTES_PER_RECORD = 256
+
+
+@dataclass(frozen=True)
+class ClientSettings(Mapping[str, str]):
+    """Checked librdkafka settings: hashable, picklable, shows no secret in its repr."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+    def __getitem__(self, name: str) -> str:
+        for known, value in self.pairs:
+            if known == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
 
 
 @dataclass(frozen=True)
@@ -51,3 +75,13 @@ class MetadataLifetime:
     def evict_seconds(self) -> float:
         """When a topic is forgotten that got no rows."""
         return self.evict_ms / 1000
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """What makes one producer unlike another: tasks for which they are equal use the same one."""
+
+    client: ClientSettings
+    buffer_memory_bytes: int
+    budget: BlockBudget
+    lifetime: MetadataLifetime

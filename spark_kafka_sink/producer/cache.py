@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from spark_kafka_sink.config.options import ProducerOptions, SinkOptions
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.librdkafka.client import release_freed_memory

@@ -35,7 +35,7 @@ from spark_kafka_sink.producer.error_messages import (
 )
 from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
 from spark_kafka_sink.producer.open_deliveries import PURGED_IN_FLIGHT, OpenDeliveries
-from spark_kafka_sink.producer.send_buffer import BYTES_PER_ROW, SendBuffer, Sending
+from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import (
     NON_RETRIABLE_TOPIC_ERRORS,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -53,26 +53,6 @@ _FLUSH_SECONDS = 0.001
 # How long reports of rows that were given up may take, and the client's own end.
 _COLLECT_SECONDS = 0.5
 _FREE_SECONDS = 0.5
-
-_MAX_PROPAGATION_MS = 3_600_000
-# When the client forgets by itself what we have not refreshed: the most it allows.
-_CLIENTS_MAX_AGE_MS = 86_400_000
-
-
-def client_settings(
-    settings: Mapping[str, str], buffer_memory_bytes: int, budget: BlockBudget
-) -> dict[str, str]:
-    """librdkafka's settings, with what this producer's own limits come to there."""
-    # librdkafka would give up rows of missing topics by itself; ours comes first, by name.
-    propagation_ms = min(_MAX_PROPAGATION_MS, int(budget.metadata_seconds * 1000) + 10_000)
-    return {
-        **settings,
-        "queue.buffering.max.kbytes": str(max(1, buffer_memory_bytes // 1024)),
-        "queue.buffering.max.messages": str(max(1, buffer_memory_bytes // BYTES_PER_ROW)),
-        "topic.metadata.propagation.max.ms": str(propagation_ms),
-        "topic.metadata.refresh.interval.ms": "-1",
-        "metadata.max.age.ms": str(_CLIENTS_MAX_AGE_MS),
-    }
 
 
 class NonBlockingProducer:
@@ -94,7 +74,7 @@ class NonBlockingProducer:
         self._budget = budget
         self._clock = clock
         try:
-            self._client = Client(client_settings(settings, buffer_memory_bytes, budget))
+            self._client = Client(settings)
         except ValueError as error:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         # guards everything below and every call of the client

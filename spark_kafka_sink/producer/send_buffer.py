@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.events import ReportedRecords
 from spark_kafka_sink.librdkafka.messages import MessageArray, ProducevaArguments
@@ -20,10 +21,6 @@ from spark_kafka_sink.records.partitioner import (
     group_by_partition,
     unpartitioned,
 )
-
-# Every row that waits costs librdkafka about this much beside its value, so that small rows are
-# bounded by their number.
-BYTES_PER_ROW = 256
 
 
 @dataclass
@@ -45,8 +42,8 @@ class SendBuffer:
 
     Those of a topic without metadata are held, by topic: the client would take them too, but then
     asks for the topics one by one. ``limit_bytes`` bounds the memory that all rows keep alive until
-    they are reported: every Arrow batch with such a row, whole, and ``BYTES_PER_ROW``. ``note`` is
-    told of rejected rows.
+    they are reported: every Arrow batch with such a row, whole, and ``BYTES_PER_RECORD``. ``note``
+    is told of rejected rows.
     """
 
     def __init__(
@@ -92,7 +89,7 @@ class SendBuffer:
         if delivery.delivery_id not in self._kept:
             return
         rows, batch, batch_bytes = self._kept.pop(delivery.delivery_id)
-        self._kept_bytes -= rows * BYTES_PER_ROW
+        self._kept_bytes -= rows * BYTES_PER_RECORD
         self._batches[id(batch)] -= 1
         if not self._batches[id(batch)]:
             del self._batches[id(batch)]
@@ -147,14 +144,14 @@ class SendBuffer:
         """Whether they may be kept; those of one batch always may, which is there in any case."""
         if not self._batches.keys() - {id(records.batch)}:
             return True
-        more = len(records) * BYTES_PER_ROW
+        more = len(records) * BYTES_PER_RECORD
         if id(records.batch) not in self._batches:
             more += records.batch_bytes
         return self._kept_bytes + more <= self._limit_bytes
 
     def _keep(self, delivery_id: int, records: RecordColumns) -> None:
         self._kept[delivery_id] = len(records), records.batch, records.batch_bytes
-        self._kept_bytes += len(records) * BYTES_PER_ROW
+        self._kept_bytes += len(records) * BYTES_PER_RECORD
         if id(records.batch) not in self._batches:
             self._kept_bytes += records.batch_bytes
         self._batches[id(records.batch)] += 1

@@ -17,6 +17,7 @@ from black_hole import black_hole
 from mock_cluster import CONTROLLER, PRODUCE
 from mock_reader import read
 
+from spark_kafka_sink.config.client_settings import producer_settings
 from spark_kafka_sink.config.producer_options import BlockBudget, MetadataLifetime
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -47,7 +48,7 @@ def producer(options):
     made = []
 
     def make(buffer_memory_bytes=64 * 1024 * 1024, budget=DEFAULT_BUDGET, **settings):
-        client = options(**settings).producer.client
+        client = producer_settings(options(**settings).producer.client, buffer_memory_bytes)
         made.append(NonBlockingProducer(client, buffer_memory_bytes, budget, LIFETIME))
         return made[-1]
 

@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.client_settings import _REFUSED, DEFAULTS, known_names, translate
+from spark_kafka_sink.config.client_settings import (
+    DEFAULTS,
+    known_names,
+    producer_settings,
+    translate,
+)
+from spark_kafka_sink.config.java_settings import REFUSED
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.librdkafka.configuration import refusal_of
 
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
@@ -168,9 +175,9 @@ def test_every_setting_of_the_java_producer_is_known():
     assert set(JAVA_SETTINGS.split()) - known_names() - ours == set()
 
 
-@pytest.mark.parametrize("name", sorted(_REFUSED))
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_setting_that_has_no_translation_is_refused_with_advice(name):
-    assert refusal({name: "1"}) == f"kafka.{name} is not supported: {_REFUSED[name]}"
+    assert refusal({name: "1"}) == f"kafka.{name} is not supported: {REFUSED[name]}"
 
 
 @pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "enable.auto.commit"])
@@ -356,3 +363,34 @@ def test_retries_without_idempotence_are_warned_of_once(caplog):
 def test_settings_that_cannot_reorder_are_not_warned_of(settings, caplog):
     translate(settings)
     assert not caplog.records
+
+
+# --- what the producer's own work requires --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("buffer_memory", "kibibytes", "records"),
+    [
+        (2**20, "1024", "4096"),
+        (2**20 + 1, "1025", "4096"),  # a record of that size still fits
+        (2**41 - 1024, "2147483647", "2147483647"),
+    ],
+)
+def test_the_clients_queue_has_room_for_the_whole_buffer(buffer_memory, kibibytes, records):
+    settings = producer_settings(translate({}), buffer_memory)
+    assert settings["queue.buffering.max.kbytes"] == kibibytes
+    assert settings["queue.buffering.max.messages"] == records
+
+
+def test_the_client_leaves_metadata_to_the_producer():
+    settings = producer_settings(translate({}), 2**20)
+    assert settings["topic.metadata.refresh.interval.ms"] == "-1"
+    assert settings["metadata.max.age.ms"] == "86400000"
+    propagation_ms = int(settings["topic.metadata.propagation.max.ms"])
+    assert 1_000_000 < propagation_ms < 2**31 / 1000  # an int of microseconds in librdkafka
+
+
+@pytest.mark.parametrize("buffer_memory", [1, 2**20, 2**41 - 1024])
+def test_the_client_takes_what_the_producer_requires(buffer_memory):
+    for name, value in producer_settings(translate({}), buffer_memory).items():
+        assert refusal_of(name, value) is None
