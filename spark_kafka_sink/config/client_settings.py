@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 
 from spark_kafka_sink.config.java_security import (
@@ -16,12 +15,12 @@ from spark_kafka_sink.config.java_security import (
     trust_store,
 )
 from spark_kafka_sink.config.java_settings import MINUS_ONE_IS_ZERO, REFUSED, RENAMED
+from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 
-PREFIX = "kafka."
 _NUMBER = re.compile(r"-?[0-9]+|all")
 _CLOSE_SECONDS = 5.0
 _MAX_INT = 2**31 - 1
@@ -93,7 +92,8 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
     given = {name: redact_unless_public(name, value.strip()) for name, value in settings.items()}
     result: dict[str, str] = {}
     for name in given:
-        _check_name(name)
+        if name in REFUSED:
+            raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
     for name, value in _expanded(given).items():
         target = RENAMED.get(name, name)
         if target in result:
@@ -124,22 +124,6 @@ def known_names() -> frozenset[str]:
     return frozenset(
         _allowed_values().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED | _SECRETS
     )
-
-
-def _check_name(name: str) -> None:
-    if name in REFUSED:
-        raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
-    if name not in known_names():
-        raise InvalidOption(
-            f"{PREFIX}{name} is no setting of a Kafka producer"
-            + did_you_mean(name, known_names() - REFUSED.keys(), PREFIX)
-        )
-
-
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """``; did you mean ...?`` for the most similar known name, or nothing."""
-    similar = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean {prefix}{similar[0]}?" if similar else ""
 
 
 def _check_value(name: str, target: str, value: str) -> None:

@@ -37,9 +37,9 @@ class BlockBudget:
     option's name, True is what producers do without the KIP: one budget for both waits.
     """
 
-    max_block_ms: int = 60_000
-    includes_metadata: bool = True
-    max_block_metadata_ms: int = 60_000
+    max_block_ms: int
+    includes_metadata: bool
+    max_block_metadata_ms: int
 
     @property
     def buffer_seconds(self) -> float:
@@ -63,8 +63,8 @@ class BlockBudget:
 class MetadataLifetime:
     """``metadata.max.age.ms`` and ``metadata.evict.ms`` (Java: ``metadata.max.idle.ms``)."""
 
-    max_age_ms: int = 300_000
-    evict_ms: int = 300_000
+    max_age_ms: int
+    evict_ms: int
 
     @property
     def max_age_seconds(self) -> float:

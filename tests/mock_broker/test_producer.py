@@ -39,8 +39,14 @@ from spark_kafka_sink.records.arrow import split_by_topic
 
 MESSAGE_TOO_LARGE = 10
 SLACK_SECONDS = 1.0
-DEFAULT_BUDGET = BlockBudget()
-LIFETIME = MetadataLifetime()
+LIFETIME = MetadataLifetime(max_age_ms=300_000, evict_ms=300_000)
+
+
+def block_budget(max_block_ms=60_000, includes_metadata=True, max_block_metadata_ms=60_000):
+    return BlockBudget(max_block_ms, includes_metadata, max_block_metadata_ms)
+
+
+DEFAULT_BUDGET = block_budget()
 
 
 @pytest.fixture
@@ -83,7 +89,7 @@ def test_send_waits_while_the_buffer_is_full_and_keeps_the_order(producer, recor
 def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
     producer, records, cluster
 ):
-    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
     p.send(records(["first"]))
     p.flush(10)
     cluster.set_round_trip(1, 1000)
@@ -99,7 +105,7 @@ def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
 
 def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(producer, cluster):
     cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
-    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
     columns = {"value": ["a", "b"], "topic": ["missing", "t"], "ignored": ["i" * 2**20, ""]}
     missing, there = [p.send(rows) for rows in split_by_topic(pa.record_batch(columns), None)]
     there.result(10)
@@ -108,7 +114,7 @@ def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(prod
 
 def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer, records, cluster):
     cluster.set_topic_error("missing", UNKNOWN_TOPIC_OR_PARTITION)
-    p = producer(2**20, BlockBudget(max_block_ms=1000))
+    p = producer(2**20, block_budget(max_block_ms=1000))
     p.send(records(["a"], topic="missing", ignored=pa.array(["i" * 2**20])))
     with pytest.raises(TopicUnavailable, match="missing"):
         p.send(records(["b"]))
@@ -116,7 +122,7 @@ def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer,
 
 def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, records, cluster):
     one_by_one = {"kafka_batch_size": "1", "kafka_max_in_flight_requests_per_connection": "1"}
-    p = producer(2**20, BlockBudget(max_block_ms=800, includes_metadata=False), **one_by_one)
+    p = producer(2**20, block_budget(max_block_ms=800, includes_metadata=False), **one_by_one)
     p.send(records(["first"]))
     p.flush(10)
     cluster.set_round_trip(1, 500)
@@ -130,7 +136,7 @@ def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, reco
 
 def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(producer, cluster):
     cluster.create_topic("u")
-    p = producer(2**20, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
     for topic in ("t", "u"):
         p.prefetch([topic])
     batch = pa.record_batch({"value": ["a" * 400_000] * 2, "topic": ["t", "u"]})
@@ -141,7 +147,7 @@ def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(pro
 
 
 def test_rows_do_not_linger_while_others_wait_for_room(producer, records):
-    p = producer(2**20, BlockBudget(max_block_ms=10_000), kafka_linger_ms="60000")
+    p = producer(2**20, block_budget(max_block_ms=10_000), kafka_linger_ms="60000")
     for letter in "abcd":
         p.send(records([letter * 400_000]))
     p.flush(10)
@@ -149,7 +155,7 @@ def test_rows_do_not_linger_while_others_wait_for_room(producer, records):
 
 @pytest.mark.parametrize("max_block_seconds", [0.0, 0.3])
 def test_send_gives_up_when_the_buffer_stays_full(producer, records, max_block_seconds):
-    budget = BlockBudget(int(max_block_seconds * 1000), False, 60_000)
+    budget = block_budget(int(max_block_seconds * 1000), False, 60_000)
     p = producer(256 * 1024, budget, kafka_bootstrap_servers="127.0.0.1:1")
     p.send(records(["v"] * 500))
     started = time.monotonic()
@@ -220,7 +226,7 @@ def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
 
 def test_close_with_rows_left_returns_by_its_deadline(options, records):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 * 1024 * 1024, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(settings, 64 * 1024 * 1024, block_budget(), LIFETIME)
     p.send(records(["v"] * 1000))
     started = time.monotonic()
     assert p.close(2)
@@ -229,7 +235,7 @@ def test_close_with_rows_left_returns_by_its_deadline(options, records):
 
 # --- KIP-286: send returns a handle, and metadata is never waited for -----------------------------
 
-SHORT = BlockBudget(max_block_ms=1000, includes_metadata=False, max_block_metadata_ms=500)
+SHORT = block_budget(max_block_ms=1000, includes_metadata=False, max_block_metadata_ms=500)
 
 
 def wait_until(condition, seconds=10):
@@ -385,7 +391,7 @@ def test_the_wait_for_metadata_ends_a_flush_too(producer, records):
 
 
 def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
-    budget = BlockBudget(max_block_ms=500, includes_metadata=True)
+    budget = block_budget(max_block_ms=500, includes_metadata=True)
     p = producer(256 * 1024, budget, kafka_bootstrap_servers="127.0.0.1:1")
     p.send(records(["v"] * 500))
     started = time.monotonic()
@@ -397,7 +403,7 @@ def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
 def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
     producer, records, cluster
 ):
-    p = producer(256 * 1024, BlockBudget(max_block_ms=0, includes_metadata=False))
+    p = producer(256 * 1024, block_budget(max_block_ms=0, includes_metadata=False))
     p.send(records(["first"]))
     p.flush(10)
     cluster.set_round_trip(1, 300)
@@ -427,7 +433,7 @@ def test_a_negative_timeout_is_an_error(producer):
 
 def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
     p = NonBlockingProducer(
-        options(kafka_linger_ms="60000").producer.client, 64 << 20, BlockBudget(), LIFETIME
+        options(kafka_linger_ms="60000").producer.client, 64 << 20, block_budget(), LIFETIME
     )
     delivery = p.send(records(["v"] * 100))
     assert p.close(10)
@@ -437,7 +443,7 @@ def test_close_sends_what_can_be_sent_in_time(options, records, cluster):
 
 def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(settings, 64 << 20, block_budget(), LIFETIME)
     deliveries = [p.send(records(["v"] * 1000, topic=topic)) for topic in ("a", "b")]
     started = time.monotonic()
     assert p.close(0)
@@ -449,7 +455,7 @@ def test_close_zero_fails_all_that_is_left_exactly_once(options, records):
 
 def test_close_twice_does_nothing_more(options, records):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(settings, 64 << 20, block_budget(), LIFETIME)
     p.send(records(["v"]))
     assert p.close(0)
     assert p.close(30)
@@ -457,7 +463,7 @@ def test_close_twice_does_nothing_more(options, records):
 
 
 def test_a_closed_producer_takes_no_rows(options, records):
-    p = NonBlockingProducer(options().producer.client, 64 << 20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(options().producer.client, 64 << 20, block_budget(), LIFETIME)
     p.close(0)
     for use in (lambda: p.send(records(["v"])), lambda: p.flush(1), lambda: p.prefetch(["t"])):
         with pytest.raises(ProducerClosed):
@@ -467,7 +473,7 @@ def test_a_closed_producer_takes_no_rows(options, records):
 @pytest.mark.parametrize("waiting_in", ["flush", "send", "result"])
 def test_close_from_another_thread_wakes_who_waits(options, records, waiting_in):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    budget = BlockBudget(60_000, False, 60_000)
+    budget = block_budget(60_000, False, 60_000)
     p = NonBlockingProducer(settings, 256 * 1024, budget, LIFETIME)
     delivery = p.send(records(["v"] * 1000))
     waits = {
@@ -500,7 +506,7 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(
     options, records, caplog, waiting_in
 ):
     settings = options(kafka_bootstrap_servers="127.0.0.1:1").producer.client
-    p = NonBlockingProducer(settings, 2**20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(settings, 2**20, block_budget(), LIFETIME)
     delivery = p.send(records(["v"] * 10, ignored=pa.array(["i" * 110_000] * 10)))
     waits = {
         "result": lambda: delivery.result(10),
@@ -545,7 +551,7 @@ def test_close_is_bounded_whatever_is_wrong_with_the_broker(
     options, records, nowhere, kind, timeout_seconds
 ):
     settings = options(kafka_bootstrap_servers=nowhere[kind]).producer.client
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(settings, 64 << 20, block_budget(), LIFETIME)
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
     p.close(timeout_seconds)
@@ -566,7 +572,7 @@ def test_close_is_bounded_when_the_resolver_hangs(options, records, monkeypatch)
 
     settings = options(kafka_bootstrap_servers="example.invalid:9092").producer.client
     monkeypatch.setattr(c, "conf_set_events", also_hang)
-    p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+    p = NonBlockingProducer(settings, 64 << 20, block_budget(), LIFETIME)
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
     assert not p.close(1)  # a thread stays behind, and the caller is told so
@@ -578,7 +584,7 @@ def test_two_hundred_open_close_cycles_leave_nothing_behind(options, records):
     settings = options().producer.client
 
     def cycle():
-        p = NonBlockingProducer(settings, 64 << 20, BlockBudget(), LIFETIME)
+        p = NonBlockingProducer(settings, 64 << 20, block_budget(), LIFETIME)
         p.send(records(["v"] * 100))
         assert p.close(10)
 

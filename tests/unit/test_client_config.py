@@ -180,25 +180,6 @@ def test_setting_that_has_no_translation_is_refused_with_advice(name):
     assert refusal({name: "1"}) == f"kafka.{name} is not supported: {REFUSED[name]}"
 
 
-@pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "enable.auto.commit"])
-def test_setting_of_a_consumer_is_refused(name):
-    assert f"kafka.{name} is no setting of a Kafka producer" in refusal({name: "1"})
-
-
-@pytest.mark.parametrize(
-    ("name", "did_you_mean"),
-    [
-        ("linger.mss", "linger.ms"),
-        ("compresion.type", "compression.type"),
-        ("sasl.jaas.conf", "sasl.jaas.config"),
-    ],
-)
-def test_unknown_name_is_refused_with_the_nearest(name, did_you_mean):
-    assert refusal({name: "1"}) == (
-        f"kafka.{name} is no setting of a Kafka producer; did you mean kafka.{did_you_mean}?"
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
