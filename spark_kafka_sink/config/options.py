@@ -75,14 +75,14 @@ MAX_BLOCK_MS = Option(
     default="60000",
     minimum=0,
     maximum=_MAX_INT,
-    meaning="How long a task waits while that buffer is full (0 never waits), and for the "
-    "metadata of a topic that it has rows for.",
+    meaning="How long a task waits while that buffer is full, and for the metadata of a topic "
+    "that it has rows for. `0` never waits for room, and gives metadata its own budget.",
 )
 MAX_BLOCK_MS_INCLUDE_METADATA = Option(
     "kafka.max.block.ms.include.metadata",
     true_or_false,
     default="true",
-    meaning="`false` gives metadata a budget of its own, `kafka.max.block.metadata.ms` (KIP-912).",
+    meaning="`false` gives metadata its own budget, `kafka.max.block.metadata.ms` (KIP-912).",
 )
 MAX_BLOCK_METADATA_MS = Option(
     "kafka.max.block.metadata.ms",
@@ -90,7 +90,8 @@ MAX_BLOCK_METADATA_MS = Option(
     default="60000",
     minimum=0,
     maximum=_MAX_INT,
-    meaning="How long rows wait for the metadata of their topic, if metadata has its own budget.",
+    meaning="How long rows wait for the metadata of their topic, if metadata has its own budget: "
+    "with `kafka.max.block.ms.include.metadata=false` or `kafka.max.block.ms=0`.",
 )
 METADATA_MAX_AGE_MS = Option(
     "kafka.metadata.max.age.ms",
@@ -251,9 +252,10 @@ def _block_budget(given: Mapping[str, str]) -> BlockBudget:
         includes_metadata=MAX_BLOCK_MS_INCLUDE_METADATA.read(given),
         max_block_metadata_ms=MAX_BLOCK_METADATA_MS.read(given),
     )
-    if budget.includes_metadata and MAX_BLOCK_METADATA_MS.is_given(given):
+    if budget.is_shared and MAX_BLOCK_METADATA_MS.is_given(given):
         raise InvalidOption(
             f"{MAX_BLOCK_METADATA_MS.name} counts only with "
-            f"{MAX_BLOCK_MS_INCLUDE_METADATA.name}=false; set that, or leave it out"
+            f"{MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {MAX_BLOCK_MS.name}=0; "
+            "set one of them, or leave it out"
         )
     return budget

@@ -38,6 +38,12 @@ def test_all_batches_of_a_partition_arrive_in_order(options, cluster):
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"a", b"b", b"c"]
 
 
+def test_a_task_that_never_waits_for_room_still_waits_for_metadata(options, cluster):
+    cluster.set_round_trip(1, 200)
+    cold = options(kafka_max_block_ms="0", kafka_client_id="cold")
+    assert write_partition([batch("a")], cold).sent_rows == {"t": 1}
+
+
 def test_an_empty_partition_reports_nothing(options):
     assert write_partition([], options()).total_sent == 0
 

@@ -14,3 +14,10 @@ def test_metadata_can_have_its_own_budget():
     assert budget.buffer_seconds == 1
     assert budget.metadata_seconds == 5
     assert budget.metadata_option == "kafka.max.block.metadata.ms"
+
+
+def test_a_send_that_never_waits_for_room_leaves_metadata_its_own_budget():
+    budget = BlockBudget(0, includes_metadata=True, max_block_metadata_ms=5000)
+    assert budget.buffer_seconds == 0
+    assert budget.metadata_seconds == 5
+    assert budget.metadata_option == "kafka.max.block.metadata.ms"

@@ -54,6 +54,10 @@ def test_documented_default_is_the_real_one(option):
             },
             BlockBudget(1000, False, 5000),
         ),
+        (
+            {"kafka.max.block.ms": "0", "kafka.max.block.metadata.ms": "5000"},
+            BlockBudget(0, True, 5000),
+        ),
     ],
 )
 def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
@@ -61,8 +65,10 @@ def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
 
 
 def test_a_budget_for_metadata_that_would_not_count_is_refused():
-    with pytest.raises(InvalidOption, match=r"include\.metadata=false; set that, or leave it out"):
-        parsed(**{"kafka.max.block.metadata.ms": "5000"})
+    assert refusal(**{"kafka.max.block.metadata.ms": "5000"}) == (
+        "kafka.max.block.metadata.ms counts only with kafka.max.block.ms.include.metadata=false "
+        "or kafka.max.block.ms=0; set one of them, or leave it out"
+    )
 
 
 @pytest.mark.parametrize(
