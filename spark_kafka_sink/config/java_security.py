@@ -69,6 +69,12 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
             f"{option} uses {module}; set kafka.sasl.mechanism to "
             + " or ".join(_JAAS_MECHANISMS[module])
         )
+    others = sorted(options.keys() - {"username", "password"})
+    if others:
+        raise InvalidOption(
+            f"{option}: username and password can be translated, not {', '.join(others)}; "
+            "leave that out"
+        )
     for name in ("username", "password"):
         if name not in options:
             raise InvalidOption(f"{option} has no {name}")
@@ -94,6 +100,16 @@ def _unescaped(escape: re.Match[str]) -> str:
     # As java.io.StreamTokenizer reads them, with which Java reads JAAS.
     text = escape[1]
     return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
+
+
+def check_mechanism(settings: Mapping[str, str]) -> None:
+    """Raise InvalidOption if a SASL protocol is set without the mechanism."""
+    protocol = settings.get("security.protocol", "plaintext").lower()
+    if protocol.startswith("sasl") and "sasl.mechanism" not in settings:
+        raise InvalidOption(
+            f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
+            f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
+        )
 
 
 def trust_store(given: Mapping[str, str]) -> dict[str, str]:
