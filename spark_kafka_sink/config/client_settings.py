@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
+from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
-    INSTEAD_OF_KERBEROS,
     REPLACED,
+    check_mechanism,
     credentials,
     key_store,
     trust_store,
 )
-from spark_kafka_sink.config.java_settings import MINUS_ONE_IS_ZERO, REFUSED, RENAMED
+from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REFUSED, RENAMED
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 
-_NUMBER = re.compile(r"-?[0-9]+|all")
+if TYPE_CHECKING:
+    from spark_kafka_sink.librdkafka.configuration import SettingSpec
+
+_NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
 _CLOSE_SECONDS = 5.0
 _MAX_INT = 2**31 - 1
-_TRUE = ("true", "t", "1")
-
-_log = logging.getLogger("spark_kafka_sink")
 
 DEFAULTS: Mapping[str, str] = {
     "client.id": "spark-kafka-sink",
@@ -90,89 +91,76 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
     values out of range and settings that contradict each other. Must run where librdkafka is.
     """
     given = {name: redact_unless_public(name, value.strip()) for name, value in settings.items()}
-    result: dict[str, str] = {}
     for name in given:
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
-    for name, value in _expanded(given).items():
-        target = RENAMED.get(name, name)
-        if target in result:
-            raise InvalidOption(f"{PREFIX}{name} says {PREFIX}{target} once more; keep one")
-        result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
-        _check_value(name, target, result[target])
-    defaults = dict(DEFAULTS)
-    if not _allows_idempotence(result) and "enable.idempotence" not in given:
-        defaults["enable.idempotence"] = "false"  # as the Java producer does
-    merged = defaults | result
-    _check_contradictions(merged)
+    result = _renamed(_expanded(given))
+    specs = _setting_specs()
+    effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
+    check_guarantees(result, effective)
+    check_mechanism(result)
+    merged = {**DEFAULTS, **result, **timeouts(result, effective, specs)}
     translated = ClientSettings(tuple(sorted(merged.items())))
     _check_together(translated)
     return translated
 
 
 @cache
-def _allowed_values() -> Mapping[str, str]:
+def _setting_specs() -> Mapping[str, SettingSpec]:
     # Imported here: librdkafka is needed only where options are checked or rows are sent.
     from spark_kafka_sink.librdkafka.configuration import producer_setting_specs
 
-    return {name: spec.allowed for name, spec in producer_setting_specs().items()}
+    return producer_setting_specs()
 
 
 @cache
 def known_names() -> frozenset[str]:
     """All names that ``translate`` understands, if only to refuse them with advice."""
-    return frozenset(
-        _allowed_values().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED | _SECRETS
-    )
+    return frozenset(_setting_specs().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED)
+
+
+def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for name, value in settings.items():
+        target = RENAMED.get(name, name)
+        if target in result:
+            raise InvalidOption(f"{PREFIX}{name} sets {PREFIX}{target} a second time; keep one")
+        result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
+        _check_value(name, target, result[target])
+    return result
 
 
 def _check_value(name: str, target: str, value: str) -> None:
-    from spark_kafka_sink.librdkafka.configuration import refusal_of
-
-    refusal = refusal_of(target, value)
-    allowed = _allowed_values().get(target)
-    # librdkafka itself takes 16k for 16.
-    is_no_number = allowed and ".." in allowed and not _NUMBER.fullmatch(value)
-    if refusal is None and not is_no_number:
+    refusal = _refusal(target, value)
+    if refusal is None:
         return
     if isinstance(value, Secret):
         raise InvalidOption(f"{PREFIX}{name}: the client refuses its value (not shown here)")
-    raise InvalidOption(
-        f"{PREFIX}{name}={value!r} is refused: "
-        + (f"allowed is {allowed}" if allowed else str(refusal).strip())
-    )
+    raise InvalidOption(f"{PREFIX}{name}={value!r} is refused: {refusal}")
 
 
-def _allows_idempotence(settings: Mapping[str, str]) -> bool:
-    return settings.get("acks", "all") in ("all", "-1") and settings.get("retries") != "0"
+def _refusal(setting: str, value: str) -> str | None:
+    """Why a value is not allowed, or None."""
+    from spark_kafka_sink.librdkafka.configuration import refusal_of
+
+    if setting in ALLOWED:
+        return None if _is_among(ALLOWED[setting], value) else f"allowed is {ALLOWED[setting]}"
+    refusal, spec = refusal_of(setting, value), _setting_specs().get(setting)
+    if spec is None:
+        return refusal
+    # librdkafka itself takes 16k for 16.
+    is_malformed = spec.type in _NUMBERS and not _NUMBERS[spec.type].fullmatch(value)
+    if refusal is None and not is_malformed:
+        return None
+    return f"allowed is {spec.allowed}" if spec.allowed else str(refusal).strip()
 
 
-def _check_contradictions(settings: Mapping[str, str]) -> None:
-    if settings["enable.idempotence"].lower() in _TRUE:
-        for name, allowed in (("acks", "all"), ("retries", "1 or more")):
-            if not _allows_idempotence({name: settings[name]} if name in settings else {}):
-                raise InvalidOption(
-                    f"{PREFIX}enable.idempotence=true needs {PREFIX}{name}={allowed}, "
-                    f"not {settings[name]}"
-                )
-        in_flight = settings["max.in.flight.requests.per.connection"]
-        if int(in_flight) > 5:
-            raise InvalidOption(
-                f"{PREFIX}max.in.flight.requests.per.connection={in_flight} is more than 5, the "
-                "most at which idempotence keeps the order; lower it or set "
-                f"{PREFIX}enable.idempotence=false"
-            )
-    delivery, linger = settings["delivery.timeout.ms"], settings.get("linger.ms", "5")
-    if 0 < int(delivery) <= int(linger):
-        raise InvalidOption(
-            f"{PREFIX}delivery.timeout.ms={delivery} is not longer than {PREFIX}linger.ms={linger}"
-        )
-    protocol = settings.get("security.protocol", "plaintext").lower()
-    if protocol.startswith("sasl") and "sasl.mechanism" not in settings:
-        raise InvalidOption(
-            f"{PREFIX}security.protocol={protocol} needs {PREFIX}sasl.mechanism, such as "
-            f"PLAIN, SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
-        )
+def _is_among(allowed: str, value: str) -> bool:
+    """Whether ``value`` is in ``low .. high``, or one of the words."""
+    if " .. " not in allowed:
+        return value in allowed.split(", ")
+    low, high = map(int, allowed.split(" .. "))
+    return bool(_NUMBERS["integer"].fullmatch(value)) and low <= int(value) <= high
 
 
 @cache  # Spark asks for a writer several times a micro-batch, in a process that it keeps
@@ -183,7 +171,6 @@ def _check_together(settings: ClientSettings) -> None:
     """
     from spark_kafka_sink.librdkafka.client import Client
 
-    _warn_of_reordering(settings)
     if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
         return
     try:
@@ -191,20 +178,6 @@ def _check_together(settings: ClientSettings) -> None:
     except ValueError as error:
         raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
     client.close(Deadline(_CLOSE_SECONDS))
-
-
-def _warn_of_reordering(settings: Mapping[str, str]) -> None:
-    # Java keeps the order with one request in flight; librdkafka builds the next one ahead, and
-    # sends it before the repeated one.
-    is_idempotent = settings["enable.idempotence"].lower() in _TRUE
-    if not is_idempotent and settings.get("retries") != "0":
-        _log.warning(
-            "without %senable.idempotence a request that is retried may come after a later one, "
-            "so that rows change their order, or be stored twice, whatever "
-            "%smax.in.flight.requests.per.connection is; switch idempotence on to keep the order",
-            PREFIX,
-            PREFIX,
-        )
 
 
 # --- settings that take another form -------------------------------------------------------------

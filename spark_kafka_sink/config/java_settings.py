@@ -27,6 +27,12 @@ RENAMED: Mapping[str, str] = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 
+#: What Java allows, where librdkafka allows something else. ``translate`` makes it fit.
+ALLOWED: Mapping[str, str] = {
+    "acks": "all, -1, 0, 1",
+    "request.timeout.ms": "0 .. 2147483647",
+}
+
 # Java's -1 and librdkafka's 0 both mean "as the system likes it" for these.
 MINUS_ONE_IS_ZERO = frozenset(
     {"receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"}
@@ -57,6 +63,8 @@ REFUSED: Mapping[str, str] = {
     "transactional.id": "delivery is at-least-once; transactions are not offered yet",
     "transaction.timeout.ms": "delivery is at-least-once; transactions are not offered yet",
     "transaction.two.phase.commit.enable": "transactions are not offered yet",
+    "topic.metadata.propagation.max.ms": "set kafka.max.block.ms, which bounds the wait for the "
+    "metadata of a topic that is still being created",
     "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
     "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
     "security.providers": _JVM_TLS,

@@ -27,6 +27,11 @@ class SettingSpec:
     #: integer, float, boolean, enum value, string, ...
     type: str
 
+    def nearest(self, number: int) -> int:
+        """``number``, or the limit that it exceeds, for a setting with a range."""
+        low, high = map(int, self.allowed.split(" .. "))
+        return min(max(number, low), high)
+
 
 def producer_setting_specs() -> Mapping[str, SettingSpec]:
     """The settings that a producer takes as strings, aliases included."""

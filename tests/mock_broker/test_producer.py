@@ -121,7 +121,11 @@ def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer,
 
 
 def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, records, cluster):
-    one_by_one = {"kafka_batch_size": "1", "kafka_max_in_flight_requests_per_connection": "1"}
+    one_by_one = {
+        "kafka_batch_size": "1",
+        "kafka_max_in_flight_requests_per_connection": "1",
+        "kafka_retries": "0",
+    }
     p = producer(2**20, block_budget(max_block_ms=800, includes_metadata=False), **one_by_one)
     p.send(records(["first"]))
     p.flush(10)
@@ -613,15 +617,15 @@ REQUEST_TIMED_OUT = 7  # retriable
 
 @pytest.mark.parametrize("in_flight", ["1", "5"])
 def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
-    producer, records, cluster, in_flight
+    options, records, cluster, in_flight
 ):
-    """The hazard that is warned of: librdkafka sends one request more before the repeated one."""
-    p = producer(
-        kafka_linger_ms="0",
-        kafka_batch_num_messages="10",
-        kafka_retry_backoff_ms="20",
-        kafka_max_in_flight_requests_per_connection=in_flight,
-    )
+    """Why one request in flight without idempotence is refused: librdkafka sends one more before
+    the repeated one."""
+    settings = options(
+        kafka_linger_ms="0", kafka_batch_num_messages="10", kafka_retry_backoff_ms="20"
+    ).producer.client
+    in_flight_setting = {"max.in.flight.requests.per.connection": in_flight}
+    p = NonBlockingProducer({**settings, **in_flight_setting}, 64 << 20, block_budget(), LIFETIME)
     p.send(records(["-1"]))
     p.flush(10)
     cluster.push_errors(PRODUCE, [0, REQUEST_TIMED_OUT, 0, 0, REQUEST_TIMED_OUT])
@@ -630,3 +634,4 @@ def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
     order = [int(m.value()) for m in read(cluster.bootstrap_servers, "t", 501)]
     assert sorted(order) == list(range(-1, 500))
     assert order != sorted(order)
+    assert p.close(0)
