@@ -34,6 +34,7 @@ DEFAULTS: Mapping[str, str] = {
     "acks": "all",
     "enable.idempotence": "true",
     "delivery.timeout.ms": "120000",
+    "message.max.bytes": "1048576",
     "max.in.flight.requests.per.connection": "5",
     "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
     "partitioner": "murmur2_random",  # no option changes it

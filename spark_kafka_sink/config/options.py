@@ -25,6 +25,7 @@ from spark_kafka_sink.config.option import (
 )
 from spark_kafka_sink.config.producer_options import (
     BYTES_PER_RECORD,
+    MAX_REQUEST_SIZE,
     BlockBudget,
     MetadataLifetime,
     ProducerOptions,
@@ -67,7 +68,8 @@ BUFFER_MEMORY = Option(
     minimum=1024 * 1024,
     maximum=2**31 * 1024 - 1024,  # librdkafka counts KiB in 31 bits
     meaning="Bytes that the unacknowledged rows of one Python worker may take, over all topics: "
-    f"their whole Arrow batches, and {BYTES_PER_RECORD} per row.",
+    f"their whole Arrow batches, and {BYTES_PER_RECORD} per row. Not less than "
+    f"`{MAX_REQUEST_SIZE}`.",
 )
 MAX_BLOCK_MS = Option(
     "kafka.max.block.ms",
@@ -236,8 +238,15 @@ def _producer_options(given: Mapping[str, str]) -> ProducerOptions:
         if name.startswith(PREFIX) and name not in _NAMES
     }
     settings[BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = BOOTSTRAP_SERVERS.read(given)
+    client = producer_settings(translate(settings), buffer_memory_bytes)
+    if buffer_memory_bytes < client.max_request_bytes:
+        raise InvalidOption(
+            f"{BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "
+            f"{MAX_REQUEST_SIZE}={client.max_request_bytes}: the largest records could never be "
+            "sent; raise the former or lower the latter"
+        )
     return ProducerOptions(
-        client=producer_settings(translate(settings), buffer_memory_bytes),
+        client=client,
         buffer_memory_bytes=buffer_memory_bytes,
         budget=_block_budget(given),
         lifetime=MetadataLifetime(

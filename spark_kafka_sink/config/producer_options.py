@@ -9,6 +9,9 @@ from dataclasses import dataclass
 #: are bounded by their number.
 BYTES_PER_RECORD = 256
 
+#: the option behind ``ClientSettings.max_request_bytes``, for messages
+MAX_REQUEST_SIZE = "kafka.max.request.size"
+
 
 @dataclass(frozen=True)
 class ClientSettings(Mapping[str, str]):
@@ -27,6 +30,11 @@ class ClientSettings(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest record that the client takes."""
+        return int(self["message.max.bytes"])
 
 
 @dataclass(frozen=True)

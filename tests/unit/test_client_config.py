@@ -38,6 +38,7 @@ def test_defaults_are_safe_delivery_and_javas_placement_of_keys():
     assert dict(translate({})) == {
         "acks": "all",
         "client.id": "spark-kafka-sink",
+        "message.max.bytes": "1048576",
         "max.in.flight.requests.per.connection": "5",
         "delivery.timeout.ms": "120000",
         "enable.idempotence": "true",

@@ -215,6 +215,15 @@ def test_number_out_of_range_is_refused_with_the_range(name, value, allowed):
     assert refusal(**{name: value}) == f"{name}={value} is not within {allowed}"
 
 
+def test_a_buffer_too_small_for_the_largest_record_is_refused():
+    too_large = {"kafka.max.request.size": "2000000"}
+    assert refusal(**too_large, **{"kafka.buffer.memory": "1999999"}) == (
+        "kafka.buffer.memory=1999999 is less than kafka.max.request.size=2000000: the largest "
+        "records could never be sent; raise the former or lower the latter"
+    )
+    parsed(**too_large, **{"kafka.buffer.memory": "2000000"})
+
+
 @pytest.mark.parametrize("topic", ["a", "A.b_c-1", "...", "a" * 249])
 def test_topic_name_that_kafka_allows_is_accepted(topic):
     assert parsed(topic=topic).topic == topic
