@@ -1,4 +1,4 @@
-"""Java client settings -> librdkafka settings, or an error that says what to write instead."""
+"""Java's client settings -> librdkafka's, or an error that says what to write instead."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ _SECRETS = frozenset(
 
 
 def redact_unless_public(name: str, value: str) -> str:
-    """``value``, hidden if ``name`` is a secret, or unknown and so perhaps a misspelt one."""
+    """``value``, hidden if ``name`` is a secret or unknown: it may be a misspelt secret."""
     return Secret(value) if name in _SECRETS or name not in known_names() else value
 
 
 def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -> ClientSettings:
-    """All that the producer hands to librdkafka: ``translated``, and what its own work requires.
+    """Everything that the producer passes to librdkafka.
 
-    The producer bounds its buffer and fetches metadata itself, so that librdkafka's limits must
-    not come first, and its refresh is off.
+    The producer bounds its own buffer and fetches metadata itself. So librdkafka's limits must not
+    take effect first, and its periodic refresh is off.
     """
     kibibytes = -(-buffer_memory_bytes // 1024)
     records = min(buffer_memory_bytes // BYTES_PER_RECORD, _MAX_INT)
@@ -75,21 +75,21 @@ def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -
         **translated,
         "queue.buffering.max.kbytes": str(kibibytes),
         "queue.buffering.max.messages": str(records),
-        # librdkafka fails the rows of a missing topic after this time. The budget of the send ends
-        # first, with an error that names it. An int times 1000 in librdkafka: more would overflow.
+        # librdkafka fails the records of a missing topic after this time. The send's budget must
+        # end first, with an error that names it. Above 2,147,483 an int in librdkafka overflows.
         "topic.metadata.propagation.max.ms": "2000000",
         "topic.metadata.refresh.interval.ms": "-1",
-        # When librdkafka drops metadata that was not refreshed: the most that it allows.
+        # The most that librdkafka allows before it drops metadata that it did not refresh.
         "metadata.max.age.ms": "86400000",
     }
     return ClientSettings(tuple(sorted(settings.items())))
 
 
 def translate(settings: Mapping[str, str]) -> ClientSettings:
-    """Java's producer settings, named without ``kafka.``, as librdkafka's, with our defaults.
+    """Translate Java's producer settings, named without ``kafka.``, and add our defaults.
 
-    Raises InvalidOption, which names the setting and what to write instead, for names unknown,
-    values out of range and settings that contradict each other. Must run where librdkafka is.
+    Raises InvalidOption for settings that are not supported, out of range, or contradict each
+    other; the error says what to write instead. Needs librdkafka.
     """
     given = {name: redact_unless_public(name, value.strip()) for name, value in settings.items()}
     for name in given:
@@ -108,7 +108,7 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
 
 @cache
 def _setting_specs() -> Mapping[str, SettingSpec]:
-    # Imported here: librdkafka is needed only where options are checked or rows are sent.
+    # Imported here: finding the format must not load librdkafka.
     from spark_kafka_sink.librdkafka.configuration import producer_setting_specs
 
     return producer_setting_specs()
@@ -116,7 +116,7 @@ def _setting_specs() -> Mapping[str, SettingSpec]:
 
 @cache
 def known_names() -> frozenset[str]:
-    """All names that ``translate`` understands, if only to refuse them with advice."""
+    """All names that ``translate`` knows, including those it refuses with advice."""
     return frozenset(_setting_specs().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED)
 
 
@@ -136,24 +136,24 @@ def _check_value(name: str, target: str, value: str) -> None:
     if refusal is None:
         return
     if isinstance(value, Secret):
-        raise InvalidOption(f"{PREFIX}{name}: the client refuses its value (not shown here)")
-    raise InvalidOption(f"{PREFIX}{name}={value!r} is refused: {refusal}")
+        raise InvalidOption(f"{PREFIX}{name} is invalid (its value is not shown)")
+    raise InvalidOption(f"{PREFIX}{name}={value!r} is invalid; {refusal}")
 
 
 def _refusal(setting: str, value: str) -> str | None:
-    """Why a value is not allowed, or None."""
+    """What is wrong with a value, or None."""
     from spark_kafka_sink.librdkafka.configuration import refusal_of
 
     if setting in ALLOWED:
-        return None if _is_among(ALLOWED[setting], value) else f"allowed is {ALLOWED[setting]}"
+        return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"
     refusal, spec = refusal_of(setting, value), _setting_specs().get(setting)
     if spec is None:
         return refusal
-    # librdkafka itself takes 16k for 16.
+    # librdkafka itself reads 16k as 16.
     is_malformed = spec.type in _NUMBERS and not _NUMBERS[spec.type].fullmatch(value)
     if refusal is None and not is_malformed:
         return None
-    return f"allowed is {spec.allowed}" if spec.allowed else str(refusal).strip()
+    return f"allowed: {spec.allowed}" if spec.allowed else str(refusal).strip()
 
 
 def _is_among(allowed: str, value: str) -> bool:
@@ -164,11 +164,11 @@ def _is_among(allowed: str, value: str) -> bool:
     return bool(_NUMBERS["integer"].fullmatch(value)) and low <= int(value) <= high
 
 
-@cache  # Spark asks for a writer several times a micro-batch, in a process that it keeps
+@cache  # Spark requests a writer several times per micro-batch, from one process
 def _check_together(settings: ClientSettings) -> None:
-    """Let the client itself look at all settings at once, unless it would look for files.
+    """Let the client check all settings together, unless it would open files.
 
-    Files may be on the executors alone, and are looked at there.
+    Files may exist only on the executors; they are checked there.
     """
     from spark_kafka_sink.librdkafka.client import Client
 
@@ -185,12 +185,12 @@ def _check_together(settings: ClientSettings) -> None:
 
 
 def _expanded(given: Mapping[str, str]) -> dict[str, str]:
-    """``given`` with JAAS strings, key and trust stores and the like spelled out."""
+    """``given``, with JAAS strings, stores and the like turned into librdkafka's settings."""
     result = {name: value for name, value in given.items() if name not in _CONVERTED}
     for convert in (credentials, trust_store, key_store, _compression_level, _endpoint_check):
         for name, value in convert(given).items():
             if name in result:
-                raise InvalidOption(f"{PREFIX}{name} is set in two ways; keep one")
+                raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
             result[name] = value
     return result
 
@@ -218,5 +218,5 @@ def _endpoint_check(given: Mapping[str, str]) -> dict[str, str]:
     algorithm = given.get("ssl.endpoint.identification.algorithm")
     if algorithm is None:
         return {}
-    # Java switches the check off with an empty string.
+    # In Java an empty string switches the check off.
     return {"ssl.endpoint.identification.algorithm": algorithm or "none"}

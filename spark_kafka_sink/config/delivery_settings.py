@@ -1,4 +1,4 @@
-"""Settings that delivery depends on together: idempotence, order and timeouts, as in Java."""
+"""Java's rules across settings: idempotence, order and timeouts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MOST_IN_FLIGHT = 5
 
 
 def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> None:
-    """Raise InvalidOption if what was given weakens order or idempotence without saying so.
+    """Raise InvalidOption if the given settings weaken order or idempotence without saying so.
 
-    ``effective`` holds what was given and defaults for everything else.
+    ``effective`` adds the defaults of all other settings.
     """
     if effective[_IDEMPOTENCE].lower() in _TRUE:
         _check_idempotent(given, effective)
     elif int(effective[_IN_FLIGHT]) == 1 and int(effective["retries"]) > 0:
-        # Java keeps the order this way. librdkafka builds the next request ahead, and sends it
+        # This keeps the order in Java. librdkafka builds the next request ahead, and sends it
         # before the repeated one.
         raise InvalidOption(
             f"{PREFIX}{_IN_FLIGHT}=1 does not keep the order of rows without idempotence: the "
@@ -70,10 +70,10 @@ def _no_idempotence(given: Mapping[str, str], name: str, needed: str, effect: st
 def timeouts(
     given: Mapping[str, str], effective: Mapping[str, str], specs: Mapping[str, SettingSpec]
 ) -> dict[str, str]:
-    """The timeouts of delivery, request and socket that follow from what was given.
+    """The timeouts of delivery, request and socket that follow from the given settings.
 
-    Raises InvalidOption if a record's time would end before its first request may time out, as
-    Java does. Java raises that time where it is not given, and so does this.
+    Raises InvalidOption if ``delivery.timeout.ms`` is given but shorter than ``linger.ms`` plus
+    ``request.timeout.ms``. If it is not given, it is raised to that sum. Java does both.
     """
     shortest = math.ceil(float(effective[_LINGER]) + int(effective[_REQUEST]))
     result: dict[str, str] = {}
@@ -82,8 +82,8 @@ def timeouts(
     else:
         result[_DELIVERY] = str(max(int(effective[_DELIVERY]), min(shortest, _MAX_INT)))
     if _REQUEST in given:
-        # For librdkafka this is the time that a broker has to acknowledge, and the client itself
-        # waits for socket.timeout.ms; both have narrower ranges than Java's.
+        # In librdkafka this bounds only the broker's wait for its replicas; the client itself
+        # waits for socket.timeout.ms. Both ranges are narrower than Java's.
         for name in (_REQUEST, _SOCKET):
             result[name] = str(specs[name].nearest(int(given[_REQUEST])))
         if _SOCKET in given:
@@ -94,8 +94,8 @@ def timeouts(
 def _check_delivery_timeout(delivery: int, shortest: int, effective: Mapping[str, str]) -> None:
     if delivery == 0:
         raise InvalidOption(
-            f"{PREFIX}{_DELIVERY}=0 means to the client that delivery may take for ever; "
-            f"set at least {shortest}"
+            f"{PREFIX}{_DELIVERY}=0 would let the client retry for ever; set it to at least "
+            f"{shortest}"
         )
     if delivery < shortest:
         request = delivery - math.ceil(float(effective[_LINGER]))

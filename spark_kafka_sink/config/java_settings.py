@@ -1,4 +1,4 @@
-"""Java's producer settings under librdkafka's names, and those that are refused with advice."""
+"""How Java's producer settings map to librdkafka's, and which are refused with what advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RENAMED: Mapping[str, str] = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
-    # librdkafka's second names, so that one setting has one name from here on
+    # librdkafka's aliases, so that from here on each setting has one name
     "compression.codec": "compression.type",
     "max.in.flight": "max.in.flight.requests.per.connection",
     "message.send.max.retries": "retries",
@@ -27,44 +27,48 @@ RENAMED: Mapping[str, str] = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }
 
-#: What Java allows, where librdkafka allows something else. ``translate`` makes it fit.
+#: Values that Java allows, where librdkafka allows others.
 ALLOWED: Mapping[str, str] = {
     "acks": "all, -1, 0, 1",
     "request.timeout.ms": "0 .. 2147483647",
 }
 
-# Java's -1 and librdkafka's 0 both mean "as the system likes it" for these.
+# For these Java's -1 and librdkafka's 0 both leave the choice to the system.
 MINUS_ONE_IS_ZERO = frozenset(
     {"receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"}
 )
 
-_BYTES = "rows carry bytes: make them in Spark, for instance with to_json, to_avro or cast"
-_JVM_TLS = "it chooses a part of Java's TLS; the client here uses OpenSSL: leave it out"
+_BYTES = "the sink writes bytes; serialize in Spark, for instance with to_json, to_avro or cast"
+_JVM_TLS = "it configures Java's TLS, but this client uses OpenSSL; leave it out"
 _OURS = "the sink sets it itself"
-_NO_SUCH_CHOICE = "the client has no such choice: leave it out"
+_JAVA_METRICS = "it configures Java's metrics; leave it out"
+_NO_SUCH_SETTING = "the client has no such setting; leave it out"
+_PLACEMENT = (
+    "keys are placed as Java's default does (murmur2); to choose partitions yourself, write a "
+    "column `partition`"
+)
+_TRANSACTIONS = "delivery is at-least-once; transactions are not supported yet"
 
 REFUSED: Mapping[str, str] = {
     "key.serializer": _BYTES,
     "value.serializer": _BYTES,
-    "partitioner.class": "keys are placed as Java's default does (murmur2); "
-    "for a placement of your own give a column `partition`",
-    "partitioner": "keys are placed as Java's default does (murmur2); "
-    "for a placement of your own give a column `partition`",
-    "partitioner.ignore.keys": "to spread rows without regard to keys give them a null key",
-    "partitioner.adaptive.partitioning.enable": _NO_SUCH_CHOICE,
-    "partitioner.availability.timeout.ms": _NO_SUCH_CHOICE,
-    "config.providers": "write the values themselves, for instance from dbutils.secrets",
+    "partitioner.class": _PLACEMENT,
+    "partitioner": _PLACEMENT,
+    "partitioner.ignore.keys": "to spread rows regardless of their keys, make the keys null",
+    "partitioner.adaptive.partitioning.enable": _NO_SUCH_SETTING,
+    "partitioner.availability.timeout.ms": _NO_SUCH_SETTING,
+    "config.providers": "pass the values themselves, for instance from dbutils.secrets",
     "interceptor.classes": "it names Java classes; transform the rows in Spark",
-    "metric.reporters": "it names Java classes: leave it out",
-    "metrics.num.samples": "it tunes Java's metrics: leave it out",
-    "metrics.recording.level": "it tunes Java's metrics: leave it out",
-    "metrics.sample.window.ms": "it tunes Java's metrics: leave it out",
-    "auto.include.jmx.reporter": "it tunes Java's metrics: leave it out",
-    "transactional.id": "delivery is at-least-once; transactions are not offered yet",
-    "transaction.timeout.ms": "delivery is at-least-once; transactions are not offered yet",
-    "transaction.two.phase.commit.enable": "transactions are not offered yet",
-    "topic.metadata.propagation.max.ms": "set kafka.max.block.ms, which bounds the wait for the "
-    "metadata of a topic that is still being created",
+    "metric.reporters": "it names Java classes; leave it out",
+    "metrics.num.samples": _JAVA_METRICS,
+    "metrics.recording.level": _JAVA_METRICS,
+    "metrics.sample.window.ms": _JAVA_METRICS,
+    "auto.include.jmx.reporter": _JAVA_METRICS,
+    "transactional.id": _TRANSACTIONS,
+    "transaction.timeout.ms": _TRANSACTIONS,
+    "transaction.two.phase.commit.enable": _TRANSACTIONS,
+    "topic.metadata.propagation.max.ms": "set kafka.max.block.ms: it bounds the wait for a "
+    "topic that is still being created",
     "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
     "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
     "security.providers": _JVM_TLS,
@@ -103,7 +107,7 @@ REFUSED: Mapping[str, str] = {
             "sasl.oauthbearer.jwks.endpoint.url",
             "sasl.oauthbearer.scope.claim.name",
         ),
-        _NO_SUCH_CHOICE,
+        _NO_SUCH_SETTING,
     ),
     "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
     "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
@@ -112,7 +116,7 @@ REFUSED: Mapping[str, str] = {
     "enabled_events": _OURS,
     "opaque": _OURS,
     "interceptors": _OURS,
-    "plugin.library.paths": "plugins of librdkafka are not loaded",
-    "statistics.interval.ms": "the sink reports what it delivered by itself",
+    "plugin.library.paths": "librdkafka's plugins are not supported",
+    "statistics.interval.ms": "the sink itself reports what it delivered",
     "produce.offset.report": _OURS,
 }

@@ -1,4 +1,4 @@
-"""Option: all that is known about one option, and how its text is read."""
+"""Option: everything about one option, and how its text is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, cast
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
-#: what the names of the Kafka client's settings begin with
+#: prefix of the Kafka client's settings
 PREFIX = "kafka."
 
 T = TypeVar("T")
@@ -24,15 +24,16 @@ class Option(Generic[T]):
     """One entry of the option table."""
 
     name: str
-    #: Text, without blanks around it, to value; raises ValueError with a sentence about the text.
+    #: Turns stripped text into a value; its ValueError is a sentence that starts with the text.
     parser: Callable[[str], T]
-    default: str | None  # None: T includes None
+    #: None only if the option is required, or T includes None
+    default: str | None
     meaning: str
     minimum: int | None = None
     maximum: int | None = None
     javas_name: str | None = None
     is_required: bool = False
-    #: what holds if an option without a default is absent
+    #: for the README: what applies instead of a default
     if_absent: str = "-"
 
     @property
@@ -41,7 +42,7 @@ class Option(Generic[T]):
 
     @property
     def description(self) -> str:
-        """``meaning``, with the limits and names that this entry states elsewhere."""
+        """``meaning``, plus the names and limits in the other fields."""
         parts = [self.meaning]
         if self.javas_name is not None:
             parts.append(f"Java's name, `{self.javas_name}`, works too.")
@@ -50,7 +51,7 @@ class Option(Generic[T]):
         return " ".join(parts)
 
     def read(self, given: Mapping[str, str]) -> T:
-        """Its value among the options given, named in lower case; raises InvalidOption."""
+        """Its value in ``given``, whose names are in lower case; raises InvalidOption."""
         name = self._given_name(given) or self.name
         text = given[name.lower()].strip() if name.lower() in given else self.default
         if self.is_required and not text:
@@ -70,7 +71,7 @@ class Option(Generic[T]):
     def _given_name(self, given: Mapping[str, str]) -> str | None:
         names = [name for name in self.names if name.lower() in given]
         if len({given[name.lower()].strip() for name in names}) > 1:
-            raise InvalidOption(f"{' and '.join(names)} mean the same: leave one out")
+            raise InvalidOption(f"{' and '.join(names)} mean the same; leave one out")
         return names[-1] if names else None
 
     def _check_range(self, name: str, value: T) -> None:

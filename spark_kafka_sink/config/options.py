@@ -35,7 +35,7 @@ from spark_kafka_sink.errors import InvalidOption
 
 _MAX_INT = 2**31 - 1
 
-# --- the table: an entry here is all that parsing, errors and README know of an option -----------
+# --- the table: parsing, errors and README take all they know about an option from its entry -----
 
 BOOTSTRAP_SERVERS = Option(
     "kafka.bootstrap.servers",
@@ -152,7 +152,7 @@ BATCH_ID: Option[int | None] = Option(
     "`foreach_batch` sets it.",
 )
 
-#: all of the above, in the README's order
+#: all entries above, in the order of the README
 OPTIONS: tuple[Option[Any], ...] = tuple(
     each for each in vars().values() if isinstance(each, Option)
 )
@@ -164,7 +164,7 @@ _NAMES: Mapping[str, str] = {
     if option is not CLIENT_SETTINGS
 }
 
-# Spark hands these to every sink; they are not ours.
+# Spark passes these to every sink; they are not ours.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
 
 # --- reading them --------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """All that a task needs to know; checked, picklable, without secrets in its repr."""
+    """Everything that a task needs; checked, picklable, without secrets in its repr."""
 
     topic: str | None
     close_timeout_ms: int
@@ -183,10 +183,10 @@ class SinkOptions:
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
-    """Check option strings, as Spark passes them (names in any case), and give them types.
+    """Check option strings as Spark passes them, with names in any case, and give them types.
 
-    Raises InvalidOption on the first option that is unknown, malformed, missing or contradicts
-    another. Needs librdkafka, which knows names and ranges of the client's settings.
+    Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
+    Needs librdkafka, which knows the names and ranges of the client's settings.
     """
     given = {
         name.lower(): _redacted(name.lower(), value)
@@ -194,7 +194,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         if name.lower() not in _SPARKS_OWN
     }
     _check_names(given)
-    INCLUDE_HEADERS.read(given)  # changes nothing, but is no place for anything else
+    INCLUDE_HEADERS.read(given)  # without effect, but checked
     return SinkOptions(
         topic=TOPIC.read(given),
         close_timeout_ms=CLOSE_TIMEOUT_MS.read(given),
@@ -217,7 +217,7 @@ def _check_names(given: Mapping[str, str]) -> None:
     for name in (each for each in given if each not in known):
         hint = _hint(name, known)
         if name.startswith(PREFIX):
-            raise InvalidOption(f"{name} is no setting of a Kafka producer{hint}")
+            raise InvalidOption(f"{name} is not a setting of the Kafka producer{hint}")
         raise InvalidOption(
             f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})"
         )

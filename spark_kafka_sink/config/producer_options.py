@@ -1,12 +1,12 @@
-"""What a producer is made from: its client's settings, its buffer, its budgets."""
+"""What a producer is made from: client settings, buffer size, budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-#: Roughly what each record in the queue costs librdkafka beside its value: so that small records
-#: are bounded by their number.
+#: Roughly what a queued record costs librdkafka in addition to its value. Counting it bounds the
+#: number of small records.
 BYTES_PER_RECORD = 256
 
 #: the option behind ``ClientSettings.max_request_bytes``, for messages
@@ -15,7 +15,7 @@ MAX_REQUEST_SIZE = "kafka.max.request.size"
 
 @dataclass(frozen=True)
 class ClientSettings(Mapping[str, str]):
-    """Checked librdkafka settings: hashable, picklable, shows no secret in its repr."""
+    """Checked librdkafka settings: hashable, picklable, without secrets in the repr."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -58,12 +58,12 @@ class BlockBudget:
 
     @property
     def buffer_seconds(self) -> float:
-        """How long a send may wait while the buffer is full and nothing leaves it."""
+        """How long a send may wait while the buffer is full and no record leaves it."""
         return self.max_block_ms / 1000
 
     @property
     def metadata_seconds(self) -> float:
-        """How long a topic's rows may wait for its metadata, from the first one buffered."""
+        """How long a topic's rows may wait for its metadata, from the first row buffered."""
         return (self.max_block_ms if self.is_shared else self.max_block_metadata_ms) / 1000
 
     @property
@@ -92,7 +92,7 @@ class MetadataLifetime:
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """What makes one producer unlike another: tasks for which they are equal use the same one."""
+    """What distinguishes producers: tasks with equal options share one."""
 
     client: ClientSettings
     buffer_memory_bytes: int

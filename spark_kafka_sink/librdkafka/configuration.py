@@ -28,7 +28,7 @@ class SettingSpec:
     type: str
 
     def nearest(self, number: int) -> int:
-        """``number``, or the limit that it exceeds, for a setting with a range."""
+        """``number``, or the nearest limit of the range if it lies outside."""
         low, high = map(int, self.allowed.split(" .. "))
         return min(max(number, low), high)
 

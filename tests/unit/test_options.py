@@ -129,7 +129,7 @@ def test_two_names_of_an_option_must_agree():
     both = {"kafka.metadata.evict.ms": "2000", "kafka.metadata.max.idle.ms": " 2000"}
     assert parsed(**both).producer.lifetime.evict_ms == 2000
     assert refusal(**both | {"kafka.metadata.evict.ms": "3000"}) == (
-        "kafka.metadata.evict.ms and kafka.metadata.max.idle.ms mean the same: leave one out"
+        "kafka.metadata.evict.ms and kafka.metadata.max.idle.ms mean the same; leave one out"
     )
 
 
@@ -182,7 +182,9 @@ def test_unknown_option_is_refused_with_the_nearest_name(name, meant):
 
 @pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "enable.auto.commit", "*"])
 def test_setting_of_a_consumer_is_refused(name):
-    assert f"kafka.{name} is no setting of a Kafka producer" in refusal(**{f"kafka.{name}": "1"})
+    assert f"kafka.{name} is not a setting of the Kafka producer" in refusal(
+        **{f"kafka.{name}": "1"}
+    )
 
 
 def test_unknown_option_that_resembles_none_is_refused_without_a_guess():

@@ -209,7 +209,7 @@ def test_setting_that_has_no_translation_is_refused_with_advice(name):
     ],
 )
 def test_value_out_of_range_is_refused_with_what_is_allowed(name, value, allowed):
-    assert refusal({name: value}) == f"kafka.{name}={value!r} is refused: allowed is {allowed}"
+    assert refusal({name: value}) == f"kafka.{name}={value!r} is invalid; allowed: {allowed}"
 
 
 def test_refused_value_is_told_under_the_name_that_was_given():
