@@ -1,4 +1,4 @@
-"""JAAS strings, key stores and trust stores of Java -> librdkafka's settings."""
+"""Java's JAAS strings, key stores and trust stores -> librdkafka's settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INSTEAD_OF_LOGIN_CLASSES = (
 )
 
 INSTEAD_OF_KERBEROS = (
-    "the client in the wheel confluent-kafka has no Kerberos (GSSAPI), Java's default"
+    "the client in the wheel confluent-kafka has no Kerberos (GSSAPI, Java's default)"
 )
 
 _CONVERSIONS: Mapping[str, str] = {
@@ -47,7 +47,7 @@ _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
 
 
 def credentials(given: Mapping[str, str]) -> dict[str, str]:
-    """User and password of a JAAS string; raises InvalidOption, which never shows the string."""
+    """User name and password from the JAAS string; the InvalidOption it raises never shows it."""
     if "sasl.jaas.config" not in given:
         return {}
     option = "kafka.sasl.jaas.config"
@@ -61,13 +61,18 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     if module not in _JAAS_MECHANISMS:
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
-            f"{option}: PlainLoginModule and ScramLoginModule can be translated, not {module}; "
+            f"{option}: only PlainLoginModule and ScramLoginModule are supported, not {module}; "
             + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES)
         )
     if given.get("sasl.mechanism", given.get("sasl.mechanisms")) not in _JAAS_MECHANISMS[module]:
         raise InvalidOption(
             f"{option} uses {module}; set kafka.sasl.mechanism to "
             + " or ".join(_JAAS_MECHANISMS[module])
+        )
+    others = sorted(options.keys() - {"username", "password"})
+    if others:
+        raise InvalidOption(
+            f"{option}: only username and password are supported; leave out {', '.join(others)}"
         )
     for name in ("username", "password"):
         if name not in options:
@@ -76,9 +81,9 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
-    """Login module, without its package, and options; None if the text is malformed.
+    """Login module, without its package, and its options; None if the text is malformed.
 
-    Raises nothing: a traceback with local variables would show the match, and so the text.
+    Raises nothing: a traceback with local variables would show the text.
     """
     matched = _JAAS.fullmatch(text)
     if matched is None:
@@ -91,13 +96,23 @@ def _parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    # As java.io.StreamTokenizer reads them, with which Java reads JAAS.
+    # As in java.io.StreamTokenizer, with which Java reads JAAS.
     text = escape[1]
     return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
 
 
+def check_mechanism(settings: Mapping[str, str]) -> None:
+    """Raise InvalidOption if a SASL protocol is set without a mechanism."""
+    protocol = settings.get("security.protocol", "plaintext").lower()
+    if protocol.startswith("sasl") and "sasl.mechanism" not in settings:
+        raise InvalidOption(
+            f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
+            f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
+        )
+
+
 def trust_store(given: Mapping[str, str]) -> dict[str, str]:
-    """Where a PEM trust store lies; raises InvalidOption with the conversion of any other."""
+    """Settings for a PEM trust store; any other is refused with the command that converts it."""
     location = given.get("ssl.truststore.location")
     kind = given.get("ssl.truststore.type", "JKS").upper()
     if location is not None and kind != "PEM":
@@ -110,7 +125,7 @@ def trust_store(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_store(given: Mapping[str, str]) -> dict[str, str]:
-    """Where a PEM or PKCS12 key store lies; raises InvalidOption with the conversion of others."""
+    """Settings for a PEM or PKCS12 key store; others are refused with the converting command."""
     location = given.get("ssl.keystore.location")
     if location is None:
         return {}

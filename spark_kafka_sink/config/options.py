@@ -1,141 +1,178 @@
-"""Option strings -> SinkOptions: the only option table."""
+"""The option table, and option strings -> SinkOptions."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_kafka_sink.config.client_settings import (
-    PREFIX,
-    did_you_mean,
     known_names,
     producer_settings,
     redact_unless_public,
     translate,
 )
-from spark_kafka_sink.config.producer_options import BlockBudget, MetadataLifetime, ProducerOptions
+from spark_kafka_sink.config.java_settings import REFUSED
+from spark_kafka_sink.config.option import (
+    PREFIX,
+    Option,
+    any_text,
+    did_you_mean,
+    duration_ms,
+    topic_name,
+    true_or_false,
+    whole_number,
+)
+from spark_kafka_sink.config.producer_options import (
+    BYTES_PER_RECORD,
+    MAX_REQUEST_SIZE,
+    BlockBudget,
+    MetadataLifetime,
+    ProducerOptions,
+)
+from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
-BATCH_ID = "batch.id"
+_MAX_INT = 2**31 - 1
 
+# --- the table: parsing, errors and README take all they know about an option from its entry -----
 
-@dataclass(frozen=True)
-class Option:
-    """One row of the README's table."""
-
-    name: str
-    default: str
-    meaning: str
-
-
-OPTIONS = (
-    Option(
-        "kafka.bootstrap.servers",
-        "none: required",
-        "Comma-separated `host:port` of some brokers.",
-    ),
-    Option(
-        "topic",
-        "the column `topic`",
-        "Topic for all rows; wins over the column.",
-    ),
-    Option(
-        "close.timeout.ms",
-        "30000",
-        "How long a task may wait at its end until the brokers have acknowledged all its rows. "
-        "After that the task fails.",
-    ),
-    Option(
-        "kafka.buffer.memory",
-        "67108864",
-        "Bytes of Arrow batches with rows that are not acknowledged yet, and 256 a row, over all "
-        "topics of a Python worker. At least 1048576.",
-    ),
-    Option(
-        "kafka.max.block.ms",
-        "60000",
-        "How long the task may wait while that buffer is full (0 never waits), and for the "
-        "metadata of a topic that it has rows for.",
-    ),
-    Option(
-        "kafka.max.block.ms.include.metadata",
-        "true",
-        "`false` gives metadata a time of its own, `kafka.max.block.metadata.ms` (KIP-912).",
-    ),
-    Option(
-        "kafka.max.block.metadata.ms",
-        "60000",
-        "How long rows may wait for the metadata of their topic, if that time is its own.",
-    ),
-    Option(
-        "kafka.metadata.max.age.ms",
-        "300000",
-        "When a topic's metadata is fetched again, for instance to find added partitions.",
-    ),
-    Option(
-        "kafka.metadata.evict.ms",
-        "300000",
-        "When a topic that got no rows is forgotten (KIP-526; Java's name, "
-        "`kafka.metadata.max.idle.ms`, does the same). At least 1000.",
-    ),
-    Option(
-        "preflight",
-        "true",
-        "Before the first task the driver checks that a broker answers, accepts the login, and "
-        "has the option's topic or may create it; if the brokers take longer than 0.25 s to tell "
-        "of the topic, that is left to the tasks.",
-    ),
-    Option(
-        "producer.cache.timeout",
-        "10m",
-        "After how long a producer that no task uses is closed (`ms`, `s`, `m` or `h`).",
-    ),
-    Option(
-        "kafka.*",
-        "the client's",
-        "Every other setting of the Java producer under its own name, such as "
-        "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and of "
-        "librdkafka where Java has none. What cannot be translated is refused with the reason.",
-    ),
-    Option(
-        "includeHeaders",
-        "-",
-        "Accepted because Spark's sink documents it; a column `headers` is always written.",
-    ),
-    Option(
-        BATCH_ID,
-        "-",
-        "Number of the micro-batch for the report and errors, where Spark does not tell it: "
-        "`foreach_batch` sets it.",
-    ),
+BOOTSTRAP_SERVERS = Option(
+    "kafka.bootstrap.servers",
+    any_text,
+    default=None,
+    is_required=True,
+    if_absent="none: required",
+    meaning="Comma-separated `host:port` of some brokers.",
+)
+TOPIC: Option[str | None] = Option(
+    "topic",
+    topic_name,
+    default=None,
+    if_absent="the column `topic`",
+    meaning="Topic for all rows; wins over the column.",
+)
+CLOSE_TIMEOUT_MS = Option(
+    "close.timeout.ms",
+    whole_number,
+    default="30000",
+    minimum=0,
+    maximum=_MAX_INT,
+    meaning="How long a task waits at its end for the brokers to acknowledge all its rows. "
+    "After that it fails.",
+)
+BUFFER_MEMORY = Option(
+    "kafka.buffer.memory",
+    whole_number,
+    default="67108864",
+    minimum=1024 * 1024,
+    maximum=2**31 * 1024 - 1024,  # librdkafka counts KiB in 31 bits
+    meaning="Bytes that the unacknowledged rows of one Python worker may take, over all topics: "
+    f"their whole Arrow batches, and {BYTES_PER_RECORD} per row. Not less than "
+    f"`{MAX_REQUEST_SIZE}`.",
+)
+MAX_BLOCK_MS = Option(
+    "kafka.max.block.ms",
+    whole_number,
+    default="60000",
+    minimum=0,
+    maximum=_MAX_INT,
+    meaning="How long a task waits while that buffer is full, and for the metadata of a topic "
+    "that it has rows for. `0` never waits for room, and gives metadata its own budget.",
+)
+MAX_BLOCK_MS_INCLUDE_METADATA = Option(
+    "kafka.max.block.ms.include.metadata",
+    true_or_false,
+    default="true",
+    meaning="`false` gives metadata its own budget, `kafka.max.block.metadata.ms` (KIP-912).",
+)
+MAX_BLOCK_METADATA_MS = Option(
+    "kafka.max.block.metadata.ms",
+    whole_number,
+    default="60000",
+    minimum=0,
+    maximum=_MAX_INT,
+    meaning="How long rows wait for the metadata of their topic, if metadata has its own budget: "
+    "with `kafka.max.block.ms.include.metadata=false` or `kafka.max.block.ms=0`.",
+)
+METADATA_MAX_AGE_MS = Option(
+    "kafka.metadata.max.age.ms",
+    whole_number,
+    default="300000",
+    minimum=1,
+    maximum=_MAX_INT,
+    meaning="How old a topic's metadata may get before it is fetched again, for instance to find "
+    "new partitions.",
+)
+METADATA_EVICT_MS = Option(
+    "kafka.metadata.evict.ms",
+    whole_number,
+    default="300000",
+    minimum=1000,
+    maximum=_MAX_INT,
+    javas_name="kafka.metadata.max.idle.ms",
+    meaning="How long a topic that receives no rows is remembered (KIP-526).",
+)
+PREFLIGHT = Option(
+    "preflight",
+    true_or_false,
+    default="true",
+    meaning="Before the first task the driver checks that a broker answers, accepts the login, "
+    "and has or may create the option's topic. If topic metadata takes longer than 0.25 s, the "
+    "topic check is left to the tasks.",
+)
+PRODUCER_CACHE_TIMEOUT = Option(
+    "producer.cache.timeout",
+    duration_ms,
+    default="10m",
+    meaning="How long a producer that no task uses stays open (`ms`, `s`, `m` or `h`).",
+)
+CLIENT_SETTINGS = Option(
+    "kafka.*",
+    any_text,
+    default=None,
+    if_absent="the client's",
+    meaning="Every other setting of the Java producer under its own name, such as "
+    "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and librdkafka's "
+    "where Java has none. A setting that cannot be translated is refused with the reason.",
+)
+INCLUDE_HEADERS: Option[bool | None] = Option(
+    "includeHeaders",
+    true_or_false,
+    default=None,
+    meaning="Accepted because Spark's sink documents it; a column `headers` is always written.",
+)
+BATCH_ID: Option[int | None] = Option(
+    "batch.id",
+    whole_number,
+    default=None,
+    minimum=0,
+    maximum=2**63 - 1,
+    meaning="Number of the micro-batch, for the report and errors, where Spark does not pass it. "
+    "`foreach_batch` sets it.",
 )
 
-# Spark hands these to every sink; they are not ours.
+#: all entries above, in the order of the README
+OPTIONS: tuple[Option[Any], ...] = tuple(
+    each for each in vars().values() if isinstance(each, Option)
+)
+
+_NAMES: Mapping[str, str] = {
+    name.lower(): name
+    for option in OPTIONS
+    for name in option.names
+    if option is not CLIENT_SETTINGS
+}
+
+# Spark passes these to every sink; they are not ours.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
 
-_OURS_OF_KAFKAS = frozenset(
-    {
-        "buffer.memory",
-        "max.block.ms",
-        "max.block.ms.include.metadata",
-        "max.block.metadata.ms",
-        "metadata.max.age.ms",
-        "metadata.evict.ms",
-        "metadata.max.idle.ms",
-    }
-)
-_MOST_MS = 2**31 - 1
-_MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-
-_MINIMUM_BUFFER = 1024 * 1024
-_MAXIMUM_BUFFER = 2**31 * 1024 - 1024  # librdkafka counts KiB in 31 bits
+# --- reading them --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """All that a task needs to know; checked, picklable, without secrets in its repr."""
+    """Everything that a task needs; checked, picklable, without secrets in its repr."""
 
     topic: str | None
     close_timeout_ms: int
@@ -146,108 +183,88 @@ class SinkOptions:
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
-    """Check option strings, as Spark passes them (names in any case), and give them types.
+    """Check option strings as Spark passes them, with names in any case, and give them types.
 
-    Raises InvalidOption, on the first option that is unknown, malformed, missing or contradicts
-    another. Needs librdkafka, which knows names and ranges of the client's settings.
+    Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
+    Needs librdkafka, which knows the names and ranges of the client's settings.
     """
-    own: dict[str, str] = {}
-    client: dict[str, str] = {}
-    for name, value in options.items():
-        lower = name.lower()
-        if lower.startswith(PREFIX):
-            client[lower[len(PREFIX) :]] = redact_unless_public(lower[len(PREFIX) :], value)
-        elif lower not in _SPARKS_OWN:
-            own[lower] = value
-    _check_names(own)
-    buffer_memory = _integer(
-        client, "buffer.memory", 64 * 1024 * 1024, _MINIMUM_BUFFER, _MAXIMUM_BUFFER, PREFIX
-    )
-    budget = BlockBudget(
-        max_block_ms=_integer(client, "max.block.ms", 60_000, 0, _MOST_MS, PREFIX),
-        includes_metadata=_boolean(client, "max.block.ms.include.metadata", True, PREFIX),
-        max_block_metadata_ms=_integer(
-            client, "max.block.metadata.ms", 60_000, 0, _MOST_MS, PREFIX
-        ),
-    )
-    if budget.includes_metadata and "max.block.metadata.ms" in client:
-        raise InvalidOption(
-            "kafka.max.block.metadata.ms counts only with "
-            "kafka.max.block.ms.include.metadata=false; set that, or leave it out"
-        )
-    if not client.get("bootstrap.servers", "").strip():
-        raise InvalidOption(
-            "option kafka.bootstrap.servers is required: "
-            '.option("kafka.bootstrap.servers", "host:9092")'
-        )
-    topic = own["topic"].strip() if "topic" in own else None
-    if topic is not None and not is_topic_name(topic):
-        raise InvalidOption(f"option topic: {topic_name_rule(topic)}")
+    given = {
+        name.lower(): _redacted(name.lower(), value)
+        for name, value in options.items()
+        if name.lower() not in _SPARKS_OWN
+    }
+    _check_names(given)
+    INCLUDE_HEADERS.read(given)  # without effect, but checked
     return SinkOptions(
-        topic=topic,
-        close_timeout_ms=_integer(own, "close.timeout.ms", 30_000, 0, _MOST_MS),
-        preflight=_boolean(own, "preflight", True),
-        producer_cache_timeout_ms=_duration_ms(own, "producer.cache.timeout", "10m"),
-        batch_id=_integer(own, BATCH_ID, 0, 0, 2**63 - 1) if BATCH_ID in own else None,
-        producer=ProducerOptions(
-            client=producer_settings(
-                translate(
-                    {name: value for name, value in client.items() if name not in _OURS_OF_KAFKAS}
-                ),
-                buffer_memory,
-            ),
-            buffer_memory_bytes=buffer_memory,
-            budget=budget,
-            lifetime=_lifetime(client),
+        topic=TOPIC.read(given),
+        close_timeout_ms=CLOSE_TIMEOUT_MS.read(given),
+        preflight=PREFLIGHT.read(given),
+        producer_cache_timeout_ms=PRODUCER_CACHE_TIMEOUT.read(given),
+        batch_id=BATCH_ID.read(given),
+        producer=_producer_options(given),
+    )
+
+
+def _redacted(name: str, value: str) -> str:
+    if name in _NAMES:
+        return value
+    is_clients = name.startswith(PREFIX)
+    return redact_unless_public(name.removeprefix(PREFIX), value) if is_clients else Secret(value)
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    known = {**_NAMES, **{PREFIX + name: PREFIX + name for name in known_names()}}
+    for name in (each for each in given if each not in known):
+        hint = _hint(name, known)
+        if name.startswith(PREFIX):
+            raise InvalidOption(f"{name} is not a setting of the Kafka producer{hint}")
+        raise InvalidOption(
+            f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})"
+        )
+
+
+def _hint(name: str, known: Mapping[str, str]) -> str:
+    other = name.removeprefix(PREFIX) if name.startswith(PREFIX) else PREFIX + name
+    if other in known:
+        return f"; did you mean {known[other]}?"
+    return did_you_mean(name, set(known.values()) - {PREFIX + refused for refused in REFUSED})
+
+
+def _producer_options(given: Mapping[str, str]) -> ProducerOptions:
+    buffer_memory_bytes = BUFFER_MEMORY.read(given)
+    settings = {
+        name.removeprefix(PREFIX): value
+        for name, value in given.items()
+        if name.startswith(PREFIX) and name not in _NAMES
+    }
+    settings[BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = BOOTSTRAP_SERVERS.read(given)
+    client = producer_settings(translate(settings), buffer_memory_bytes)
+    if buffer_memory_bytes < client.max_request_bytes:
+        raise InvalidOption(
+            f"{BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "
+            f"{MAX_REQUEST_SIZE}={client.max_request_bytes}: the largest records could never be "
+            "sent; raise the former or lower the latter"
+        )
+    return ProducerOptions(
+        client=client,
+        buffer_memory_bytes=buffer_memory_bytes,
+        budget=_block_budget(given),
+        lifetime=MetadataLifetime(
+            max_age_ms=METADATA_MAX_AGE_MS.read(given), evict_ms=METADATA_EVICT_MS.read(given)
         ),
     )
 
 
-def _lifetime(client: Mapping[str, str]) -> MetadataLifetime:
-    ours, javas = "metadata.evict.ms", "metadata.max.idle.ms"
-    if ours in client and client.get(javas, client[ours]).strip() != client[ours].strip():
-        raise InvalidOption(f"{PREFIX}{ours} and {PREFIX}{javas} mean the same: leave one out")
-    name = javas if javas in client else ours
-    return MetadataLifetime(
-        max_age_ms=_integer(client, "metadata.max.age.ms", 300_000, 1, _MOST_MS, PREFIX),
-        evict_ms=_integer(client, name, 300_000, 1000, _MOST_MS, PREFIX),
+def _block_budget(given: Mapping[str, str]) -> BlockBudget:
+    budget = BlockBudget(
+        max_block_ms=MAX_BLOCK_MS.read(given),
+        includes_metadata=MAX_BLOCK_MS_INCLUDE_METADATA.read(given),
+        max_block_metadata_ms=MAX_BLOCK_METADATA_MS.read(given),
     )
-
-
-def _check_names(own: Mapping[str, str]) -> None:
-    known = {option.name.lower(): option.name for option in OPTIONS}
-    for name in own:
-        if name not in known:
-            ours = [option.name for option in OPTIONS]
-            is_clients = PREFIX + name in ours or name in known_names()
-            hint = f"; did you mean {PREFIX}{name}?" if is_clients else did_you_mean(name, ours)
-            raise InvalidOption(
-                f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})"
-            )
-
-
-def _integer(
-    given: Mapping[str, str], name: str, default: int, low: int, high: int, prefix: str = ""
-) -> int:
-    text = given.get(name, str(default)).strip()
-    if not re.fullmatch(r"-?[0-9]+", text):
-        raise InvalidOption(f"{prefix}{name}={text!r} is not a whole number")
-    number = int(text)
-    if not low <= number <= high:
-        raise InvalidOption(f"{prefix}{name}={number} is not within {low} to {high}")
-    return number
-
-
-def _boolean(given: Mapping[str, str], name: str, default: bool, prefix: str = "") -> bool:
-    text = given.get(name, str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidOption(f"{prefix}{name}={text!r} is neither true nor false")
-    return text == "true"
-
-
-def _duration_ms(given: Mapping[str, str], name: str, default: str) -> int:
-    text = given.get(name, default).strip()
-    matched = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", text)
-    if not matched:
-        raise InvalidOption(f"{name}={text!r} is not a time such as 30s, 10m or 1h")
-    return int(matched[1]) * _MS_PER_UNIT[matched[2]]
+    if budget.is_shared and MAX_BLOCK_METADATA_MS.is_given(given):
+        raise InvalidOption(
+            f"{MAX_BLOCK_METADATA_MS.name} counts only with "
+            f"{MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {MAX_BLOCK_MS.name}=0; "
+            "set one of them, or leave it out"
+        )
+    return budget

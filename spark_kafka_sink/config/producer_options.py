@@ -1,69 +1,98 @@
-"""How long a send may wait, for room in the buffer and for a topic's metadata (KIP-912)."""
+"""What a producer is made from: client settings, buffer size, budgets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from spark_kafka_sink.config.client_settings import ClientSettings
-
-#: What every buffered record costs librdkafka beside its value, so that the number of small records
-#: is bounded too.
+#: Roughly what a queued record costs librdkafka in addition to its value. Counting it bounds the
+#: number of small records.
 BYTES_PER_RECORD = 256
+
+#: the option behind ``ClientSettings.max_request_bytes``, for messages
+MAX_REQUEST_SIZE = "kafka.max.request.size"
+
+
+@dataclass(frozen=True)
+class ClientSettings(Mapping[str, str]):
+    """Checked librdkafka settings: hashable, picklable, without secrets in the repr."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+    def __getitem__(self, name: str) -> str:
+        for known, value in self.pairs:
+            if known == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def max_request_bytes(self) -> int:
+        """The largest record that the client takes."""
+        return int(self["message.max.bytes"])
 
 
 @dataclass(frozen=True)
 class BlockBudget:
-    """``max.block.ms`` and what may be spent beside it.
+    """How long a send may wait, for room in the buffer and for a topic's metadata.
 
-    The KIP contradicts itself on the default of ``includes_metadata``; after its prose and the
-    option's name, True is what producers do without the KIP: one budget for both waits.
+    KIP-912 contradicts itself on the default of ``includes_metadata``. Its prose and the option's
+    name suggest True, one budget for both waits, which is what producers do without the KIP.
+    KIP-286 wants a send with ``max_block_ms=0`` to buffer nonetheless, so 0 bounds only the wait
+    for room.
     """
 
-    max_block_ms: int = 60_000
-    includes_metadata: bool = True
-    max_block_metadata_ms: int = 60_000
+    max_block_ms: int
+    includes_metadata: bool
+    max_block_metadata_ms: int
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether ``max_block_ms`` bounds the wait for metadata too."""
+        return self.includes_metadata and self.max_block_ms > 0
 
     @property
     def buffer_seconds(self) -> float:
-        """How long a send may wait while the buffer is full and nothing leaves it."""
+        """How long a send may wait while the buffer is full and no record leaves it."""
         return self.max_block_ms / 1000
 
     @property
     def metadata_seconds(self) -> float:
-        """How long a topic's rows may wait, from the first one buffered, for its metadata."""
-        milliseconds = self.max_block_ms if self.includes_metadata else self.max_block_metadata_ms
-        return milliseconds / 1000
+        """How long a topic's rows may wait for its metadata, from the first row buffered."""
+        return (self.max_block_ms if self.is_shared else self.max_block_metadata_ms) / 1000
 
     @property
     def metadata_option(self) -> str:
         """The option that sets ``metadata_seconds``, for messages."""
-        name = "max.block.ms" if self.includes_metadata else "max.block.metadata.ms"
-        return f"kafka.{name}"
+        return "kafka.max.block.ms" if self.is_shared else "kafka.max.block.metadata.ms"
 
 
 @dataclass(frozen=True)
 class MetadataLifetime:
-    """``metadata.max.age.ms`` and ``metadata.evict.ms`` (Java: ``metadata.max.idle.ms``)."""
+    """How long metadata stays (KIP-526)."""
 
-    max_age_ms: int = 300_000
-    evict_ms: int = 300_000
+    max_age_ms: int
+    evict_ms: int
 
     @property
     def max_age_seconds(self) -> float:
-        """When metadata is to be fetched again."""
+        """The age at which metadata is fetched again."""
         return self.max_age_ms / 1000
 
     @property
     def evict_seconds(self) -> float:
-        """When a topic is forgotten that got no rows."""
+        """How long a topic that receives no rows is remembered."""
         return self.evict_ms / 1000
 
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """What tells producers apart: tasks whose options are equal share one."""
+    """What distinguishes producers: tasks with equal options share one."""
 
     client: ClientSettings
     buffer_memory_bytes: int

@@ -1,4 +1,4 @@
-"""Secret: a string that does not show itself."""
+"""Secret: a string that reprs do not show."""
 
 from __future__ import annotations
 

@@ -1,37 +1,74 @@
-"""What librdkafka says of its own settings: names, allowed values, refusals."""
+"""What librdkafka says about its own settings: names, types, allowed values, defaults, refusals."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
 from spark_kafka_sink.librdkafka import _prototypes as c
 
 ERROR_TEXT_SIZE = 512
 
+_TYPE = re.compile(r"\*Type: (.+)\*")
 
-def producer_settings() -> Mapping[str, str]:
-    """The settings that a producer takes as strings, aliases included: name -> allowed values.
 
-    librdkafka tells them as the table of its manual (``rd_kafka_conf_properties_show``); what is
-    allowed is a range or a list of words, or empty for free text.
-    """
-    with tempfile.TemporaryFile() as file:
-        stream = c.libc.fdopen(os.dup(file.fileno()), b"w")
-        c.conf_properties_show(stream)
-        c.libc.fclose(stream)
-        file.seek(0)
-        table = file.read().decode()
+@dataclass(frozen=True)
+class SettingSpec:
+    """One setting, as librdkafka's manual describes it."""
+
+    #: ``low .. high``, or words separated by commas, or empty for free text
+    allowed: str
+    default: str
+    #: integer, float, boolean, enum value, string, ...
+    type: str
+
+    def nearest(self, number: int) -> int:
+        """``number``, or the nearest limit of the range if it lies outside."""
+        low, high = map(int, self.allowed.split(" .. "))
+        return min(max(number, low), high)
+
+
+def producer_setting_specs() -> Mapping[str, SettingSpec]:
+    """The settings that a producer takes as strings, aliases included."""
     # name | C, P or * | range | default | importance | description with the type at its end
-    rows = [line.split("|") for line in table.splitlines() if line.count("|") >= 5]
+    rows = [
+        [cell.strip() for cell in line.split("|")]
+        for line in _manual().splitlines()
+        if line.count("|") >= 5
+    ]
     return {
-        row[0].strip(): row[2].strip()
+        row[0]: SettingSpec(row[2], row[3], matched[1])
         for row in rows
-        if row[1].strip() in ("P", "*") and "see dedicated API" not in row[-1]
+        if row[1] in ("P", "*")
+        and (matched := _TYPE.search(row[-1]))
+        and matched[1] != "see dedicated API"
     }
+
+
+def _manual() -> str:
+    """The table that librdkafka writes to a C stream (``rd_kafka_conf_properties_show``)."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as pipe:  # noqa: PTH123 - a descriptor
+        stream = c.libc.fdopen(writer, b"w")
+        if not stream:
+            os.close(writer)
+            raise OSError("the C library opens no stream on a pipe")
+        # A thread writes: the table is larger than a pipe holds.
+        writing = Thread(target=_write_manual, args=(stream,))
+        writing.start()
+        table = pipe.read()
+        writing.join()
+    return table.decode()
+
+
+def _write_manual(stream: int) -> None:
+    c.conf_properties_show(stream)
+    c.libc.fclose(stream)
 
 
 def refusal_of(name: str, value: str) -> str | None:

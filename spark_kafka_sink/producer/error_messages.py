@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
@@ -59,9 +59,17 @@ def no_metadata(
         )
     return MetadataTimeout(
         f"no metadata for topic {topic} within {waited}{_last_broker_error(report)}. See whether "
-        "the brokers are reachable; kafka.max.block.ms.include.metadata=false gives metadata a "
-        "time of its own, kafka.max.block.metadata.ms",
+        f"the brokers are reachable{_more_time_for_metadata(budget)}",
         topic=topic,
+    )
+
+
+def _more_time_for_metadata(budget: BlockBudget) -> str:
+    if not budget.is_shared:
+        return f"; raise {budget.metadata_option} if they are only slow"
+    return (
+        "; kafka.max.block.ms.include.metadata=false gives metadata a time of its own, "
+        "kafka.max.block.metadata.ms"
     )
 
 
@@ -106,7 +114,7 @@ def _advice(partition: int, code: int) -> str:
     if code != ErrorCode.MSG_SIZE_TOO_LARGE:
         return ""
     if partition == UNASSIGNED:
-        return "; a record is larger than the client may send: raise kafka.max.request.size"
+        return f"; a record is larger than the client may send: raise {MAX_REQUEST_SIZE}"
     return "; a record is larger than the topic allows: raise its max.message.bytes"
 
 

@@ -23,7 +23,7 @@ def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
 
     def write(batch: DataFrame, batch_id: int) -> None:
         register(batch.sparkSession)
-        writer = batch.write.format(FORMAT).options(**given).option(BATCH_ID, str(batch_id))
+        writer = batch.write.format(FORMAT).options(**given).option(BATCH_ID.name, str(batch_id))
         writer.mode("append").save()
 
     return write

@@ -5,9 +5,8 @@ from __future__ import annotations
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import cache
 
-from spark_kafka_sink.config.client_settings import ClientSettings
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
 from spark_kafka_sink.librdkafka.client import Client

@@ -28,7 +28,6 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.local_kafka import LocalKafka
-from spark_kafka_sink.producer.producer import client_settings
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, unpartitioned
 from spark_kafka_sink.spark.writer import write_partition
@@ -109,8 +108,7 @@ def value_of(number: int, size: int) -> bytes:
 
 def settings_of(options: SinkOptions) -> dict[str, str]:
     """As this sink's producer gives them to librdkafka."""
-    ours = options.producer
-    return client_settings(ours.client, ours.buffer_memory_bytes, ours.budget)
+    return dict(options.producer.client)
 
 
 def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:

@@ -29,7 +29,7 @@ def test_a_streaming_query_fails_on_the_driver_before_any_task(spark, bootstrap_
     writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
     writer = writer.option("kafka.linger.ms", "soon")
     query = writer.option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(Exception, match=r"kafka\.linger\.ms='soon' is refused: allowed is 0"):
+    with pytest.raises(Exception, match=r"kafka\.linger\.ms='soon' is invalid; allowed: 0"):
         query.awaitTermination(30)
 
 

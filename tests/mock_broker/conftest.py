@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,13 @@ from mock_cluster import MockCluster
 
 from spark_kafka_sink.config.client_settings import producer_settings
 from spark_kafka_sink.config.options import SinkOptions, parse
-from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import RecordColumns
 
+NO_SETTINGS: Mapping[str, str] = {}
 DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)
 
 
@@ -60,9 +61,14 @@ def new_producer(options: Callable[..., SinkOptions]) -> Callable[..., NonBlocki
         **settings: str,
     ) -> NonBlockingProducer:
         given = options(**settings).producer
-        client = producer_settings(given.client, buffer_memory_bytes) | client
+        complete = {**producer_settings(given.client, buffer_memory_bytes), **client}
         return NonBlockingProducer(
-            replace(given, client=client, buffer_memory_bytes=buffer_memory_bytes, budget=budget)
+            replace(
+                given,
+                client=ClientSettings(tuple(sorted(complete.items()))),
+                buffer_memory_bytes=buffer_memory_bytes,
+                budget=budget,
+            )
         )
 
     return make

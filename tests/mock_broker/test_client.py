@@ -21,7 +21,6 @@ from mock_reader import read
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.configuration import producer_settings, refusal_of
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRecords
@@ -275,20 +274,6 @@ def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client)
 def test_bad_settings_are_a_value_error(settings, message):
     with pytest.raises(ValueError, match=message):
         Client(settings)
-
-
-def test_producer_settings_have_both_names_and_ranges_but_nothing_of_consumers():
-    settings = producer_settings()
-    assert settings["linger.ms"] == settings["queue.buffering.max.ms"] == "0 .. 900000"
-    assert "sasl.password" in settings
-    assert "group.id" not in settings
-    assert "log_cb" not in settings
-
-
-def test_refusals_tell_unknown_names_and_ranges():
-    assert refusal_of("linger.ms", "5") is None
-    assert "outside allowed range" in refusal_of("linger.ms", "9999999")
-    assert "No such configuration property" in refusal_of("linger.mss", "5")
 
 
 def test_error_codes_have_names_and_sentences():

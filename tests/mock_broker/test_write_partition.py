@@ -38,6 +38,19 @@ def test_all_batches_of_a_partition_arrive_in_order(options, cluster):
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"a", b"b", b"c"]
 
 
+def test_a_task_that_never_waits_for_room_still_waits_for_metadata(options, cluster):
+    cluster.set_round_trip(1, 200)
+    cold = options(kafka_max_block_ms="0", kafka_client_id="cold")
+    assert write_partition([batch("a")], cold).sent_records == {"t": 1}
+
+
+def test_a_record_as_large_as_the_smallest_buffer_is_sent(options, cluster):
+    largest = 1024 * 1024  # and the largest request, by default
+    least = options(kafka_buffer_memory=str(largest), kafka_client_id="cold")
+    cluster.set_round_trip(1, 200)  # so that it is held at first
+    assert write_partition([batch("v" * (largest - 100))], least).sent_records == {"t": 1}
+
+
 def test_an_empty_partition_reports_nothing(options):
     assert write_partition([], options()).total_sent == 0
 

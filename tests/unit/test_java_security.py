@@ -53,7 +53,7 @@ def test_jaas_of_plain_and_scram_gives_user_name_and_password(prefix, module, me
         (r"username='u' password='a\'b\\c';", "u", r"a'b\c"),
         (r'username="u" password="a\tb\101\q";', "u", "a\tbAq"),
         ('username="password=\'x\'" password="p";', "password='x'", "p"),
-        ('username="u" password="" serviceName="kafka";', "u", ""),
+        ('username="u" password="";', "u", ""),
         ('username="ü" password="€";', "ü", "€"),
     ],
 )
@@ -85,6 +85,16 @@ def test_jaas_may_lack_the_last_semicolon():
             "OAUTHBEARER",
             'kafkashaded.x.OAuthBearerLoginModule required clientSecret="hunter2";',
             r"not OAuthBearerLoginModule; .*sasl\.oauthbearer\.method=oidc",
+        ),
+        (
+            "SCRAM-SHA-256",
+            f'{SCRAM} required username="u" password="hunter2" tokenauth="true";',
+            "leave out tokenauth",
+        ),
+        (
+            "PLAIN",
+            f'{PLAIN} required user_b="hunter2" username="u" password="p" serviceName="hunter2";',
+            "leave out serviceName, user_b",
         ),
         ("PLAIN", "hunter2", "is not of the form"),
         ("PLAIN", "", "is not of the form"),

@@ -34,9 +34,7 @@ def test_bootstrap_servers_alone_are_enough():
     assert options.producer.client["bootstrap.servers"] == "host:9092"
 
 
-@pytest.mark.parametrize(
-    "option", [o for o in OPTIONS if o.default[0].isdigit() or o.default == "true"]
-)
+@pytest.mark.parametrize("option", [o for o in OPTIONS if o.default], ids=lambda o: o.name)
 def test_documented_default_is_the_real_one(option):
     separate = {"kafka.max.block.ms.include.metadata": "false"}
     others = separate if option.name == "kafka.max.block.metadata.ms" else {}
@@ -56,6 +54,10 @@ def test_documented_default_is_the_real_one(option):
             },
             BlockBudget(1000, False, 5000),
         ),
+        (
+            {"kafka.max.block.ms": "0", "kafka.max.block.metadata.ms": "5000"},
+            BlockBudget(0, True, 5000),
+        ),
     ],
 )
 def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
@@ -63,8 +65,10 @@ def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
 
 
 def test_a_budget_for_metadata_that_would_not_count_is_refused():
-    with pytest.raises(InvalidOption, match=r"include\.metadata=false; set that, or leave it out"):
-        parsed(**{"kafka.max.block.metadata.ms": "5000"})
+    assert refusal(**{"kafka.max.block.metadata.ms": "5000"}) == (
+        "kafka.max.block.metadata.ms counts only with kafka.max.block.ms.include.metadata=false "
+        "or kafka.max.block.ms=0; set one of them, or leave it out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,9 @@ def test_a_time_without_a_unit_or_of_another_form_is_refused(text):
         parsed(**{"producer.cache.timeout": text})
 
 
-@pytest.mark.parametrize("name", ["preflight", "kafka.max.block.ms.include.metadata"])
+@pytest.mark.parametrize(
+    "name", ["preflight", "kafka.max.block.ms.include.metadata", "includeHeaders"]
+)
 def test_a_switch_that_is_neither_on_nor_off_is_refused(name):
     with pytest.raises(InvalidOption, match=f"{name}='yes' is neither true nor false"):
         parsed(**{name: "yes"})
@@ -113,6 +119,20 @@ def test_given_values_take_the_place_of_defaults():
     assert options.producer.client["linger.ms"] == "20"
 
 
+@pytest.mark.parametrize("name", ["kafka.metadata.evict.ms", "kafka.metadata.max.idle.ms"])
+def test_an_option_may_have_javas_name(name):
+    assert parsed(**{name: "2000"}).producer.lifetime.evict_ms == 2000
+    assert refusal(**{name: "2"}) == f"{name}=2 is not within 1000 to 2147483647"
+
+
+def test_two_names_of_an_option_must_agree():
+    both = {"kafka.metadata.evict.ms": "2000", "kafka.metadata.max.idle.ms": " 2000"}
+    assert parsed(**both).producer.lifetime.evict_ms == 2000
+    assert refusal(**both | {"kafka.metadata.evict.ms": "3000"}) == (
+        "kafka.metadata.evict.ms and kafka.metadata.max.idle.ms mean the same; leave one out"
+    )
+
+
 def test_limits_of_this_sink_are_not_passed_to_the_client():
     client = parsed(**{"kafka.buffer.memory": "1048576", "kafka.max.block.ms": "1"}).producer.client
     assert not {"buffer.memory", "max.block.ms", "topic"} & set(client)
@@ -129,7 +149,7 @@ def test_options_that_spark_hands_to_every_sink_are_ignored(name):
     assert parsed(**{name: "anything"}) == parsed()
 
 
-@pytest.mark.parametrize("value", ["true", "false"])
+@pytest.mark.parametrize("value", ["true", "False"])
 def test_include_headers_is_accepted_without_effect(value):
     assert parsed(includeHeaders=value) == parsed()
 
@@ -145,13 +165,26 @@ def test_include_headers_is_accepted_without_effect(value):
         ("bootstrap.servers", "kafka.bootstrap.servers"),
         ("buffer.memory", "kafka.buffer.memory"),
         ("max.request.size", "kafka.max.request.size"),
+        ("linger.mss", "kafka.linger.ms"),
         ("kafka.linger.mss", "kafka.linger.ms"),
+        ("kafka.compresion.type", "kafka.compression.type"),
+        ("kafka.sasl.jaas.conf", "kafka.sasl.jaas.config"),
+        ("kafka.max.blok.ms", "kafka.max.block.ms"),
+        ("kafka.metadata.max.idle", "kafka.metadata.max.idle.ms"),
+        ("kafka.close.timeout.ms", "close.timeout.ms"),
     ],
 )
 def test_unknown_option_is_refused_with_the_nearest_name(name, meant):
     message = refusal(**{name: "a"})
     assert name.lower() in message
     assert f"did you mean {meant}?" in message
+
+
+@pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "enable.auto.commit", "*"])
+def test_setting_of_a_consumer_is_refused(name):
+    assert f"kafka.{name} is not a setting of the Kafka producer" in refusal(
+        **{f"kafka.{name}": "1"}
+    )
 
 
 def test_unknown_option_that_resembles_none_is_refused_without_a_guess():
@@ -184,6 +217,15 @@ def test_number_out_of_range_is_refused_with_the_range(name, value, allowed):
     assert refusal(**{name: value}) == f"{name}={value} is not within {allowed}"
 
 
+def test_a_buffer_too_small_for_the_largest_record_is_refused():
+    too_large = {"kafka.max.request.size": "2000000"}
+    assert refusal(**too_large, **{"kafka.buffer.memory": "1999999"}) == (
+        "kafka.buffer.memory=1999999 is less than kafka.max.request.size=2000000: the largest "
+        "records could never be sent; raise the former or lower the latter"
+    )
+    parsed(**too_large, **{"kafka.buffer.memory": "2000000"})
+
+
 @pytest.mark.parametrize("topic", ["a", "A.b_c-1", "...", "a" * 249])
 def test_topic_name_that_kafka_allows_is_accepted(topic):
     assert parsed(topic=topic).topic == topic
@@ -191,11 +233,11 @@ def test_topic_name_that_kafka_allows_is_accepted(topic):
 
 @pytest.mark.parametrize("topic", ["", " ", ".", "..", "a b", "a/b", "é", "a\0", "a" * 250])
 def test_topic_name_that_kafka_would_refuse_is_refused(topic):
-    assert re.match("option topic: .* is no topic name: allowed are", refusal(topic=topic))
+    assert re.match("topic=.* is no topic name: allowed are", refusal(topic=topic))
 
 
 def test_equal_options_are_equal_keys_whatever_their_order():
-    given = {**SERVERS, "topic": "a", "kafka.linger.ms": "20", "kafka.acks": "1"}
+    given = {**SERVERS, "topic": "a", "kafka.linger.ms": "20", "kafka.retries": "1"}
     one, other = parse(given), parse(dict(reversed(given.items())))
     assert one == other
     assert hash(one) == hash(other)

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_kafka_sink.config.options import OPTIONS, Option
+from spark_kafka_sink.config.option import Option
+from spark_kafka_sink.config.options import OPTIONS
 
 README = Path(__file__).parents[2] / "README.md"
 
 
 def row(option: Option) -> str:
-    is_literal = option.default != "-" and " " not in option.default
-    default = f"`{option.default}`" if is_literal else option.default
-    return f"| `{option.name}` | {default} | {option.meaning} |"
+    default = option.if_absent if option.default is None else f"`{option.default}`"
+    return f"| `{option.name}` | {default} | {option.description} |"
 
 
 def test_readme_lists_the_options_as_the_code_knows_them():

@@ -1,0 +1,122 @@
+"""How Java's producer settings map to librdkafka's, and which are refused with what advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_kafka_sink.config.java_security import INSTEAD_OF_KERBEROS, INSTEAD_OF_LOGIN_CLASSES
+
+RENAMED: Mapping[str, str] = {
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
+    # librdkafka's aliases, so that from here on each setting has one name
+    "compression.codec": "compression.type",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+
+#: Values that Java allows, where librdkafka allows others.
+ALLOWED: Mapping[str, str] = {
+    "acks": "all, -1, 0, 1",
+    "request.timeout.ms": "0 .. 2147483647",
+}
+
+# For these Java's -1 and librdkafka's 0 both leave the choice to the system.
+MINUS_ONE_IS_ZERO = frozenset(
+    {"receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"}
+)
+
+_BYTES = "the sink writes bytes; serialize in Spark, for instance with to_json, to_avro or cast"
+_JVM_TLS = "it configures Java's TLS, but this client uses OpenSSL; leave it out"
+_OURS = "the sink sets it itself"
+_JAVA_METRICS = "it configures Java's metrics; leave it out"
+_NO_SUCH_SETTING = "the client has no such setting; leave it out"
+_PLACEMENT = (
+    "keys are placed as Java's default does (murmur2); to choose partitions yourself, write a "
+    "column `partition`"
+)
+_TRANSACTIONS = "delivery is at-least-once; transactions are not supported yet"
+
+REFUSED: Mapping[str, str] = {
+    "key.serializer": _BYTES,
+    "value.serializer": _BYTES,
+    "partitioner.class": _PLACEMENT,
+    "partitioner": _PLACEMENT,
+    "partitioner.ignore.keys": "to spread rows regardless of their keys, make the keys null",
+    "partitioner.adaptive.partitioning.enable": _NO_SUCH_SETTING,
+    "partitioner.availability.timeout.ms": _NO_SUCH_SETTING,
+    "config.providers": "pass the values themselves, for instance from dbutils.secrets",
+    "interceptor.classes": "it names Java classes; transform the rows in Spark",
+    "metric.reporters": "it names Java classes; leave it out",
+    "metrics.num.samples": _JAVA_METRICS,
+    "metrics.recording.level": _JAVA_METRICS,
+    "metrics.sample.window.ms": _JAVA_METRICS,
+    "auto.include.jmx.reporter": _JAVA_METRICS,
+    "transactional.id": _TRANSACTIONS,
+    "transaction.timeout.ms": _TRANSACTIONS,
+    "transaction.two.phase.commit.enable": _TRANSACTIONS,
+    "topic.metadata.propagation.max.ms": "set kafka.max.block.ms: it bounds the wait for a "
+    "topic that is still being created",
+    "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
+    "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
+    "security.providers": _JVM_TLS,
+    "ssl.protocol": _JVM_TLS,
+    "ssl.enabled.protocols": _JVM_TLS,
+    "ssl.provider": _JVM_TLS,
+    "ssl.keymanager.algorithm": _JVM_TLS,
+    "ssl.trustmanager.algorithm": _JVM_TLS,
+    "ssl.secure.random.implementation": _JVM_TLS,
+    "ssl.engine.factory.class": _JVM_TLS,
+    "sasl.client.callback.handler.class": INSTEAD_OF_LOGIN_CLASSES,
+    "sasl.login.callback.handler.class": INSTEAD_OF_LOGIN_CLASSES,
+    "sasl.login.class": INSTEAD_OF_LOGIN_CLASSES,
+    "sasl.oauthbearer.jwt.retriever.class": INSTEAD_OF_LOGIN_CLASSES,
+    "sasl.oauthbearer.jwt.validator.class": INSTEAD_OF_LOGIN_CLASSES,
+    "sasl.kerberos.kinit.cmd": INSTEAD_OF_KERBEROS,
+    "sasl.kerberos.ticket.renew.jitter": INSTEAD_OF_KERBEROS,
+    "sasl.kerberos.ticket.renew.window.factor": INSTEAD_OF_KERBEROS,
+    **dict.fromkeys(
+        (
+            "sasl.login.connect.timeout.ms",
+            "sasl.login.read.timeout.ms",
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+            "sasl.login.retry.backoff.max.ms",
+            "sasl.login.retry.backoff.ms",
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.header.urlencode",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.scope.claim.name",
+        ),
+        _NO_SUCH_SETTING,
+    ),
+    "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
+    "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
+    "delivery.report.only.error": _OURS,
+    "log.queue": _OURS,
+    "enabled_events": _OURS,
+    "opaque": _OURS,
+    "interceptors": _OURS,
+    "plugin.library.paths": "librdkafka's plugins are not supported",
+    "statistics.interval.ms": "the sink itself reports what it delivered",
+    "produce.offset.report": _OURS,
+}

@@ -1,0 +1,117 @@
+"""Option: everything about one option, and how its text is read."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
+
+#: prefix of the Kafka client's settings
+PREFIX = "kafka."
+
+T = TypeVar("T")
+
+_MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+
+
+@dataclass(frozen=True)
+class Option(Generic[T]):
+    """One entry of the option table."""
+
+    name: str
+    #: Turns stripped text into a value; its ValueError is a sentence that starts with the text.
+    parser: Callable[[str], T]
+    #: None only if the option is required, or T includes None
+    default: str | None
+    meaning: str
+    minimum: int | None = None
+    maximum: int | None = None
+    javas_name: str | None = None
+    is_required: bool = False
+    #: for the README: what applies instead of a default
+    if_absent: str = "-"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,) if self.javas_name is None else (self.name, self.javas_name)
+
+    @property
+    def description(self) -> str:
+        """``meaning``, plus the names and limits in the other fields."""
+        parts = [self.meaning]
+        if self.javas_name is not None:
+            parts.append(f"Java's name, `{self.javas_name}`, works too.")
+        if self.minimum:
+            parts.append(f"At least {self.minimum}.")
+        return " ".join(parts)
+
+    def read(self, given: Mapping[str, str]) -> T:
+        """Its value in ``given``, whose names are in lower case; raises InvalidOption."""
+        name = self._given_name(given) or self.name
+        text = given[name.lower()].strip() if name.lower() in given else self.default
+        if self.is_required and not text:
+            raise InvalidOption(f"option {self.name} is required: {self.meaning}")
+        if text is None:
+            return cast(T, None)
+        try:
+            value = self.parser(text)
+        except ValueError as error:
+            raise InvalidOption(f"{name}={error}") from None
+        self._check_range(name, value)
+        return value
+
+    def is_given(self, given: Mapping[str, str]) -> bool:
+        return self._given_name(given) is not None
+
+    def _given_name(self, given: Mapping[str, str]) -> str | None:
+        names = [name for name in self.names if name.lower() in given]
+        if len({given[name.lower()].strip() for name in names}) > 1:
+            raise InvalidOption(f"{' and '.join(names)} mean the same; leave one out")
+        return names[-1] if names else None
+
+    def _check_range(self, name: str, value: T) -> None:
+        low, high = self.minimum, self.maximum
+        if low is None or high is None or not isinstance(value, int):
+            return
+        if not low <= value <= high:
+            raise InvalidOption(f"{name}={value} is not within {low} to {high}")
+
+
+def any_text(text: str) -> str:
+    return text
+
+
+def whole_number(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]+", text):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def true_or_false(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def duration_ms(text: str) -> int:
+    matched = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", text)
+    if not matched:
+        raise ValueError(f"{text!r} is not a time such as 30s, 10m or 1h")
+    return int(matched[1]) * _MS_PER_UNIT[matched[2]]
+
+
+def topic_name(text: str) -> str:
+    if not is_topic_name(text):
+        raise ValueError(topic_name_rule(text))
+    return text
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean ...?`` with the most similar known name, or nothing."""
+    similar = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {similar[0]}?" if similar else ""

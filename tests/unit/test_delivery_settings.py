@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.errors import InvalidOption
+
+IN_FLIGHT = "max.in.flight.requests.per.connection"
+
+
+def refusal(settings: dict[str, str]) -> str:
+    with pytest.raises(InvalidOption) as raised:
+        translate(settings)
+    return str(raised.value)
+
+
+# --- idempotence and order -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("safe", [{}, {"acks": "all"}, {"acks": "-1"}, {"retries": "1"}])
+def test_delivery_is_idempotent(safe):
+    assert translate(safe)["enable.idempotence"] == "true"
+
+
+ACKS_EFFECT = "retried rows may be stored twice or out of order"
+RETRIES_EFFECT = "a single failed request fails the task"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "effect", "needed"),
+    [
+        ("acks", "0", ACKS_EFFECT, "=all"),
+        ("acks", "1", ACKS_EFFECT, "=all"),
+        ("retries", "0", RETRIES_EFFECT, " at 1 or more"),
+        ("retries", "00", RETRIES_EFFECT, " at 1 or more"),
+    ],
+)
+def test_weaker_delivery_must_be_accepted_in_words(name, value, effect, needed):
+    assert refusal({name: value}) == (
+        f"kafka.{name}={value} switches idempotence off, so that {effect}; set "
+        f"kafka.enable.idempotence=false to accept that, or leave kafka.{name}{needed}"
+    )
+    assert translate({name: value, "enable.idempotence": "false"})[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [("acks", "0", "=all"), ("acks", "1", "=all"), ("retries", "0", " at 1 or more")],
+)
+@pytest.mark.parametrize("true", ["true", "TRUE", "t", "1"])
+def test_weaker_delivery_contradicts_idempotence_that_was_requested(name, value, needed, true):
+    assert refusal({name: value, "enable.idempotence": true}) == (
+        f"kafka.enable.idempotence=true needs kafka.{name}{needed}, not {value}"
+    )
+
+
+@pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
+def test_more_than_five_requests_in_flight_are_refused_with_idempotence(name):
+    assert f"kafka.{IN_FLIGHT}=6 is more than 5" in refusal({name: "6"})
+    assert translate({name: "5"})[IN_FLIGHT] == "5"
+    assert translate({name: "6", "enable.idempotence": "false"})[IN_FLIGHT] == "6"
+
+
+@pytest.mark.parametrize("acks", [{}, {"acks": "1"}])
+@pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
+def test_one_request_in_flight_without_idempotence_is_refused_since_it_keeps_no_order(name, acks):
+    message = refusal({name: "1", "enable.idempotence": "false", **acks})
+    assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of rows")
+    assert "Leave kafka.enable.idempotence=true" in message
+    assert "set kafka.retries=0" in message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {IN_FLIGHT: "1"},
+        {IN_FLIGHT: "1", "enable.idempotence": "false", "retries": "0"},
+        {IN_FLIGHT: "2", "enable.idempotence": "false"},
+    ],
+    ids=" ".join,
+)
+def test_one_request_in_flight_is_accepted_where_it_keeps_the_order(settings):
+    assert translate(settings)[IN_FLIGHT] == settings[IN_FLIGHT]
+
+
+# --- timeouts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "delivery"),
+    [
+        ({"delivery.timeout.ms": "30005"}, "30005"),
+        ({"delivery.timeout.ms": "1500", "linger.ms": "500", "request.timeout.ms": "1000"}, "1500"),
+        ({"delivery.timeout.ms": "30001", "linger.ms": "0.5"}, "30001"),
+        # Raised, as in Java, where it is not given.
+        ({"linger.ms": "200000"}, "230000"),
+        ({"request.timeout.ms": "1200000"}, "1200005"),
+        ({"request.timeout.ms": "2147483647"}, "2147483647"),
+        ({"request.timeout.ms": "1000"}, "120000"),
+    ],
+    ids=str,
+)
+def test_a_record_has_time_for_lingering_and_one_request(settings, delivery):
+    assert translate(settings)["delivery.timeout.ms"] == delivery
+
+
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "message.timeout.ms"])
+@pytest.mark.parametrize(
+    ("delivery", "linger", "request_timeout", "at_least", "at_most"),
+    [
+        ("30004", "5", "30000", "30005", "29999"),
+        ("30000", "0.5", "30000", "30001", "29999"),
+        ("9", "5", "10", "15", "4"),
+    ],
+)
+def test_a_delivery_timeout_too_short_for_one_request_is_refused(
+    name, delivery, linger, request_timeout, at_least, at_most
+):
+    settings = {name: delivery, "linger.ms": linger, "request.timeout.ms": request_timeout}
+    assert refusal(settings) == (
+        f"kafka.delivery.timeout.ms={delivery} is shorter than kafka.linger.ms + "
+        f"kafka.request.timeout.ms, {linger} + {request_timeout}; set it to at least {at_least}, "
+        f"or kafka.request.timeout.ms to at most {at_most}"
+    )
+
+
+def test_no_request_timeout_is_suggested_where_lingering_takes_all_the_time():
+    message = refusal({"delivery.timeout.ms": "1000", "linger.ms": "1000"})
+    assert message.endswith("1000 + 30000; set it to at least 31000")
+
+
+def test_a_delivery_timeout_is_measured_against_the_defaults_too():
+    assert "shorter than" in refusal({"delivery.timeout.ms": "30004"})
+
+
+@pytest.mark.parametrize("request_timeout", ["0", "30000"])
+def test_endless_delivery_is_refused(request_timeout):
+    settings = {"linger.ms": "0", "request.timeout.ms": request_timeout}
+    assert "retry for ever" in refusal({"delivery.timeout.ms": "0", **settings})
+
+
+@pytest.mark.parametrize(
+    ("given", "request_ms", "socket_ms"),
+    [
+        ({"request.timeout.ms": "0"}, "1", "10"),
+        ({"request.timeout.ms": "20000"}, "20000", "20000"),
+        ({"request.timeout.ms": "400000"}, "400000", "300000"),
+        ({"request.timeout.ms": "1200000"}, "900000", "300000"),
+        ({"request.timeout.ms": "20000", "socket.timeout.ms": "5000"}, "20000", "5000"),
+    ],
+)
+def test_a_request_timeout_bounds_the_broker_and_the_client(given, request_ms, socket_ms):
+    settings = translate(given)
+    assert settings["request.timeout.ms"] == request_ms
+    assert settings["socket.timeout.ms"] == socket_ms
+
+
+def test_without_a_request_timeout_the_client_keeps_its_own():
+    assert not {"request.timeout.ms", "socket.timeout.ms"} & translate({}).keys()

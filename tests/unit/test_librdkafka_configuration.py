@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from spark_kafka_sink.librdkafka.configuration import (
+    SettingSpec,
+    producer_setting_specs,
+    refusal_of,
+)
+
+
+@pytest.mark.parametrize("name", ["linger.ms", "queue.buffering.max.ms"])
+def test_a_setting_is_described_under_both_of_its_names(name):
+    assert producer_setting_specs()[name] == SettingSpec("0 .. 900000", "5", "float")
+
+
+def test_settings_that_a_producer_does_not_take_as_strings_are_left_out():
+    specs = producer_setting_specs()
+    assert "sasl.password" in specs
+    assert not {"group.id", "log_cb", "Property"} & specs.keys()
+
+
+def test_the_manual_is_read_where_no_file_can_be_written():
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        "from spark_kafka_sink.librdkafka.configuration import producer_setting_specs\n"
+        "print(len(producer_setting_specs()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    assert int(done.stdout) == len(producer_setting_specs())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("linger.ms", "9999999", "outside allowed range"),
+        ("linger.mss", "5", "No such configuration property"),
+    ],
+)
+def test_a_refusal_says_why(name, value, why):
+    assert why in str(refusal_of(name, value))
+
+
+def test_a_value_within_its_range_is_not_refused():
+    assert refusal_of("linger.ms", "5") is None
