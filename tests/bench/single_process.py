@@ -1,8 +1,8 @@
 """What a row costs in one process, without Spark: rows in memory, until all are acknowledged.
 
 - confluent_kafka.Producer, called row by row.
-- librdkafka alone: its own batch call on arrays that were filled beforehand, each row's partition
-  chosen by librdkafka, or rows put in runs by partition beforehand.
+- librdkafka alone: its own batch call on arrays that were filled beforehand, the
+  partition of each record chosen by librdkafka, or records grouped by partition beforehand.
 - this sink's ``write_partition`` on Arrow batches.
 
 All have the same settings and send the same rows, each in a process of its own, interleaved.
@@ -27,6 +27,7 @@ from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.messages import MessageBatch, prepare
 from spark_kafka_sink.local_kafka import LocalKafka
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, unpartitioned
@@ -34,9 +35,9 @@ from spark_kafka_sink.spark.writer import write_partition
 
 ROW_BY_ROW = "confluent_kafka.Producer"
 LIBRDKAFKA = "librdkafka alone"
-IN_RUNS = "librdkafka alone, rows in runs beforehand"
+GROUPED = "librdkafka alone, records grouped by partition beforehand"
 OURS = "this sink, Arrow batches in memory"
-PEERS = (ROW_BY_ROW, LIBRDKAFKA, IN_RUNS, OURS)
+PEERS = (ROW_BY_ROW, LIBRDKAFKA, GROUPED, OURS)
 TOPIC, PARTITIONS = "alone", 4
 ROWS = {100: 2_000_000, 1000: 500_000}
 ROWS_A_BATCH, BATCHES = 10_000, 10
@@ -60,11 +61,11 @@ def main() -> None:
     for size, peers in figures.items():
         for peer, done in peers.items():
             microseconds = [each["cpu_microseconds_a_row"] for each in done]
-            floor = [each["cpu_microseconds_a_row"] for each in peers[IN_RUNS]]
+            floor = [each["cpu_microseconds_a_row"] for each in peers[GROUPED]]
             more = [a - b for a, b in zip(microseconds, floor, strict=True)]
             speeds = [each["rows_a_second"] / 1e6 for each in done]
             rows.append((f"{size} B", peer, spread(speeds), spread(microseconds), spread(more)))
-    head = ("Rows", "Writer", "M rows/s", "CPU us a row", f"more than {IN_RUNS}, us")
+    head = ("Rows", "Writer", "M rows/s", "CPU us a row", f"more than {GROUPED}, us")
     write_figures("single_process", figures, table(head, rows))
 
 
@@ -73,7 +74,7 @@ def one_process(peer: str, servers: str, size: int) -> None:
     make = {ROW_BY_ROW: row_by_row, OURS: ours}.get(peer)
     batches = [batch_of(size, number) for number in range(BATCHES)]
     rounds = ROWS[size] // ROWS_A_BATCH // BATCHES
-    send = make(options, batches) if make else alone(options, batches, peer == IN_RUNS)
+    send = make(options, batches) if make else alone(options, batches, peer == GROUPED)
     figures = []
     for _ in range(TIMES + 1):
         cpu, started = cpu_seconds(), time.monotonic()
@@ -106,13 +107,8 @@ def value_of(number: int, size: int) -> bytes:
     return whole[:size].encode()
 
 
-def settings_of(options: SinkOptions) -> dict[str, str]:
-    """As this sink's producer gives them to librdkafka."""
-    return dict(options.producer.client)
-
-
 def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:
-    producer = Producer(settings_of(options))
+    producer = Producer(dict(options.producer.client))
     rows = [
         pair
         for batch in batches
@@ -144,19 +140,23 @@ def row_by_row(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[
 
 
 def alone(
-    options: SinkOptions, batches: list[pa.RecordBatch], in_runs: bool
+    options: SinkOptions, batches: list[pa.RecordBatch], is_grouped: bool
 ) -> Callable[[int], None]:
-    client = Client(settings_of(options))
+    client = Client(options.producer.client)
     client.open_topic(TOPIC)
     deadline = Deadline(30)
     client.fetch_metadata([TOPIC], 10)
-    while not client.poll(0.1):
+    while not list(client.poll(0.1)):
         assert not deadline.expired
-    prepared = []
+    message_batches = []
     for number, batch in enumerate(batches):
         (records,) = split_by_topic(batch, TOPIC)
-        placed = group_by_partition(records, PARTITIONS, 0) if in_runs else unpartitioned(records)
-        prepared.append(client.prepare(placed, number))
+        grouped = (
+            group_by_partition(records, PARTITIONS, 0) if is_grouped else unpartitioned(records)
+        )
+        message_batch = MessageBatch(grouped, number)
+        message_batch.prepared = prepare(client.open_topic(TOPIC), grouped, number)
+        message_batches.append(message_batch)
 
     def reports(seconds: float) -> int:
         """How many rows were reported: only the count of each event is read."""
@@ -170,11 +170,12 @@ def alone(
 
     def send(rounds: int) -> None:
         left = rounds * BATCHES * ROWS_A_BATCH
-        for rows in prepared * rounds:
-            first = 0
-            while first < len(rows):
-                first += client.enqueue(rows, first).count
-                left -= reports(0.005 if first < len(rows) else 0)
+        for message_batch in message_batches * rounds:
+            message_batch.enqueued = 0
+            while message_batch.enqueued < len(message_batch):
+                client.enqueue(message_batch)
+                is_full = message_batch.enqueued < len(message_batch)
+                left -= reports(0.005 if is_full else 0)
         deadline = Deadline(60)
         while left:
             assert not deadline.expired
