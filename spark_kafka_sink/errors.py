@@ -1,4 +1,4 @@
-"""The error tree: what went wrong, told by what the user can do about it.
+"""The error tree, ordered by what the user can do.
 
 Every error survives pickling with its fields, because Spark carries some of them from a Python
 worker to the driver.
@@ -31,30 +31,30 @@ class InvalidOption(KafkaSinkError):
 
 
 class InvalidSchema(KafkaSinkError):
-    """The DataFrame's columns are not what a Kafka record is made of. Raised on the driver.
+    """The DataFrame's columns cannot become Kafka records. Raised on the driver.
 
     What to do: select, rename or cast the columns that the message names.
     """
 
 
 class UnsupportedSaveMode(KafkaSinkError):
-    """A batch write asks for something that a Kafka topic cannot do. Raised on the driver.
+    """A save mode that a Kafka topic does not support. Raised on the driver.
 
     What to do: write with ``mode("append")``.
     """
 
 
 class InvalidRecord(KafkaSinkError):
-    """A row cannot be a Kafka record; nothing of its Arrow batch was sent.
+    """A row cannot become a Kafka record. Nothing of its Arrow batch was sent.
 
     What to do: filter or repair the row that the message names.
     """
 
 
 class BrokerUnavailable(KafkaSinkError):
-    """No broker answers. Raised on the driver, when a query starts.
+    """No broker answers. Raised on the driver, before any task starts.
 
-    What to do: see whether ``kafka.bootstrap.servers`` is right and reachable from the driver.
+    What to do: check that ``kafka.bootstrap.servers`` is right and reachable from the driver.
     """
 
 
@@ -66,7 +66,7 @@ class AuthenticationFailed(KafkaSinkError):
 
 
 class TopicUnavailable(KafkaSinkError):
-    """A topic cannot be written to: not authorized, invalid, or missing and not created for us.
+    """A topic cannot be written: it is forbidden, invalid, or missing and not created.
 
     What to do: create the topic, or grant the right that the message names.
     ``topic``, ``code`` (librdkafka's name of the error).
@@ -79,14 +79,14 @@ class TopicUnavailable(KafkaSinkError):
 
 
 class ProducerClosed(KafkaSinkError):
-    """The producer was closed, by another thread or before; it takes no rows any more.
+    """The producer is closed, or another thread is closing it.
 
     What to do: nothing, if the task was being ended.
     """
 
 
 class DeliveryFailed(KafkaSinkError):
-    """Kafka, or the client on the way to it, refused rows.
+    """A broker or the client refused records.
 
     What to do: look at the broker error in the message. Spark's next attempt sends the whole
     partition again.
@@ -103,19 +103,19 @@ class DeliveryFailed(KafkaSinkError):
 
 
 class DeadlineExceeded(KafkaSinkError):
-    """A wait ended before the broker acknowledged everything.
+    """A wait ended before the brokers had acknowledged everything.
 
-    What to do: see whether the broker is reachable and keeping up; raise the option that the
-    message names if it is only slow.
+    What to do: check that the brokers are reachable and keep up; raise the option that the message
+    names if they are only slow.
     """
 
 
 class BufferExhausted(DeadlineExceeded):
     """The send buffer stayed full for ``kafka.max.block.ms``.
 
-    What to do: see whether the broker keeps up; raise ``kafka.buffer.memory`` or
-    ``kafka.max.block.ms``. ``accepted_rows`` of the send were taken, of every
-    partition's the first; the others were not.
+    What to do: check that the brokers keep up; raise ``kafka.buffer.memory`` or
+    ``kafka.max.block.ms``. The first ``accepted_rows`` of the send, in every partition, were taken;
+    the others were not.
     """
 
     def __init__(self, message: str, *, accepted_rows: int) -> None:
@@ -126,7 +126,7 @@ class BufferExhausted(DeadlineExceeded):
 class MetadataTimeout(DeadlineExceeded):
     """The metadata of a topic did not come within its budget (KIP-912).
 
-    What to do: see whether the brokers are reachable; raise ``kafka.max.block.ms``, or give
+    What to do: check that the brokers are reachable; raise ``kafka.max.block.ms``, or give
     metadata a budget of its own with ``kafka.max.block.ms.include.metadata=false`` and
     ``kafka.max.block.metadata.ms``. ``topic`` is the first that waited too long.
     """
@@ -137,7 +137,7 @@ class MetadataTimeout(DeadlineExceeded):
 
 
 class LibraryUnavailable(KafkaSinkError):
-    """librdkafka, which the wheel ``confluent-kafka`` brings, is missing or too old.
+    """librdkafka, which comes with the wheel ``confluent-kafka``, is missing or too old.
 
     What to do: ``pip install 'confluent-kafka>=2.14'`` where the message says.
     """

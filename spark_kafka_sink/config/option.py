@@ -31,21 +31,21 @@ class Option(Generic[T]):
     meaning: str
     minimum: int | None = None
     maximum: int | None = None
-    javas_name: str | None = None
+    java_name: str | None = None
     is_required: bool = False
     #: for the README: what applies instead of a default
     if_absent: str = "-"
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.name,) if self.javas_name is None else (self.name, self.javas_name)
+        return (self.name,) if self.java_name is None else (self.name, self.java_name)
 
     @property
     def description(self) -> str:
         """``meaning``, plus the names and limits in the other fields."""
         parts = [self.meaning]
-        if self.javas_name is not None:
-            parts.append(f"Java's name, `{self.javas_name}`, works too.")
+        if self.java_name is not None:
+            parts.append(f"Java's name, `{self.java_name}`, works too.")
         if self.minimum:
             parts.append(f"At least {self.minimum}.")
         return " ".join(parts)

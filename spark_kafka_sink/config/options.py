@@ -110,7 +110,7 @@ METADATA_EVICT_MS = Option(
     default="300000",
     minimum=1000,
     maximum=_MAX_INT,
-    javas_name="kafka.metadata.max.idle.ms",
+    java_name="kafka.metadata.max.idle.ms",
     meaning="How long a topic that receives no rows is remembered (KIP-526).",
 )
 PREFLIGHT = Option(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ReportedRecords:
-    """``count`` rows of one send, for one partition (-1: not assigned yet), with one outcome.
+    """``count`` records of one send, for one partition (-1: not assigned yet), with one outcome.
 
     ``code`` 0: acknowledged. Otherwise they failed, and ``possibly_persisted`` says whether the
-    brokers may have stored them all the same (``rd_kafka_message_status``).
+    brokers may have stored them nonetheless (``rd_kafka_message_status``).
     """
 
     delivery_id: int
@@ -22,7 +22,7 @@ class ReportedRecords:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """What the brokers say of a topic; ``code`` 0: it exists, its metadata is there.
+    """What the brokers say about a topic; ``code`` 0: it exists, and this is its metadata.
 
     ``available_partitions``: those that have a leader.
     """
@@ -40,14 +40,14 @@ class BrokerUp:
 
 @dataclass(frozen=True)
 class RequestFailed:
-    """A request for metadata got no answer at all, for any topic."""
+    """A metadata request got no answer for any topic."""
 
     code: int
 
 
 @dataclass(frozen=True)
 class BrokerError:
-    """Something that went wrong between client and brokers; librdkafka retries by itself."""
+    """Something went wrong between client and brokers; librdkafka retries."""
 
     code: int
     text: str

@@ -20,7 +20,7 @@ class Delivery:
     """What has become of the records of one send.
 
     ``failed`` counts by partition (-1: not assigned yet) and error code; ``possibly_persisted`` of
-    them may be in the topic all the same.
+    them may be in the topic nonetheless.
     """
 
     delivery_id: int

@@ -21,7 +21,7 @@ class DeliveryReport:
     failed_records: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     #: of the failed: given up before they were sent
     unsent_records: int = 0
-    #: of the failed: the topic may hold them all the same
+    #: of the failed: the topic may hold them nonetheless
     possibly_persisted_records: int = 0
     #: the latest error between client and brokers, or ""
     broker_error: str = ""

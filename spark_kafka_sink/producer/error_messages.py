@@ -36,13 +36,14 @@ def first_failure(
 
 
 def topic_unavailable(topic: str, code: int, if_missing: str = "create it") -> TopicUnavailable:
-    """``if_missing``: what to do if the brokers do not know the topic."""
-    advice = {
+    """For a code that waiting does not heal. ``if_missing``: what to do about a missing topic."""
+    advice: dict[int, str] = {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user the right to write to it",
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: if_missing,
-    }.get(ErrorCode(code), "choose a name that the brokers allow")
+        ErrorCode.INVALID_TOPIC: "choose a name that the brokers allow",
+    }
     return TopicUnavailable(
-        f"topic {topic}: {error_text(code)} ({error_name(code)}); {advice}",
+        f"topic {topic}: {error_text(code)} ({error_name(code)}); {advice[code]}",
         topic=topic,
         code=error_name(code),
     )

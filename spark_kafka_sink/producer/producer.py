@@ -357,7 +357,7 @@ class NonBlockingProducer:
         self._lifecycle.end_turn()
 
     def _check_open(self) -> None:
-        """Raise ProducerClosed once nothing is waited for any more."""
+        """Raise ProducerClosed once waiting is pointless."""
         if self._lifecycle.state >= State.ABORTING:
             raise ProducerClosed("the producer is closed")
 

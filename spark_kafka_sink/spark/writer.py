@@ -1,4 +1,4 @@
-"""One partition: Arrow batches in, acknowledged delivery out; and the driver's commit and abort."""
+"""Writes one partition, and commits or aborts a micro-batch on the driver."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class KafkaCommitMessage(WriterCommitMessage):
 
 
 def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
-    """Send all rows and wait until the brokers have acknowledged them (at-least-once).
+    """Send all rows and wait until the brokers have acknowledged them: at-least-once.
 
     Raises InvalidRecord, DeliveryFailed, TopicUnavailable, MetadataTimeout, BufferExhausted or
     DeadlineExceeded.
     """
-    # Imported here: the driver builds writers without ever needing Arrow or a client.
+    # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.producer.cache import process_cache
     from spark_kafka_sink.records.arrow import split_by_topic
 
     with process_cache().lease(options) as lease:
-        # Before Spark is asked for the first batch, so that both happen at the same time.
+        # Before the first batch is requested from Spark, so that both happen at the same time.
         lease.prefetch([options.topic] if options.topic else [])
         for number, batch in enumerate(batches):
             try:
                 records_by_topic = list(split_by_topic(batch, options.topic))
             except InvalidRecord as error:
                 raise InvalidRecord(f"{_place(options)}, Arrow batch {number}: {error}") from None
-            # One request for all that are new, before the first of them would ask for itself.
+            # One request for all new topics, before the first send requests its own.
             lease.prefetch(records.topic for records in records_by_topic)
             for records in records_by_topic:
                 lease.send(records)
@@ -57,7 +57,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
 
 
 def _place(options: SinkOptions) -> str:
-    """``micro-batch 7, partition 3``, as far as it is known."""
+    """``micro-batch 7, partition 3``, as far as known."""
     context = TaskContext.get()
     batch_id = options.batch_id
     if batch_id is None and context is not None:
@@ -90,7 +90,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream``: as KafkaBatchWriter, with the number of the micro-batch."""
+    """``df.writeStream``: as KafkaBatchWriter, for every micro-batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

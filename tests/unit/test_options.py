@@ -120,7 +120,7 @@ def test_given_values_take_the_place_of_defaults():
 
 
 @pytest.mark.parametrize("name", ["kafka.metadata.evict.ms", "kafka.metadata.max.idle.ms"])
-def test_an_option_may_have_javas_name(name):
+def test_an_option_may_have_java_name(name):
     assert parsed(**{name: "2000"}).producer.lifetime.evict_ms == 2000
     assert refusal(**{name: "2"}) == f"{name}=2 is not within 1000 to 2147483647"
 
