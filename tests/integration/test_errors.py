@@ -102,5 +102,5 @@ def test_a_broker_that_refuses_connections_fails_the_task_at_close_timeout(spark
     assert time.monotonic() - started < 2 + 10  # and not the 60 s of Spark's own sink
     message = str(raised.value)
     assert "Connection refused" in message
-    assert "Of 10 rows 0 were delivered, 0 failed, 10 were not sent" in message
+    assert "Of 10 records 0 were delivered, 0 failed, 10 were not sent" in message
     assert "close.timeout.ms" in message

@@ -60,18 +60,18 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_comes_later(
             save(rows(spark, 100_000), kafka.bootstrap_servers, topic, **options)
         assert time.monotonic() - started < 2 + SPARK_SECONDS
     counts = re.search(
-        r"Of 100000 rows (\d+) were delivered, 0 failed, (\d+) were not sent, "
+        r"Of 100000 records (\d+) were delivered, 0 failed, (\d+) were not sent, "
         r"(\d+) were in flight and may have arrived",
         str(raised.value),
     )
-    delivered, unsent, unsure = map(int, counts.groups())
-    assert delivered + unsent + unsure == 100_000
+    delivered, unsent, possibly_persisted = map(int, counts.groups())
+    assert delivered + unsent + possibly_persisted == 100_000
     assert unsent > 0
     save(rows(spark, 1, "after-"), kafka.bootstrap_servers, topic, **options)
     values = [r.value for r in own_topics.read(topic)]
     assert (values[0], values[-1]) == (b"before-0", b"after-0")
     zombies = len(values) - 2 - delivered
-    assert 0 <= zombies <= unsure
+    assert 0 <= zombies <= possibly_persisted
 
 
 def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seconds(
