@@ -16,6 +16,7 @@ from spark_kafka_sink.errors import (
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
     ReportedRecords,
@@ -342,9 +343,7 @@ class NonBlockingProducer:
                 for topic in self._fetcher.failed():
                     self._buffer.look_again(topic)
             elif isinstance(event, BrokerError):
-                self._deliveries.report.broker_error = event.text
-                if event.code == BROKER_LOST:
-                    self._topics.all_changed()
+                self._note_broker_error(event)
         if self._free_after_event and outer is None:
             self._free()
         if not self._is_freed:
@@ -359,6 +358,14 @@ class NonBlockingProducer:
             self._topics.changed(delivery.topic)
         elif report.code == 0:
             self._topics.arrived(delivery.topic)
+
+    def _note_broker_error(self, error: BrokerError) -> None:
+        report = self._deliveries.report
+        # That all are down follows every failed connection, and does not say why it failed.
+        if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
+            report.broker_error = error.text
+        if error.code == BROKER_LOST:
+            self._topics.all_changed()
 
     def _settled(self, delivery: Delivery) -> None:
         self._topics.settled(delivery.topic)
