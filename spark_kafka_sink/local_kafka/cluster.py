@@ -24,7 +24,7 @@ from spark_kafka_sink.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.local_kafka.readiness import wait_until_ready
 
 KAFKA_VERSION = "4.3.0"
-_LOG4J_VERSION = "2.25.4"  # the one that Kafka brings, without what ties it to SLF4J
+_LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
 _START_SECONDS = 60.0
 _START_TRIES = 3
 
@@ -33,9 +33,9 @@ class LocalKafka:
     """``with LocalKafka(brokers=1) as kafka: kafka.bootstrap_servers``.
 
     ``brokers``: 1 or 3. ``settings``: added to every broker's ``server.properties``.
-    ``folder``: for data and logs, which are kept. The default is a temporary folder; it is removed
-    at the end, but kept if the brokers did not come up.
-    Entering takes some seconds, the first time also a download of 44 MB. Raises LocalKafkaError.
+    ``folder``: for data and logs, which are kept. The default is a temporary folder. It is removed
+    at the end, but kept if the brokers did not start.
+    Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
     """
 
     def __init__(
@@ -90,19 +90,18 @@ class LocalKafka:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def detach(self) -> None:
-        """Let the brokers outlive this process: note ``pids`` and ``folder`` before.
+        """Let the brokers outlive this process. Save ``pids`` first: the caller must end them.
 
-        From then on it is the caller's task to end them. Raises LocalKafkaError; the brokers then
-        end as before.
+        Raises LocalKafkaError if that fails. ``stop`` still ends the brokers then.
         """
-        with explained("The brokers did not stay; start them again"):
+        with explained("Start Kafka again"):
             for broker in self._brokers:
                 broker.release()
         self._brokers = []
         self._is_temporary = False
 
     def stop(self) -> None:
-        """End all brokers within some seconds, whatever state they are in."""
+        """Stop all brokers within a few seconds, whatever state they are in."""
         brokers, self._brokers = self._brokers, []
         for broker in brokers:
             broker.ask_to_end()
@@ -137,7 +136,7 @@ class LocalKafka:
                 log = self._log(node).read_text(errors="replace")
                 error = _PortTaken if "Address already in use" in log else LocalKafkaError
                 raise error(
-                    f"broker {node} ended at its start; see {self._log(node)}\n{log[-1500:]}"
+                    f"broker {node} exited during startup; see {self._log(node)}\n{log[-1500:]}"
                 )
 
     def _log(self, node: int | str) -> Path:
@@ -145,7 +144,7 @@ class LocalKafka:
 
 
 class _PortTaken(LocalKafkaError):
-    """Somebody took a port between our choosing it and the broker's binding it."""
+    """Another process took a port after we chose it and before the broker bound it."""
 
 
 def _class_path() -> str:

@@ -1,4 +1,4 @@
-"""What a broker needs on disk before it starts: its configuration and its formatted storage."""
+"""What a broker needs on disk before it starts: configuration files and formatted storage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def write_servers(
 ) -> list[Path]:
     """Write ``server-1.properties`` and so on; returns their paths.
 
-    ``brokers``, ``controllers``: the nodes' ports. ``settings`` are added to each file and win.
+    ``brokers``, ``controllers``: the nodes' ports. ``settings`` are added to each
+    file and take precedence.
     """
     size = len(brokers)
     replicas, in_sync = str(size), str(min(2, size))
@@ -58,7 +59,7 @@ def write_servers(
             "transaction.state.log.min.isr": in_sync,
             "transaction.state.log.num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
-            # Retention goes by the records' timestamps, which demos and tests take from the past.
+            # Retention is based on record timestamps, and demos and tests write old ones.
             "log.retention.ms": "-1",
         }
         path = folder / f"server-{node}.properties"
@@ -71,7 +72,7 @@ def write_servers(
 def format_storage(java: Sequence[str], configurations: Sequence[Path]) -> None:
     """Format the storage of a new cluster's nodes. Raises LocalKafkaError with Kafka's output."""
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # With =, since one identifier in 64 begins with a dash.
+    # The = is needed because one identifier in 64 begins with a dash.
     tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
     tool.append(f"--cluster-id={cluster}")
     deadline = Deadline(_FORMAT_SECONDS)
@@ -87,7 +88,7 @@ def format_storage(java: Sequence[str], configurations: Sequence[Path]) -> None:
                 errors="replace",
             )
             stack.enter_context(process)
-            stack.callback(process.kill)  # before the wait for it; harmless if it has ended
+            stack.callback(process.kill)  # before Popen waits; no effect once it has ended
             formats.append(process)
         for process in formats:
             _check(process, deadline)

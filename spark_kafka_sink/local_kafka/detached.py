@@ -21,7 +21,7 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class _State:
-    """What ``start`` leaves on disk for ``stop`` and ``status``."""
+    """What ``start`` saves for ``stop`` and ``status``."""
 
     bootstrap_servers: str
     folder: str
@@ -34,13 +34,13 @@ class _State:
 def start(brokers: int = 1) -> str:
     """Start a Kafka of 1 or 3 brokers; returns its bootstrap servers.
 
-    Raises LocalKafkaError; nothing is left running then.
+    Raises LocalKafkaError, and then leaves nothing running.
     """
     running = status()
     if running is not None:
         raise LocalKafkaError(f"already running at {running}; stop it first")
     _prepare_state_file()
-    # The brokers end with this process until their state is on disk, so none is ever lost.
+    # Until the state is on disk, the brokers end with this process, so none is orphaned.
     with LocalKafka(brokers) as kafka:
         _write_state(_State(kafka.bootstrap_servers, str(kafka.folder), kafka.pids))
         kafka.detach()
@@ -48,13 +48,13 @@ def start(brokers: int = 1) -> str:
 
 
 def status() -> str | None:
-    """The bootstrap servers of the Kafka that ``start`` started, or None if none runs."""
+    """Return the bootstrap servers of the running Kafka, or None if none is running."""
     state = _read_state()
     return state.bootstrap_servers if state else None
 
 
 def stop() -> str | None:
-    """End the Kafka that ``start`` started; returns the folder with its logs, None if none ran."""
+    """Stop the running Kafka; returns the folder with its logs, or None if none was running."""
     state = _read_state()
     if state is None:
         return None
@@ -62,7 +62,7 @@ def stop() -> str | None:
         send_signal(pid, signal.SIGTERM)
     deadline = Deadline(_STOP_SECONDS)
     while state.running() and not deadline.expired:
-        time.sleep(0.05)  # nothing tells us when a process that is not our child ends
+        time.sleep(0.05)  # there is no event for a process that is not our child
     for pid in state.running():
         send_signal(pid, signal.SIGKILL)
     with explained("Remove that file"):
@@ -88,16 +88,18 @@ def _write_state(state: _State) -> None:
         try:
             file = _state_file().open("x")
         except FileExistsError:
-            raise LocalKafkaError("another start was faster; see `kafka status`") from None
+            raise LocalKafkaError(
+                "another `kafka start` finished first; see `kafka status`"
+            ) from None
         with file:
             json.dump(asdict(state), file)
 
 
 def _read_state() -> _State | None:
-    """The state of the Kafka that runs, or None if none runs."""
+    """The state of the running Kafka, or None if none is running."""
     with explained(CACHE_ADVICE):
         try:
             state = _State(**json.loads(_state_file().read_text()))
-        except (FileNotFoundError, ValueError, TypeError):  # never written, or not completely
+        except (FileNotFoundError, ValueError, TypeError):  # missing or incomplete
             return None
     return state if state.running() else None

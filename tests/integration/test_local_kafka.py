@@ -165,7 +165,7 @@ def test_the_slower_of_two_starts_leaves_nothing_running(fresh_cache, monkeypatc
             return self
 
     monkeypatch.setattr(detached, "LocalKafka", SlowKafka)
-    with pytest.raises(LocalKafkaError, match="another start was faster"):
+    with pytest.raises(LocalKafkaError, match="another `kafka start` finished first"):
         detached.start()
     assert len(pids) == 1
     wait_until_ended(pids, 1)

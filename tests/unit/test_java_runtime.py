@@ -89,7 +89,7 @@ def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatc
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(java_runtime.Path, "home", no_home)
-    with pytest.raises(LocalKafkaError, match=r"no home directory is known\. Set XDG_CACHE_HOME"):
+    with pytest.raises(LocalKafkaError, match=r"there is no home directory\. Set XDG_CACHE_HOME"):
         cache_folder()
 
 
