@@ -8,7 +8,11 @@ SOURCES := setup.cfg pyproject.toml README.md LICENSE $(shell find spark_kafka_s
 # All of Spark's servers listen on loopback alone.
 JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.local_kafka.java_runtime import java_home; print(java_home())')
 
-.PHONY: help demo test lint format types test-unit test-integration bench wheel clean setup
+# make test-busy N=50 TESTS="tests/mock_broker/test_producer.py -k close"
+N ?= 20
+TESTS ?= tests/unit tests/mock_broker
+
+.PHONY: help demo test test-unit test-integration test-busy test-versions bench lint format types wheel clean setup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +28,12 @@ test-unit: setup ## tests without Spark, Kafka or network, and those on the mock
 
 test-integration: setup ## tests with Spark and a real Kafka
 	$(JAVA) $(BIN)/pytest tests/integration
+
+test-busy: setup ## TESTS (unit and mock broker) N times (20), with every core kept busy
+	$(JAVA) $(BIN)/python tests/busy.py $(N) $(TESTS)
+
+test-versions: setup ## tests with the lowest versions of setup.cfg, and with the newest Python here
+	$(JAVA) $(BIN)/python tests/versions.py; code=$$?; rm -rf build *.egg-info; exit $$code
 
 bench: setup ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
 	for each in throughput single_process cold small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
@@ -45,7 +55,7 @@ wheel: setup ## build the wheel into dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## remove all that was built here; downloads in ~/.cache stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
 
 setup: $(VENV)/.installed
 

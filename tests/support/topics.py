@@ -4,12 +4,43 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
+
+from spark_kafka_sink.deadline import Deadline
 
 _SECONDS = 30.0
+_ATTEMPT_SECONDS = 5.0
+
+# What a cluster says while it starts, makes a topic or moves a leader, and what a client says
+# that has not heard of it yet. KafkaError.retriable() knows only of transactions.
+_PASSING = {
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._WAIT_CACHE,
+}
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, order=True)
@@ -26,10 +57,15 @@ class Record:
 
 
 class Topics:
-    """The topics that one test makes on a broker."""
+    """The topics that one test makes on a broker.
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    Readings are repeated while they fail with an error that passes; the last one is raised when
+    ``patience_seconds`` are over.
+    """
+
+    def __init__(self, bootstrap_servers: str, patience_seconds: float = _SECONDS) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self._patience_seconds = patience_seconds
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
         self._mine: list[str] = []
 
@@ -59,52 +95,107 @@ class Topics:
         self._admin.delete_topics([topic], operation_timeout=_SECONDS)[topic].result(_SECONDS)
 
     def exists(self, topic: str) -> bool:
-        return topic in self._admin.list_topics(timeout=_SECONDS).topics
+        return topic in self._all_names()
 
     def leaders(self, topic: str) -> list[int]:
-        """The node ids of the leaders, by partition; -1: none."""
-        partitions = self._admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+        """The node ids of the leaders, by partition."""
+        partitions = self._metadata(topic, Deadline(self._patience_seconds)).partitions
         return [partitions[number].leader for number in sorted(partitions)]
 
     def wait_for_rows(self, topic: str) -> None:
         """Until there is a row in partition 0."""
-        consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap_servers, "group.id": "tests", "log_level": 2}
-        )
-        end_of_patience = time.monotonic() + _SECONDS
-        while not consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_SECONDS)[1]:
-            assert time.monotonic() < end_of_patience
-        consumer.close()
+        deadline = Deadline(self._patience_seconds)
+        with self._consumer() as consumer:
+            while not _end(consumer, TopicPartition(topic, 0), deadline):
+                assert not deadline.expired, f"no row in {topic}"
+                time.sleep(0.01)  # nothing tells us when a row arrives
 
     def close(self) -> None:
-        there = self._admin.list_topics(timeout=_SECONDS).topics.keys() & set(self._mine)
+        there = self._all_names() & set(self._mine)
         if there:
             for future in self._admin.delete_topics(sorted(there)).values():
                 future.result(_SECONDS)
 
     def read(self, *topics: str) -> list[Record]:
         """All records from the first to the last offset, by topic, partition and offset."""
+        deadline = Deadline(self._patience_seconds)
+        with self._consumer() as consumer:
+            partitions = [
+                TopicPartition(topic, number, 0)
+                for topic in topics
+                for number in self._metadata(topic, deadline).partitions
+            ]
+            total = sum(_end(consumer, partition, deadline) for partition in partitions)
+            consumer.assign(partitions)
+            return sorted(_consume(consumer, total, deadline))
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap_servers, "group.id": "tests", "log_level": 2}
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "tests",
+                "auto.offset.reset": "error",  # rather than leave out rows without a word
+                "log_level": 2,
+            }
         )
-        partitions = [
-            TopicPartition(topic, number, 0)
-            for topic in topics
-            for number in consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
-        ]
-        ends = [consumer.get_watermark_offsets(p, timeout=_SECONDS)[1] for p in partitions]
-        consumer.assign(partitions)
-        messages = []
-        end_of_patience = time.monotonic() + _SECONDS
-        while len(messages) < sum(ends):
-            messages += consumer.consume(10_000, timeout=0.2)
-            assert time.monotonic() < end_of_patience, f"read {len(messages)} of {sum(ends)}"
-        consumer.close()
-        return sorted(_record(message) for message in messages)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def _all_names(self) -> set[str]:
+        deadline = Deadline(self._patience_seconds)
+        return set(_repeated(lambda s: self._admin.list_topics(timeout=s).topics, deadline))
+
+    def _metadata(self, topic: str, deadline: Deadline) -> TopicMetadata:
+        """What the brokers say of a topic whose partitions all have a leader."""
+
+        def read(seconds: float) -> TopicMetadata:
+            found = self._admin.list_topics(topic, timeout=seconds).topics[topic]
+            for part in (found, *found.partitions.values()):
+                if part.error is not None:
+                    raise KafkaException(part.error)
+            if any(partition.leader == -1 for partition in found.partitions.values()):
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return found
+
+        return _repeated(read, deadline)
+
+
+def _repeated(read: Callable[[float], _T], deadline: Deadline) -> _T:
+    """``read(seconds)`` as often as it fails with an error that passes, until the deadline."""
+    while True:
+        try:
+            return read(deadline.slice(_ATTEMPT_SECONDS))
+        except KafkaException as error:
+            if error.args[0].code() not in _PASSING or deadline.expired:
+                raise
+            time.sleep(deadline.slice(0.1))  # nothing tells us when the error has passed
+
+
+def _end(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> int:
+    """The offset behind the partition's last record."""
+    return _repeated(lambda s: consumer.get_watermark_offsets(partition, timeout=s)[1], deadline)
+
+
+def _consume(consumer: Consumer, total: int, deadline: Deadline) -> list[Record]:
+    records: list[Record] = []
+    last_error = None
+    while len(records) < total:
+        for message in consumer.consume(10_000, timeout=deadline.slice(0.2)):
+            if message.error() is None:
+                records.append(_record(message))
+            elif message.error().code() in _PASSING:  # the consumer goes on by itself
+                last_error = message.error()
+            else:
+                raise KafkaException(message.error())
+        if deadline.expired and len(records) < total:
+            raise TimeoutError(f"read {len(records)} of {total}; last error: {last_error}")
+    return records
 
 
 def _record(message) -> Record:
-    assert message.error() is None
     return Record(
         message.topic(),
         message.partition(),

@@ -154,6 +154,14 @@ def test_a_lost_broker_makes_all_metadata_stale(engine):
     assert engine.deliveries.report.broker_error == "connection reset"
 
 
+def test_the_reason_why_a_broker_was_lost_outlives_the_news_that_all_are_down(engine):
+    engine.tell(BrokerError(ErrorCode.ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert engine.deliveries.report.broker_error == "1/1 brokers are down"
+    engine.tell(BrokerError(ErrorCode.TRANSPORT, "connection refused"))
+    engine.tell(BrokerError(ErrorCode.ALL_BROKERS_DOWN, "1/1 brokers are down"))
+    assert engine.deliveries.report.broker_error == "connection refused"
+
+
 @pytest.mark.parametrize(
     ("code", "is_stale"),
     [(ErrorCode.NOT_LEADER_FOR_PARTITION, True), (ErrorCode.MSG_SIZE_TOO_LARGE, False)],

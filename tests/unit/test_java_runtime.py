@@ -6,7 +6,7 @@ import pytest
 
 from spark_kafka_sink.errors import LocalKafkaError
 from spark_kafka_sink.local_kafka import java_runtime
-from spark_kafka_sink.local_kafka.java_runtime import fetch_jars, java_home
+from spark_kafka_sink.local_kafka.java_runtime import cache_folder, fetch_jars, java_home
 
 
 @pytest.fixture
@@ -81,3 +81,33 @@ def test_ivy_is_found_under_spark_submit_too(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
     assert java_runtime._ivy_jar() == jar
+
+
+def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(java_runtime.Path, "home", no_home)
+    with pytest.raises(LocalKafkaError, match=r"there is no home directory\. Set XDG_CACHE_HOME"):
+        cache_folder()
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_path, monkeypatch):
+    occupied = tmp_path / "a-file"
+    occupied.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(occupied))
+    with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
+        fetch_jars("org", "module", "1", {})
+    with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
+        java_runtime._without_vector_module(tmp_path / "jdk")
+
+
+def test_a_java_that_prints_no_utf8_is_read_all_the_same(tmp_path, monkeypatch):
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    java = home / "bin" / "java"
+    java.write_text("#!/bin/sh\nprintf 'openjdk version \"17.0.1\" \\344\\n' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_home() == home

@@ -1,0 +1,106 @@
+"""What a broker needs on disk before it starts: configuration files and formatted storage."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LocalKafkaError
+
+_FORMAT_SECONDS = 60.0
+
+_LOG4J2 = """
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+"""
+
+
+def write_logging(folder: Path) -> Path:
+    """Write ``log4j2.properties``, which all brokers share; returns its path."""
+    path = folder / "log4j2.properties"
+    path.write_text(_LOG4J2)
+    return path
+
+
+def write_servers(
+    folder: Path, brokers: Sequence[int], controllers: Sequence[int], settings: Mapping[str, str]
+) -> list[Path]:
+    """Write ``server-1.properties`` and so on; returns their paths.
+
+    ``brokers``, ``controllers``: the nodes' ports. ``settings`` are added to each
+    file and take precedence.
+    """
+    size = len(brokers)
+    replicas, in_sync = str(size), str(min(2, size))
+    voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
+    paths = []
+    for node, (broker, controller) in enumerate(zip(brokers, controllers, strict=True), 1):
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "log.dirs": str(folder / f"data-{node}"),
+            "default.replication.factor": replicas,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": replicas,
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "transaction.state.log.num.partitions": "4",
+            "group.initial.rebalance.delay.ms": "0",
+            # Retention is based on record timestamps, and demos and tests write old ones.
+            "log.retention.ms": "-1",
+        }
+        path = folder / f"server-{node}.properties"
+        merged = properties | dict(settings)
+        path.write_text("".join(f"{name}={value}\n" for name, value in merged.items()))
+        paths.append(path)
+    return paths
+
+
+def format_storage(java: Sequence[str], configurations: Sequence[Path]) -> None:
+    """Format the storage of a new cluster's nodes. Raises LocalKafkaError with Kafka's output."""
+    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # The = is needed because one identifier in 64 begins with a dash.
+    tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+    tool.append(f"--cluster-id={cluster}")
+    deadline = Deadline(_FORMAT_SECONDS)
+    with ExitStack() as stack:
+        formats = []
+        for configuration in configurations:
+            process = subprocess.Popen(
+                [*tool, "-c", str(configuration)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)  # before Popen waits; no effect once it has ended
+            formats.append(process)
+        for process in formats:
+            _check(process, deadline)
+
+
+def _check(process: subprocess.Popen[str], deadline: Deadline) -> None:
+    try:
+        output, _ = process.communicate(timeout=deadline.remaining())
+    except subprocess.TimeoutExpired:
+        raise LocalKafkaError(
+            f"formatting Kafka's storage took more than {_FORMAT_SECONDS:g} s; "
+            "try again when the machine is less busy"
+        ) from None
+    if process.returncode != 0:
+        raise LocalKafkaError(f"formatting Kafka's storage failed:\n{output}")

@@ -1,0 +1,126 @@
+"""Tests what setup.cfg claims: the lowest versions on the lowest Python, and the newest Python."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+NEWEST_MINOR = 30  # of the Pythons that are looked for
+TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py"]
+SETUP_SECONDS = 1800.0
+TEST_SECONDS = 3600.0
+
+# A shim of pyenv is on the PATH but does not run, and Debian's Python may lack venv.
+USABLE = "import ensurepip, sys, venv; sys.exit(sys.version_info.releaselevel != 'final')"
+
+
+# PySpark 4.1 leaves the sockets of collect() to the garbage collector.
+IGNORED = "ignore:unclosed <socket:ResourceWarning"
+
+
+def lower_bound(requirement: str) -> tuple[str, str]:
+    """``("numpy", "1.26")`` of ``numpy>=1.26,<3``."""
+    found = re.match(r"([\w.-]*)>=([\d.]+)", requirement)
+    if not found:
+        raise SystemExit(f"setup.cfg: {requirement} has no lower bound")
+    return found[1], found[2]
+
+
+def claims() -> tuple[int, list[str]]:
+    """The lowest minor version of Python 3, and constraints for the lowest dependencies."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    options, extras = setup["options"], setup["options.extras_require"]
+    _, python = lower_bound(options["python_requires"])
+    requirements = (options["install_requires"] + extras["spark"]).split()
+    lowest = [f"{name}=={version}.*" for name, version in map(lower_bound, requirements)]
+    return int(python.partition(".")[2]), lowest
+
+
+def interpreters(version: str) -> Iterator[str]:
+    """Candidates on the PATH, then pyenv's, then /usr/bin's."""
+    name = f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from filter(None, [shutil.which(name)])
+    yield from map(str, sorted(pyenv.glob(f"versions/{version}.*/bin/{name}")))
+    yield from filter(None, [shutil.which(name, path="/usr/bin:/usr/local/bin")])
+
+
+def find_python(minor: int) -> str | None:
+    for candidate in interpreters(f"3.{minor}"):
+        check = [candidate, "-c", USABLE]
+        if subprocess.run(check, capture_output=True, timeout=60, check=False).returncode == 0:
+            return candidate
+    return None
+
+
+def run(command: list[str], seconds: float) -> bool:
+    try:
+        return subprocess.run(command, cwd=ROOT, timeout=seconds, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"not ended after {seconds:.0f} s: {' '.join(command)}", flush=True)
+        return False
+
+
+def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
+    """Build ``.venv-<name>`` and run the tests in it."""
+    environment = ROOT / f".venv-{name}"
+    own = str(environment / "bin" / "python")
+    install = [own, "-m", "pip", "install", "--quiet", "-c", str(constraints)]
+    started = time.monotonic()
+    passed = (
+        run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
+        and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
+        and run([*install, f"{wheel}[spark,test]"], SETUP_SECONDS)
+        and run([own, "-m", "pip", "list"], SETUP_SECONDS)
+    )
+    built = time.monotonic()
+    passed = passed and run([own, "-m", "pytest", "-q", "-W", IGNORED, *TESTS], TEST_SECONDS)
+    ended = time.monotonic()
+    print(
+        f"{name}: {'passed' if passed else 'FAILED'} with {python} "
+        f"(built in {built - started:.0f} s, tests {ended - built:.0f} s)",
+        flush=True,
+    )
+    return passed
+
+
+def main() -> int:
+    lowest_minor, lowest_versions = claims()
+    found = {
+        minor: python
+        for minor in range(lowest_minor, NEWEST_MINOR)
+        if (python := find_python(minor))
+    }
+    if not found:
+        print(f"python3.{lowest_minor} or later: not found")
+        return 1
+    if min(found) != lowest_minor:
+        instead = f"lowest versions tried with python3.{min(found)}"
+        print(f"python3.{lowest_minor}: not found; {instead}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+        if not run([*build, "--wheel-dir", scratch, "."], SETUP_SECONDS):
+            return 1
+        (wheel,) = Path(scratch).glob("*.whl")
+        lowest, newest = Path(scratch) / "lowest.txt", Path(scratch) / "newest.txt"
+        lowest.write_text("\n".join(lowest_versions))
+        newest.touch()
+        results = [
+            tested("lowest", found[min(found)], wheel, lowest),
+            tested("newest", found[max(found)], wheel, newest),
+        ]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
