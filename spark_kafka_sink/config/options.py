@@ -119,7 +119,8 @@ PREFLIGHT = Option(
     default="true",
     meaning="Before the first task the driver checks that a broker answers, accepts the login, "
     "and has or may create the option's topic. If topic metadata takes longer than 0.25 s, the "
-    "topic check is left to the tasks.",
+    "topic check is left to the tasks. Brokers that cannot be reached fail the first micro-batch "
+    "after 3 s if they refuse connections; a later one waits as long as for metadata.",
 )
 PRODUCER_CACHE_TIMEOUT = Option(
     "producer.cache.timeout",

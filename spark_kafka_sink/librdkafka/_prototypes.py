@@ -71,7 +71,11 @@ EVENT_DR = 0x1
 EVENT_LOG = 0x4
 EVENT_ERROR = 0x8
 EVENT_STATS = 0x40
+EVENT_DESCRIBECONFIGS_RESULT = 104
 EVENT_DESCRIBETOPICS_RESULT = 0x100000
+EVENT_DESCRIBECLUSTER_RESULT = 0x200000
+RESOURCE_BROKER = 4
+ADMIN_OP_DESCRIBECONFIGS = 5
 ADMIN_OP_DESCRIBETOPICS = 19
 ADMIN_OP_DESCRIBECLUSTER = 20
 MSG_STATUS_NOT_PERSISTED = 0
@@ -195,6 +199,33 @@ topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partitio
 topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
 node_id = prototype("rd_kafka_Node_id", c_int, c_void_p)
 topic_description_error = prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
+
+# --- Brokers and their configuration -------------------------------------------------------------
+
+event_describe_cluster_result = prototype(
+    "rd_kafka_event_DescribeCluster_result", c_void_p, c_void_p
+)
+describe_cluster_result_nodes = prototype(
+    "rd_kafka_DescribeCluster_result_nodes", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+)
+config_resource_new = prototype("rd_kafka_ConfigResource_new", c_void_p, c_int, c_char_p)
+config_resource_destroy = prototype("rd_kafka_ConfigResource_destroy", None, c_void_p)
+describe_configs = prototype(
+    "rd_kafka_DescribeConfigs",
+    None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p,
+)  # fmt: skip
+event_describe_configs_result = prototype(
+    "rd_kafka_event_DescribeConfigs_result", c_void_p, c_void_p
+)
+describe_configs_result_resources = prototype(
+    "rd_kafka_DescribeConfigs_result_resources", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+)
+config_resource_error = prototype("rd_kafka_ConfigResource_error", c_int, c_void_p)
+config_resource_configs = prototype(
+    "rd_kafka_ConfigResource_configs", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+)
+config_entry_name = prototype("rd_kafka_ConfigEntry_name", c_char_p, c_void_p)
+config_entry_value = prototype("rd_kafka_ConfigEntry_value", c_char_p, c_void_p)
 
 
 def string_array(values: Sequence[bytes]) -> Any:

@@ -215,9 +215,25 @@ class Client:
             c.topic_collection_destroy(collection)
 
     def connect(self, timeout: float) -> None:
-        """Connect and find the brokers, without waiting (``rd_kafka_DescribeCluster``)."""
+        """Connect and find the brokers, without waiting (``rd_kafka_DescribeCluster``).
+
+        The answer comes as a ClusterDescription event.
+        """
         with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
+
+    def fetch_configuration(self, broker_id: int, timeout: float) -> None:
+        """Ask a broker for its settings, without waiting (``rd_kafka_DescribeConfigs``).
+
+        The answer comes as a BrokerConfiguration event.
+        """
+        broker = c.config_resource_new(c.RESOURCE_BROKER, str(broker_id).encode())
+        try:
+            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
+                brokers = (ctypes.c_void_p * 1)(broker)
+                c.describe_configs(self.handle, brokers, 1, options, self._queue)
+        finally:
+            c.config_resource_destroy(broker)
 
     @contextmanager
     def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:

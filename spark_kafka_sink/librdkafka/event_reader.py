@@ -6,15 +6,17 @@ import ctypes
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.events import (
+    BrokerConfiguration,
     BrokerError,
     BrokerUp,
+    ClusterDescription,
     Event,
     ReportedRecords,
     RequestFailed,
@@ -38,20 +40,18 @@ _LOG_LEVELS = (
 
 def read(event: int) -> Sequence[Event]:
     """What an event tells the producer; log lines go to the logger instead."""
-    kind = c.event_type(event)
-    if kind == c.EVENT_DR:
-        return _reported_rows(event)
-    if kind == c.EVENT_ERROR:
-        text = c.event_error_string(event)
-        return [BrokerError(c.event_error(event), text.decode(errors="replace"))]
-    if kind == c.EVENT_DESCRIBETOPICS_RESULT:
-        return _topic_answers(event)
-    if kind == c.EVENT_STATS:
-        brokers = json.loads(c.event_stats(event))["brokers"].values()
-        return [BrokerUp()] if any(broker["state"] == "UP" for broker in brokers) else []
-    if kind == c.EVENT_LOG:
-        _forward_log(event)
-    return []
+    reader = _READERS.get(c.event_type(event))
+    return reader(event) if reader is not None else []
+
+
+def _error(event: int) -> list[BrokerError]:
+    text = c.event_error_string(event)
+    return [BrokerError(c.event_error(event), text.decode(errors="replace"))]
+
+
+def _connected(event: int) -> list[BrokerUp]:
+    brokers = json.loads(c.event_stats(event))["brokers"].values()
+    return [BrokerUp()] if any(broker["state"] == "UP" for broker in brokers) else []
 
 
 def _reported_rows(event: int) -> list[ReportedRecords]:
@@ -121,7 +121,31 @@ def _has_leader(partition: int) -> bool:
     return bool(leader) and c.node_id(leader) >= 0
 
 
-def _forward_log(event: int) -> None:
+def _cluster_answer(event: int) -> list[ClusterDescription]:
+    if c.event_error(event):
+        return [ClusterDescription(c.event_error(event), ())]
+    count = ctypes.c_size_t()
+    result = c.event_describe_cluster_result(event)
+    nodes = c.describe_cluster_result_nodes(result, ctypes.byref(count))
+    return [ClusterDescription(0, tuple(int(c.node_id(nodes[i])) for i in range(count.value)))]
+
+
+def _configuration_answer(event: int) -> list[BrokerConfiguration]:
+    if c.event_error(event):
+        return [BrokerConfiguration(c.event_error(event), {})]
+    count = ctypes.c_size_t()
+    result = c.event_describe_configs_result(event)
+    # One was asked, hence one resource.
+    broker = c.describe_configs_result_resources(result, ctypes.byref(count))[0]
+    entries = c.config_resource_configs(broker, ctypes.byref(count))[: count.value]
+    settings = {
+        c.config_entry_name(entry).decode(): (c.config_entry_value(entry) or b"").decode()
+        for entry in entries
+    }
+    return [BrokerConfiguration(int(c.config_resource_error(broker)), settings)]
+
+
+def _forward_log(event: int) -> list[Event]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
     _log.log(
@@ -130,3 +154,15 @@ def _forward_log(event: int) -> None:
         (facility.value or b"").decode(errors="replace"),
         (text.value or b"").decode(errors="replace"),
     )
+    return []
+
+
+_READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
+    c.EVENT_DR: _reported_rows,
+    c.EVENT_ERROR: _error,
+    c.EVENT_LOG: _forward_log,
+    c.EVENT_STATS: _connected,
+    c.EVENT_DESCRIBETOPICS_RESULT: _topic_answers,
+    c.EVENT_DESCRIBECLUSTER_RESULT: _cluster_answer,
+    c.EVENT_DESCRIBECONFIGS_RESULT: _configuration_answer,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -34,6 +35,22 @@ class TopicDescription:
 
 
 @dataclass(frozen=True)
+class ClusterDescription:
+    """Who is there; ``code`` 0: the brokers answered, with these node ids."""
+
+    code: int
+    broker_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BrokerConfiguration:
+    """A broker's settings by name; ``code`` 0: it answered. Secret and unset ones are empty."""
+
+    code: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class BrokerUp:
     """A broker is connected and has accepted the login; needs ``statistics.interval.ms``."""
 
@@ -53,4 +70,12 @@ class BrokerError:
     text: str
 
 
-Event = ReportedRecords | TopicDescription | BrokerUp | RequestFailed | BrokerError
+Event = (
+    ReportedRecords
+    | TopicDescription
+    | ClusterDescription
+    | BrokerConfiguration
+    | BrokerUp
+    | RequestFailed
+    | BrokerError
+)

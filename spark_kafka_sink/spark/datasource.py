@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, UnsupportedSaveMode
+from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,9 +130,17 @@ def register(spark: SparkSession) -> None:
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks
     for Python data sources in the session that is active in the calling thread, and in others
     than the main thread there is none.
+
+    Issues a UserWarning if the session has ``spark.speculation``.
     """
+    make_known(spark)
+    warn_of_speculation(spark)
+
+
+def make_known(spark: SparkSession) -> None:
+    """``register`` without the warning."""
     spark.dataSource.register(KafkaSink)
-    if hasattr(spark, "_jsparkSession"):  # Spark Connect has no such trouble
+    if hasattr(spark, "_jsparkSession"):  # Spark Connect needs none of this
         # no public call does just this
         jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.options import BATCH_ID
 from spark_kafka_sink.config.secret import Secret
-from spark_kafka_sink.spark.datasource import FORMAT, register
+from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,12 +18,19 @@ def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
     """For update mode, which Spark refuses for every Python data source.
 
     ``writeStream.outputMode("update").foreachBatch(foreach_batch({...}))``: the same options,
-    errors and writer as ``format("kafka-nb")``.
+    errors and writer as ``format("kafka-nb")``. The first micro-batch issues a UserWarning if the
+    session has ``spark.speculation``.
     """
     given = {name: Secret(value) for name, value in options.items()}
 
+    is_first = True
+
     def write(batch: DataFrame, batch_id: int) -> None:
-        register(batch.sparkSession)
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            warn_of_speculation(batch.sparkSession)
+        make_known(batch.sparkSession)
         writer = batch.write.format(FORMAT).options(**given).option(BATCH_ID.name, str(batch_id))
         writer.mode("append").save()
 

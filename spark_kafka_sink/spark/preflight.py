@@ -1,9 +1,9 @@
-"""Before the first task: is a broker there, is the login accepted, is there a topic."""
+"""Before a micro-batch: is a broker there, is the login accepted, may the topic be written."""
 
 from __future__ import annotations
 
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import cache
+from typing import TypeVar
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
@@ -13,31 +13,40 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
+    BrokerConfiguration,
     BrokerError,
     BrokerUp,
+    ClusterDescription,
     RequestFailed,
     TopicDescription,
 )
 from spark_kafka_sink.producer.error_messages import topic_unavailable
+from spark_kafka_sink.spark.reached_brokers import remember, were_reached
 
-# Brokers that are only just starting refuse connections for a moment.
-_PATIENCE_SECONDS = 3.0
-# A connected broker that takes its time to tell of the topic does not hold up the micro-batch.
-_TOPIC_SECONDS = 0.25
+# Brokers that refuse all connections may be starting. From start() on Spark adds 1 s to this, in a
+# new session 5 s and more: together they stay below 10 s.
+_REFUSAL_SECONDS = 3.0
+# A connected broker that is slow to describe the topic does not hold up the micro-batch.
+_ANSWER_SECONDS = 0.25
+_CONFIGURATION_SECONDS = 3.0
 _STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
-_LOGIN_ERRORS = frozenset({"_AUTHENTICATION", "_SSL"})
-_UNREACHABLE_ERRORS = frozenset({"_ALL_BROKERS_DOWN", "_RESOLVE"})
+_LOGIN_ERRORS = frozenset({ErrorCode.AUTHENTICATION, ErrorCode.SSL})
+
+Answer = TopicDescription | ClusterDescription | BrokerConfiguration
+AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, BrokerConfiguration)
 
 
 def check(options: SinkOptions) -> None:
     """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
 
-    A topic counts as there if the brokers do not deny it at once; else the tasks find out.
-    Once a process and configuration: Spark plans every micro-batch of a query in one that it
-    keeps. What failed is checked again.
+    Runs once per process and configuration, hence again whenever Spark plans in a new process.
+    What failed is checked again. A refused login or topic fails at once. Brokers that cannot be
+    reached fail the first micro-batch after some seconds, a later one only after the time that its
+    tasks may wait for metadata: a stream outlives a short outage. What the brokers do not say in
+    time is left to the tasks.
     """
     if options.preflight:
         _check(options.producer.client, options.producer.budget, options.topic)
@@ -45,79 +54,134 @@ def check(options: SinkOptions) -> None:
 
 @cache
 def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
+    brokers = _Brokers(settings)
     try:
-        client = Client(
-            {
-                **settings,
-                "enable.idempotence": "false",
-                "log_level": "0",
-                "statistics.interval.ms": str(_STATE_INTERVAL_MS),
-            }
-        )
-    except ValueError as error:
-        raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
-    try:
-        _ask(client, settings, budget, topic)
+        description = _reach(brokers, budget, topic)
+        remember(settings)
+        if description is not None:
+            _check_topic(brokers, description)
     finally:
-        client.close(Deadline(_FREE_SECONDS))
+        brokers.client.close(Deadline(_FREE_SECONDS))
 
 
-def _ask(client: Client, settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
-    seconds = max(budget.metadata_seconds, _PATIENCE_SECONDS)
-    deadline, patience = Deadline(seconds), Deadline(_PATIENCE_SECONDS)
+class _Brokers:
+    """A client, and what it hears from the brokers."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        #: all of them are down, or their names do not resolve
+        self.are_down = False
+        #: when to stop waiting for an answer; None while no broker is connected
+        self.end_of_answers: Deadline | None = None
+        #: the latest that went wrong, in the client's words
+        self.problem = ""
+        try:
+            self.client = Client(
+                {
+                    **settings,
+                    "enable.idempotence": "false",
+                    "log_level": "0",
+                    "statistics.interval.ms": str(_STATE_INTERVAL_MS),
+                }
+            )
+        except ValueError as error:
+            raise InvalidOption(
+                f"the Kafka client refuses its settings: {error}; correct the option kafka.* that "
+                "this names"
+            ) from None
+
+    def listen(self, deadline: Deadline) -> list[Answer]:
+        """Take the answers that are there, or wait a moment for the next event.
+
+        Raises AuthenticationFailed if a broker refuses the login.
+        """
+        answers: list[Answer] = []
+        for event in self.client.poll(deadline.slice(_POLL_SECONDS)):
+            if isinstance(event, BrokerUp):
+                self.are_down = False
+                self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
+            elif isinstance(event, BrokerError):
+                self._note(event)
+            elif isinstance(event, RequestFailed):
+                self.problem = self.problem or error_name(event.code)
+            elif isinstance(event, Answer):
+                answers.append(event)
+        return answers
+
+    def _note(self, error: BrokerError) -> None:
+        if error.code in _LOGIN_ERRORS:
+            raise AuthenticationFailed(
+                f"the brokers at {self.settings['bootstrap.servers']} refuse the login: "
+                f"{error.text}. Correct kafka.security.protocol, kafka.sasl.* or kafka.ssl.*"
+            )
+        if error.code == ErrorCode.ALL_BROKERS_DOWN:
+            # Also when a broker takes connections and closes them: it may require a login.
+            self.are_down, self.end_of_answers = True, None
+        else:
+            self.problem = error.text
+
+    def wait_for(self, kind: type[AnswerT], deadline: Deadline) -> AnswerT | None:
+        """The next answer of that kind, None if there is none by the deadline."""
+        while not deadline.expired:
+            for answer in self.listen(deadline):
+                if isinstance(answer, kind):
+                    return answer
+        return None
+
+
+def _reach(brokers: _Brokers, budget: BlockBudget, topic: str | None) -> TopicDescription | None:
+    """Wait for a broker that accepts the login; returns its answer on the topic, if one comes soon.
+
+    Raises BrokerUnavailable or AuthenticationFailed.
+    """
+    seconds = max(budget.metadata_seconds, _REFUSAL_SECONDS)
+    deadline = Deadline(seconds)
+    refusal = deadline if were_reached(brokers.settings) else Deadline(_REFUSAL_SECONDS)
     if topic is None:
-        client.connect(seconds)
+        brokers.client.connect(seconds)
     else:
-        client.fetch_metadata([topic], seconds)
-    servers, trouble, is_unreachable = settings["bootstrap.servers"], "", False
-    end_of_answers: Deadline | None = None  # once connected
-    while not deadline.expired and not (is_unreachable and patience.expired):
-        if end_of_answers is not None and end_of_answers.expired:
-            return
-        for event in client.poll(deadline.slice(_POLL_SECONDS)):
-            if isinstance(event, TopicDescription):
-                _check_topic(event, settings, budget)
-                return
-            if isinstance(event, BrokerUp) and end_of_answers is None:
-                end_of_answers = Deadline(_TOPIC_SECONDS if topic is not None else 0.0)
-            if isinstance(event, BrokerError):
-                _check_login(event, servers)
-                is_unreachable |= error_name(event.code) in _UNREACHABLE_ERRORS
-                trouble = event.text if error_name(event.code) != "_ALL_BROKERS_DOWN" else trouble
-            if isinstance(event, RequestFailed):
-                trouble = trouble or error_name(event.code)
-    raise BrokerUnavailable(
-        f"no broker answers at {servers}{': ' * bool(trouble)}{trouble}. See whether "
-        "kafka.bootstrap.servers is right and reachable from the driver; preflight=false leaves "
-        "this check out, for executors that reach what the driver does not"
+        brokers.client.fetch_metadata([topic], seconds)
+    while not deadline.expired and not (brokers.are_down and refusal.expired):
+        for answer in brokers.listen(deadline):
+            if isinstance(answer, TopicDescription):
+                return answer
+            if isinstance(answer, ClusterDescription) and not answer.code:
+                return None
+        if brokers.end_of_answers is not None and brokers.end_of_answers.expired:
+            return None
+    waited = seconds - deadline.remaining()
+    option = f" ({budget.metadata_option})" if waited == budget.metadata_seconds else ""
+    raise _unavailable(brokers, f"{round(waited, 1):g} s{option}")
+
+
+def _unavailable(brokers: _Brokers, waited: str) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"no broker answers at {brokers.settings['bootstrap.servers']} within {waited}"
+        f"{': ' * bool(brokers.problem)}{brokers.problem}. See whether kafka.bootstrap.servers is "
+        "right and reachable from the driver, and kafka.security.protocol that of its listener; "
+        "preflight=false leaves this check out, for executors that reach what the driver does not"
     )
 
 
-def _check_login(error: BrokerError, servers: str) -> None:
-    if error_name(error.code) in _LOGIN_ERRORS:
-        raise AuthenticationFailed(
-            f"the brokers at {servers} refuse the login: {error.text}. See "
-            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.*"
-        )
-
-
-def _check_topic(answer: TopicDescription, settings: ClientSettings, budget: BlockBudget) -> None:
-    is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if answer.code in NON_RETRIABLE_TOPIC_ERRORS or (is_missing and not _creates_topics(settings)):
+def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:
+    """Raise TopicUnavailable if the topic is forbidden, invalid, or missing and not created."""
+    if answer.code in NON_RETRIABLE_TOPIC_ERRORS:
         raise topic_unavailable(answer.topic, answer.code)
+    is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if is_missing and not _brokers_create_topics(brokers, Deadline(_CONFIGURATION_SECONDS)):
+        advice = "create it: these brokers do not create topics (auto.create.topics.enable=false)"
+        raise topic_unavailable(answer.topic, answer.code, advice)
 
 
-def _creates_topics(settings: ClientSettings) -> bool:
-    """Whether brokers create missing topics; True if they do not tell."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
+    """Whether brokers create missing topics; True if they do not say, or may not, by the deadline.
 
-    admin = AdminClient({**settings, "log_level": "0"})
-    try:
-        broker = next(iter(admin.list_topics(timeout=_PATIENCE_SECONDS).brokers))
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-        answer = admin.describe_configs([resource], request_timeout=_PATIENCE_SECONDS)
-        entry = answer[resource].result(2 * _PATIENCE_SECONDS)["auto.create.topics.enable"]
-    except (KafkaException, StopIteration, KeyError, FutureTimeoutError):
-        return True  # the right to read it may be missing: the tasks will find out
-    return str(entry.value).lower() != "false"
+    Raises AuthenticationFailed if a broker refuses the login meanwhile.
+    """
+    brokers.client.connect(deadline.remaining())
+    cluster = brokers.wait_for(ClusterDescription, deadline)
+    if cluster is None or not cluster.broker_ids:
+        return True
+    brokers.client.fetch_configuration(cluster.broker_ids[0], deadline.remaining())
+    broker = brokers.wait_for(BrokerConfiguration, deadline)
+    return broker is None or broker.settings.get("auto.create.topics.enable") != "false"

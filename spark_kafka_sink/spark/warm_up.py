@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.datasource import FORMAT, register
+from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,12 +48,14 @@ def warm_up(
 
     May run in a thread of its own while the source is prepared. Never raises for what goes wrong:
     the result and a log line tell it.
+    Issues a UserWarning if the session has ``spark.speculation``.
     """
     started = time.monotonic()
     deadline = Deadline(timeout_seconds)
     micro_batch_seconds, problem = 0.0, ""
     try:
-        register(spark)
+        make_known(spark)
+        warn_of_speculation(spark)
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(spark, dict(options), checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - whatever it is, the application goes on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,5 @@ def test_batch_and_streams_arrive_in_every_kind_of_session(
     assert sorted(r.value for r in topics.read(topic)) == EXPECTED
     if how == "found":
         assert "row 0 has a null topic" in answer.stdout
+    else:
+        assert re.search(r"session_app\.py:\d+: UserWarning: spark\.speculation", answer.stderr)

@@ -23,7 +23,7 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.librdkafka.events import BrokerError, ReportedRecords
+from spark_kafka_sink.librdkafka.events import BrokerConfiguration, BrokerError, ReportedRecords
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -338,6 +338,35 @@ def test_a_group_for_a_partition_that_is_not_there_is_rejected_and_the_others_ar
     assert flush(client) == []
     values = [m.value() for m in read(cluster.bootstrap_servers, "one", 3)]
     assert values == [b"first", b"a", b"c"]
+
+
+def answer(client):
+    """The next event that is not about connections."""
+    deadline = Deadline(10)
+    while not deadline.expired:
+        for event in client.poll(0.05):
+            if not isinstance(event, BrokerError):
+                return event
+    return None
+
+
+def test_the_brokers_are_described(client):
+    client.connect(10)
+    described = answer(client)
+    assert described.code == 0
+    assert sorted(described.broker_ids) == [0, 1]
+
+
+@pytest.mark.parametrize("servers", ["the mock broker's", "nobody's"])
+def test_a_configuration_that_does_not_come_is_an_answer_too(client, servers):
+    """The mock broker knows no DescribeConfigs."""
+    asked = client if servers == "the mock broker's" else Client(NOWHERE)
+    asked.fetch_configuration(1, 0.5)
+    described = answer(asked)
+    assert isinstance(described, BrokerConfiguration)
+    assert described.code != 0
+    assert described.settings == {}
+    assert asked.close(Deadline(5))
 
 
 KEYS = st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=50)

@@ -1,21 +1,74 @@
-"""The driver's check, against a broker that answers."""
+"""The driver's check: brokers that answer, that do not, and that come back."""
 
 from __future__ import annotations
 
+import ctypes
+import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
+from black_hole import black_hole
+from kafka_proxy import KafkaProxy
+from mock_cluster import METADATA
 
-from spark_kafka_sink.errors import TopicUnavailable
+from spark_kafka_sink.errors import BrokerUnavailable, TopicUnavailable
+from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.spark import preflight
 
+NOBODY = "127.0.0.1:1"
+
 
 @pytest.fixture(autouse=True)
-def forget():
+def forget(monkeypatch, tmp_path):
+    """Every test is a Spark application of its own."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     preflight._check.cache_clear()
     yield
     preflight._check.cache_clear()
+
+
+@pytest.fixture
+def unresolvable(monkeypatch) -> set[str]:
+    """Host names that do not resolve at the moment; others stand for 127.0.0.1."""
+    names: set[str] = set()
+    set_resolver = c.prototype(
+        "rd_kafka_conf_set_resolve_cb", None, ctypes.c_void_p, ctypes.c_void_p
+    )
+    libc = ctypes.CDLL(None)
+    libc.getaddrinfo.argtypes = [ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_void_p] * 2]
+    libc.freeaddrinfo.argtypes = [ctypes.c_void_p]
+
+    @ctypes.CFUNCTYPE(
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_void_p,
+    )
+    def resolve(node, service, hints, result, _opaque):
+        if node is None:  # librdkafka returns what it got
+            libc.freeaddrinfo(result[0])
+            return 0
+        if node.decode() in names:
+            return socket.EAI_NONAME
+        return libc.getaddrinfo(b"127.0.0.1", service, hints, result)
+
+    set_events = c.conf_set_events
+
+    def also_resolve(conf, events):
+        set_resolver(conf, ctypes.cast(resolve, ctypes.c_void_p))
+        set_events(conf, events)
+
+    monkeypatch.setattr(c, "conf_set_events", also_resolve)
+    return names
+
+
+# --- topics ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_block_ms", ["0", "60000"])
@@ -29,8 +82,98 @@ def test_a_forbidden_topic_fails(options, cluster):
         preflight.check(options())
 
 
+def test_a_missing_topic_is_left_to_the_tasks_if_brokers_do_not_say_whether_they_create_it(
+    options, cluster
+):
+    """The mock broker knows no DescribeConfigs."""
+    cluster.set_topic_error("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    preflight.check(options())
+
+
 def test_a_connected_broker_that_takes_its_time_does_not_hold_up_the_micro_batch(options, cluster):
     cluster.set_round_trip(0, 3_600_000)  # the controller, which is asked for the topic
     started = time.monotonic()
     preflight.check(options())
     assert time.monotonic() - started < 2
+
+
+# --- brokers that cannot be reached ---------------------------------------------------------------
+
+
+def test_a_refused_port_fails_the_first_micro_batch_within_ten_seconds(options):
+    started = time.monotonic()
+    with pytest.raises(
+        BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*See whether"
+    ):
+        preflight.check(options(kafka_bootstrap_servers=NOBODY))
+    assert preflight._REFUSAL_SECONDS <= time.monotonic() - started < 10
+
+
+def test_a_broker_that_hangs_up_counts_as_unreachable_though_it_took_the_connection(
+    options, cluster
+):
+    """As a listener does that requires a login which the client does not know of."""
+    cluster.push_errors(METADATA, [ErrorCode.TRANSPORT] * 10_000)
+    with pytest.raises(BrokerUnavailable, match=r"kafka\.security\.protocol"):
+        preflight.check(options())
+
+
+def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(
+    options, unresolvable, monkeypatch
+):
+    monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.5)
+    unresolvable.add("nowhere.test")
+    with black_hole() as silent:
+        servers = f"nowhere.test:9092,{silent}"
+        with pytest.raises(BrokerUnavailable, match=r"within 2 s \(kafka\.max\.block\.ms\)"):
+            preflight.check(options(kafka_bootstrap_servers=servers, kafka_max_block_ms="2000"))
+
+
+def test_one_name_of_two_that_does_not_resolve_is_no_obstacle(options, cluster, unresolvable):
+    unresolvable.add("nowhere.test")
+    preflight.check(
+        options(kafka_bootstrap_servers=f"nowhere.test:9092,{cluster.bootstrap_servers}")
+    )
+
+
+@contextmanager
+def refusing(proxy, unresolvable):
+    with proxy.refusing():
+        yield
+
+
+@contextmanager
+def not_resolving(proxy, unresolvable):
+    unresolvable.add("broker.test")
+    yield
+    unresolvable.clear()
+
+
+@pytest.mark.parametrize("outage", [refusing, not_resolving])
+def test_a_later_micro_batch_outlives_an_outage(
+    options, cluster, unresolvable, monkeypatch, outage
+):
+    monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.2)
+    with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
+        proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
+        given = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
+        preflight.check(given)
+        preflight._check.cache_clear()  # as in a new Python worker
+        with outage(proxy, unresolvable):
+            checking = pool.submit(preflight.check, given)
+            time.sleep(1)
+            assert not checking.done()
+        checking.result(30)
+
+
+def test_brokers_that_stay_away_fail_a_later_micro_batch_after_the_metadata_budget(
+    options, cluster, monkeypatch
+):
+    monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.2)
+    given = options(kafka_max_block_ms="2000")
+    preflight.check(given)
+    preflight._check.cache_clear()
+    cluster.set_down(0)
+    cluster.set_down(1)
+    with pytest.raises(BrokerUnavailable, match=r"within 2 s \(kafka\.max\.block\.ms\)"):
+        preflight.check(given)

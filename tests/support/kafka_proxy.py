@@ -1,4 +1,4 @@
-"""A TCP proxy before one broker that knows Kafka's framing: delays metadata, drops connections."""
+"""A TCP proxy before one broker that knows Kafka's framing: delays metadata, plays outages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _METADATA = 3
 
 
 class KafkaProxy:
-    """Context manager. The broker must advertise ``port``; ``target_port`` is where it listens.
+    """Context manager. ``kafka``, to be set, is the broker, which must advertise ``port``.
 
     ``metadata_delay_seconds`` may be changed at any time. ``metadata_requests`` holds, for each
     request for metadata in the order of their arrival, the number of topics it asks for.
@@ -23,16 +23,17 @@ class KafkaProxy:
     def __init__(self) -> None:
         self.metadata_delay_seconds = 0.0
         self.metadata_requests: list[int] = []
-        self.target_port = 0
+        self.kafka: LocalKafka | None = None
         self.port = 0
         self._connections: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
+        self._is_speaking = asyncio.Event()
+        self._is_speaking.set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> KafkaProxy:
         self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._call(self._listen())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -45,16 +46,41 @@ class KafkaProxy:
         """Reset all connections, with what is on its way in them."""
         self._call(self._drop())
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Meanwhile the port is closed: connections are reset, new ones refused."""
+        self._call(self._stop_listening())
+        try:
+            yield
+        finally:
+            self._call(self._listen())
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Meanwhile the broker is a black hole: it takes connections and answers nothing."""
+        self._loop.call_soon_threadsafe(self._is_speaking.clear)
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._is_speaking.set)
+
     def _call(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _stop_listening(self) -> None:
+        self._server.close()
+        await self._drop()
 
     async def _drop(self) -> None:
         for writer in list(self._connections):
             writer.transport.abort()
 
     async def _stop(self) -> None:
-        self._server.close()
-        await self._drop()
+        await self._stop_listening()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
@@ -64,7 +90,8 @@ class KafkaProxy:
         self._connections.add(writer)
         answer_at: dict[int, float] = {}
         try:
-            there, back = await asyncio.open_connection("127.0.0.1", self.target_port)
+            host, _, port = self.kafka.bootstrap_servers.rpartition(":")
+            there, back = await asyncio.open_connection(host, port)
             self._connections.add(back)
             pumps = self._requests(reader, back, answer_at), self._answers(there, writer, answer_at)
             await asyncio.wait(
@@ -83,6 +110,7 @@ class KafkaProxy:
         try:
             while True:
                 frame = await _frame(reader)
+                await self._is_speaking.wait()
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 if api_key == _METADATA:
                     self.metadata_requests.append(_topics_asked_for(frame))
@@ -110,8 +138,9 @@ def proxied_kafka() -> Iterator[KafkaProxy]:
     """A broker that is reached through a proxy alone: ``127.0.0.1:<port>``."""
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with LocalKafka(settings=advertised) as kafka:
-            proxy.target_port = int(kafka.bootstrap_servers.rpartition(":")[2])
+        # Known before it starts, for it is ready only once it is found at what it advertises.
+        proxy.kafka = LocalKafka(settings=advertised)
+        with proxy.kafka:
             yield proxy
 
 

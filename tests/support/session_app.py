@@ -22,6 +22,8 @@ else:
     builder = SparkSession.builder.master(kind)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+if how == "registered":  # a local master never speculates
+    builder = builder.config("spark.speculation", "true")
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 if how == "registered":
     spark_kafka_sink.register(spark)

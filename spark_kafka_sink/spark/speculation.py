@@ -1,0 +1,29 @@
+"""Speculative execution writes records twice without any failure: a warning where it is on."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def warn_of_speculation(spark: SparkSession) -> None:
+    """Issue a UserWarning at the call of our caller if the session has ``spark.speculation``.
+
+    Says nothing if the session does not let us read that setting.
+    """
+    try:
+        is_on = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
+    except PySparkException:
+        return
+    if is_on:
+        warnings.warn(
+            "spark.speculation is true: Spark starts slow tasks a second time, and records that "
+            "both attempts write are in Kafka twice although no task failed. Start the application "
+            "with spark.speculation=false",
+            stacklevel=3,
+        )

@@ -1,0 +1,37 @@
+"""A stream whose micro-batches start on demand, each in new Python workers; for test_outage.py.
+
+Arguments: bootstrap servers, topic, folder. For every line on standard input it runs a micro-batch
+of that one line and prints "done", or why the query ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+servers, topic, folder = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+builder = builder.config("spark.driver.host", "127.0.0.1")
+spark = builder.config("spark.python.worker.reuse", "false").getOrCreate()
+
+source = Path(folder, "source")
+source.mkdir()
+writer = spark.readStream.format("text").load(str(source)).writeStream.format("kafka-nb")
+writer = writer.option("kafka.bootstrap.servers", servers).option("topic", topic)
+query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
+for number, line in enumerate(sys.stdin):
+    # A file appears all at once, so that Spark never sees half of it.
+    Path(folder, "next").write_text(line)
+    Path(folder, "next").rename(source / f"{number:03}.txt")
+    try:
+        query.processAllAvailable()
+        print("done", flush=True)
+    except Exception as error:  # noqa: BLE001 - whatever ended the query is what is tested
+        print(" ".join(str(error).split()), flush=True)
+query.stop()
+spark.stop()

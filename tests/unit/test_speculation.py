@@ -1,0 +1,73 @@
+"""Speculation doubles records without any failure: the user's own calls warn of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_kafka_sink import foreach_batch, register, warm_up
+
+WARNING = "spark.speculation is true: .* twice"
+
+
+class Session:
+    """As much of a Spark Connect session as the calls need."""
+
+    def __init__(self, speculation: str | None) -> None:
+        self.conf = SimpleNamespace(get=lambda name, default: speculation or default)
+        self.dataSource = SimpleNamespace(register=lambda source: None)
+
+
+class Batch:
+    """A DataFrame whose writer takes anything."""
+
+    def __init__(self, session: Session) -> None:
+        self.sparkSession = session
+
+    @property
+    def write(self):
+        return self
+
+    def __getattr__(self, name):
+        return lambda *args, **options: self
+
+
+def test_registering_warns_at_the_users_line():
+    with pytest.warns(UserWarning, match=WARNING) as warned:
+        register(Session("true"))
+    assert warned[0].filename == __file__
+
+
+def test_warming_up_warns_at_the_users_line():
+    with pytest.warns(UserWarning, match=WARNING) as warned:
+        warm_up(Session("true"), {})
+    assert warned[0].filename == __file__
+
+
+def test_warming_up_never_raises_even_where_warnings_are_errors():
+    assert "spark.speculation" in warm_up(Session("true"), {}).problem
+
+
+def test_a_foreach_batch_function_warns_at_its_first_micro_batch():
+    batch, write = Batch(Session("true")), foreach_batch({})
+    with pytest.warns(UserWarning, match=WARNING):
+        write(batch, 0)
+    write(batch, 1)
+
+
+@pytest.mark.parametrize("speculation", ["false", None])
+def test_without_speculation_nothing_is_said(speculation):
+    session = Session(speculation)
+    register(session)
+    foreach_batch({})(Batch(session), 0)
+
+
+def test_a_session_that_does_not_tell_is_left_alone():
+    def refuse(name, default):
+        raise PySparkException("CONFIG_NOT_AVAILABLE")
+
+    session = Session(None)
+    session.conf.get = refuse
+    register(session)
