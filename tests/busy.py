@@ -1,4 +1,7 @@
-"""Runs pytest again and again while every core is busy: ``busy.py RUNS [pytest arguments]``."""
+"""Runs pytest again and again while every core is busy: ``busy.py RUNS [pytest arguments]``.
+
+Several runs share the busy cores, so each of them is slower than on the slowest machine we know.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
 RUN_SECONDS = 3600.0
+AT_A_TIME = 3
 
 # Ends with its parent too, should that be killed before it can end us.
 BURN = """
@@ -38,23 +43,24 @@ def busy_cores() -> Iterator[None]:
 
 
 def main(runs: int, arguments: list[str]) -> int:
-    command = [sys.executable, "-m", "pytest", "-q", *arguments]
-    with busy_cores():
-        for run in range(1, runs + 1):
-            started = time.monotonic()
-            code, output = outcome(command)
-            seconds = time.monotonic() - started
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    with busy_cores(), ThreadPoolExecutor(AT_A_TIME) as pool:
+        waiting = [pool.submit(outcome, command) for _ in range(runs)]
+        for number, done in enumerate(as_completed(waiting), start=1):
+            code, output, seconds = done.result()
             if code != 0:
+                pool.shutdown(wait=False, cancel_futures=True)
                 print(output)
-                print(f"run {run} of {runs} failed after {seconds:.0f} s")
+                print(f"a run failed after {seconds:.0f} s; {number - 1} of {runs} had passed")
                 return code
-            print(f"run {run} of {runs} passed in {seconds:.0f} s", flush=True)
+            print(f"{number} of {runs} passed, the last one in {seconds:.0f} s", flush=True)
     print(f"{runs} of {runs} runs passed")
     return 0
 
 
-def outcome(command: list[str]) -> tuple[int, str]:
-    """Exit code and output of a command; one that takes too long is ended."""
+def outcome(command: list[str]) -> tuple[int, str, float]:
+    """Exit code, output and seconds of a command; one that takes too long is ended."""
+    started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:
             code = subprocess.run(
@@ -63,7 +69,7 @@ def outcome(command: list[str]) -> tuple[int, str]:
         except subprocess.TimeoutExpired:
             code = 1
         output.seek(0)
-        return code, output.read()
+        return code, output.read(), time.monotonic() - started
 
 
 if __name__ == "__main__":
