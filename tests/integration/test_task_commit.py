@@ -60,7 +60,7 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_comes_later(
             save(rows(spark, 100_000), kafka.bootstrap_servers, topic, **options)
         assert time.monotonic() - started < 2 + SPARK_SECONDS
     counts = re.search(
-        r"Of 100000 records (\d+) were delivered, 0 failed, (\d+) were not sent, "
+        r"Of 100000 records, (\d+) were delivered, 0 failed, (\d+) were not sent, "
         r"(\d+) were in flight and may have arrived",
         str(raised.value),
     )

@@ -43,8 +43,8 @@ def test_the_first_micro_batch_finds_producers_that_know_the_topic(proxy):
 
 def test_what_goes_wrong_is_told_and_never_raised(spark, caplog):
     done = warm_up(spark, {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
-    assert "no broker answers at 127.0.0.1:1" in done.problem
-    assert "no broker answers at 127.0.0.1:1" in caplog.text
+    assert "no broker answered at 127.0.0.1:1" in done.problem
+    assert "no broker answered at 127.0.0.1:1" in caplog.text
     assert done.micro_batch_seconds == 0.0
 
 

@@ -103,7 +103,7 @@ def test_a_connected_broker_that_takes_its_time_does_not_hold_up_the_micro_batch
 def test_a_refused_port_fails_the_first_micro_batch_within_ten_seconds(options):
     started = time.monotonic()
     with pytest.raises(
-        BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*See whether"
+        BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*Check that"
     ):
         preflight.check(options(kafka_bootstrap_servers=NOBODY))
     assert preflight._REFUSAL_SECONDS <= time.monotonic() - started < 10

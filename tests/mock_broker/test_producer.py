@@ -157,7 +157,7 @@ def test_flush_ends_at_the_deadline_and_says_what_is_left_and_why(producer, reco
     assert "Connection refused" in str(raised.value)
     p.close(0)
     counts = p.take_report().counts()
-    assert "Of 10 records 0 were delivered, 0 failed, 10 were not sent" in counts
+    assert "Of 10 records, 0 were delivered, 0 failed, 10 were not sent" in counts
     assert "(t: 7, u: 3)" in counts
 
 
@@ -262,7 +262,7 @@ def test_a_topic_that_the_client_knows_to_be_forbidden_is_named_so(producer, rec
     cluster.set_topic_error("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     p = producer()
     delivery = p.send(records(["v"], topic="forbidden"))
-    with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user the right"):
+    with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user permission"):
         delivery.result(10)
 
 
@@ -590,7 +590,7 @@ def test_a_handler_of_a_log_line_cannot_wait_for_what_only_its_thread_can_bring(
     with handling(Using()):
         p.send(records(["v"]))
         wait_until(lambda: p.poll() or raised)
-    assert "from inside its own events" in raised[0]
+    assert "from a handler of its own events" in raised[0]
 
 
 def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer, records, cluster):

@@ -267,7 +267,7 @@ def test_metrics_push_is_off_unless_asked_for():
 def test_sasl_without_a_mechanism_is_refused_with_those_there_are():
     message = refusal({"security.protocol": "SASL_SSL"})
     assert "kafka.sasl.mechanism, such as PLAIN, SCRAM-SHA-512 or OAUTHBEARER" in message
-    assert "no Kerberos" in message
+    assert "does not support Kerberos" in message
 
 
 # --- settings that depend on each other ----------------------------------------------------------

@@ -22,7 +22,7 @@ def test_delivery_is_idempotent(safe):
     assert translate(safe)["enable.idempotence"] == "true"
 
 
-ACKS_EFFECT = "retried rows may be stored twice or out of order"
+ACKS_EFFECT = "retried records may be stored twice or out of order"
 RETRIES_EFFECT = "a single failed request fails the task"
 
 
@@ -38,7 +38,7 @@ RETRIES_EFFECT = "a single failed request fails the task"
 def test_weaker_delivery_must_be_accepted_in_words(name, value, effect, needed):
     assert refusal({name: value}) == (
         f"kafka.{name}={value} switches idempotence off, so that {effect}; set "
-        f"kafka.enable.idempotence=false to accept that, or leave kafka.{name}{needed}"
+        f"kafka.enable.idempotence=false to accept that, or keep kafka.{name}{needed}"
     )
     assert translate({name: value, "enable.idempotence": "false"})[name] == value
 
@@ -65,7 +65,7 @@ def test_more_than_five_requests_in_flight_are_refused_with_idempotence(name):
 @pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
 def test_one_request_in_flight_without_idempotence_is_refused_since_it_keeps_no_order(name, acks):
     message = refusal({name: "1", "enable.idempotence": "false", **acks})
-    assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of rows")
+    assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of records")
     assert "Leave kafka.enable.idempotence=true" in message
     assert "set kafka.retries=0" in message
 

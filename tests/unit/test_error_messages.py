@@ -33,7 +33,7 @@ def failed_delivery(partition, code):
             TopicUnavailable,
             r"create it; the brokers did not create it within 1\.5 s",
         ),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "grant this user the"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "grant this user per"),
         (ErrorCode.INVALID_TOPIC, SHARED, TopicUnavailable, "choose a name that the brokers allow"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_thread_that_takes_turn_after_turn_starves_no_other(lifecycle, other_t
 
 def test_a_thread_cannot_take_a_second_turn_inside_its_first(lifecycle):
     assert take(lifecycle)
-    with pytest.raises(RuntimeError, match="from inside its own events"):
+    with pytest.raises(RuntimeError, match="from a handler of its own events"):
         lifecycle.take_turn(Deadline(1))
 
 
