@@ -1,4 +1,4 @@
-"""What users see when a job is wrong, or Kafka does not do its part."""
+"""What users see when a job is wrong or Kafka fails."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_overwrite_is_refused(spark, bootstrap_servers):
 
 
 @pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_spark_refuses_the_modes_that_look_at_what_is_there(spark, bootstrap_servers, mode):
+def test_spark_refuses_the_modes_that_depend_on_existing_data(spark, bootstrap_servers, mode):
     df = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         save(df, bootstrap_servers, mode=mode, topic="t")
 
 
-def test_reading_is_refused_with_the_way_to_do_it(spark):
+def test_reading_is_refused_with_advice(spark):
     with pytest.raises(Exception, match=r"read topics with Spark's own format\(\"kafka\"\)"):
         spark.read.format("kafka-nb").load()
 

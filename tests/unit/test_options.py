@@ -64,7 +64,7 @@ def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
     assert parsed(**options).producer.budget == budget
 
 
-def test_a_budget_for_metadata_that_would_not_count_is_refused():
+def test_a_budget_for_metadata_without_effect_is_refused():
     assert refusal(**{"kafka.max.block.metadata.ms": "5000"}) == (
         "kafka.max.block.metadata.ms has an effect only with "
         "kafka.max.block.ms.include.metadata=false or kafka.max.block.ms=0; "
@@ -101,7 +101,7 @@ def test_bootstrap_servers_are_required(options):
         parse(options)
 
 
-def test_given_values_take_the_place_of_defaults():
+def test_given_values_replace_defaults():
     options = parsed(
         **{
             "topic": " flights ",
@@ -146,7 +146,7 @@ def test_names_are_read_in_any_case(change):
 
 
 @pytest.mark.parametrize("name", ["checkpointLocation", "checkpointlocation", "queryName", "path"])
-def test_options_that_spark_hands_to_every_sink_are_ignored(name):
+def test_options_that_spark_passes_to_every_sink_are_ignored(name):
     assert parsed(**{name: "anything"}) == parsed()
 
 

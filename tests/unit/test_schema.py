@@ -96,7 +96,7 @@ def test_topic_must_come_from_somewhere():
     )
 
 
-def test_column_that_is_there_twice_is_refused():
+def test_repeated_column_is_refused():
     twice = (("value", TEXT), ("value", TEXT), ("key", TEXT), ("key", BYTES), ("x", TEXT))
     assert problems(*twice) == "more than one column is named key, value"
 
@@ -107,7 +107,7 @@ def test_repeated_column_that_is_not_written_does_not_matter(name):
     assert check_schema(schema(*columns), "t") is None
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     message = problems(("key", LongType()), ("partition", TEXT), topic=None)
     parts = ("column key", "column partition", "column value (string", "no topic")
     assert message.count("; ") >= 3
@@ -166,7 +166,7 @@ def test_option_values_do_not_show_in_the_mapping_that_spark_gave():
     assert "hunter2" not in f"{options} {sink.options} {vars(sink)}"
 
 
-def test_value_of_a_wrong_option_is_told_all_the_same():
+def test_value_of_a_wrong_option_is_shown_in_the_error():
     sink = KafkaSink({**SERVERS, "topic": "no topic name", "kafka.linger.ms": "soon"})
     with pytest.raises(KafkaSinkError, match="'no topic name' is not a valid topic name"):
         sink.writer(schema(("value", TEXT)), overwrite=False)
