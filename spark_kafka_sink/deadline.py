@@ -1,4 +1,4 @@
-"""Deadline: a moment after which no wait may go on; the clock is injected."""
+"""Deadline: the moment at which a wait must end; the clock is injected."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class Deadline:
         return self.remaining() == 0.0
 
     def slice(self, seconds: float) -> float:
-        """Seconds left, but at most ``seconds``: for waits that must look up in between."""
+        """Seconds left, at most ``seconds``: for waits that must check something in between."""
         return min(seconds, self.remaining())

@@ -1,7 +1,7 @@
 """The error tree, ordered by what the user can do.
 
-Every error survives pickling with its fields, because Spark carries some of them from a Python
-worker to the driver.
+Every error can be pickled with its fields, because Spark passes some of them from a Python worker
+to the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class KafkaSinkError(Exception):
     """Root of all errors that this package raises."""
 
     def __reduce__(self) -> Any:
-        # Exception's own __reduce__ calls the constructor with args alone, without our fields.
+        # Exception.__reduce__ calls the constructor with args only, without our fields.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -66,10 +66,10 @@ class AuthenticationFailed(KafkaSinkError):
 
 
 class TopicUnavailable(KafkaSinkError):
-    """A topic cannot be written: it is forbidden, invalid, or missing and not created.
+    """A topic cannot be written to: it is forbidden, invalid, or missing and not created.
 
-    What to do: create the topic, or grant the right that the message names.
-    ``topic``, ``code`` (librdkafka's name of the error).
+    What to do: create the topic, or grant the permission that the message names.
+    ``topic``; ``code`` (librdkafka's name for the error).
     """
 
     def __init__(self, message: str, *, topic: str, code: str) -> None:
@@ -81,12 +81,12 @@ class TopicUnavailable(KafkaSinkError):
 class ProducerClosed(KafkaSinkError):
     """The producer is closed, or another thread is closing it.
 
-    What to do: nothing, if the task was being ended.
+    What to do: nothing, if the task was being stopped.
     """
 
 
 class DeliveryFailed(KafkaSinkError):
-    """A broker or the client refused records.
+    """A broker or the client rejected records.
 
     What to do: look at the broker error in the message. Spark's next attempt sends the whole
     partition again.
@@ -114,8 +114,8 @@ class BufferExhausted(DeadlineExceeded):
     """The send buffer stayed full for ``kafka.max.block.ms``.
 
     What to do: check that the brokers keep up; raise ``kafka.buffer.memory`` or
-    ``kafka.max.block.ms``. The first ``accepted_rows`` of the send, in every partition, were taken;
-    the others were not.
+    ``kafka.max.block.ms``. ``accepted_rows`` records of the send were accepted, the first ones of
+    each partition; the others were not.
     """
 
     def __init__(self, message: str, *, accepted_rows: int) -> None:
@@ -124,11 +124,11 @@ class BufferExhausted(DeadlineExceeded):
 
 
 class MetadataTimeout(DeadlineExceeded):
-    """The metadata of a topic did not come within its budget (KIP-912).
+    """A topic's metadata did not arrive within its budget (KIP-912).
 
     What to do: check that the brokers are reachable; raise ``kafka.max.block.ms``, or give
-    metadata a budget of its own with ``kafka.max.block.ms.include.metadata=false`` and
-    ``kafka.max.block.metadata.ms``. ``topic`` is the first that waited too long.
+    metadata its own budget with ``kafka.max.block.ms.include.metadata=false`` and
+    ``kafka.max.block.metadata.ms``. ``topic`` is the first topic that waited too long.
     """
 
     def __init__(self, message: str, *, topic: str) -> None:
@@ -137,7 +137,7 @@ class MetadataTimeout(DeadlineExceeded):
 
 
 class LibraryUnavailable(KafkaSinkError):
-    """librdkafka, which comes with the wheel ``confluent-kafka``, is missing or too old.
+    """librdkafka, which the wheel ``confluent-kafka`` contains, is missing or too old.
 
     What to do: ``pip install 'confluent-kafka>=2.14'`` where the message says.
     """
@@ -146,5 +146,5 @@ class LibraryUnavailable(KafkaSinkError):
 class LocalKafkaError(KafkaSinkError):
     """A local Apache Kafka could not be fetched, started or stopped.
 
-    What to do: as the message says; ``KAFKA_BOOTSTRAP_SERVERS`` points to an existing broker.
+    What to do: follow the message, or use an existing broker: ``KAFKA_BOOTSTRAP_SERVERS``.
     """

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 RUN_SECONDS = 3600.0
 AT_A_TIME = 3
 
-# Ends with its parent too, should that be killed before it can end us.
+# Also ends if its parent is killed.
 BURN = """
 import os
 parent = os.getppid()
@@ -29,7 +29,7 @@ while os.getppid() == parent:
 @contextmanager
 def busy_cores() -> Iterator[None]:
     burners = [
-        # A session of its own: Ctrl-C is for us, and we end these in order.
+        # In its own session, because Ctrl-C is for us: we end these in order.
         subprocess.Popen([sys.executable, "-c", BURN], start_new_session=True)
         for _ in range(os.cpu_count() or 1)
     ]

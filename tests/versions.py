@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-NEWEST_MINOR = 30  # of the Pythons that are looked for
+NEWEST_MINOR = 30  # look for Pythons below this minor version
 TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py"]
 SETUP_SECONDS = 1800.0
 TEST_SECONDS = 3600.0

@@ -1,12 +1,12 @@
 """Installed as ``pyspark_kafka_nb``: Spark finds ``format("kafka-nb")`` without a register call.
 
 Spark imports every top-level module named ``pyspark_*`` and gives up on all of them if one fails,
-so this one warns instead of raising.
+so this module warns instead of raising.
 """
 
 try:
     from spark_kafka_sink.spark.datasource import KafkaSink as DefaultSource  # noqa: F401
-except Exception as error:  # noqa: BLE001 - whatever it is, other sources must still be found
+except Exception as error:  # noqa: BLE001 - Spark must still find other data sources
     import warnings
 
     warnings.warn(

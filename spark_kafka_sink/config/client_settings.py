@@ -59,14 +59,14 @@ _SECRETS = frozenset(
 
 
 def redact_unless_public(name: str, value: str) -> str:
-    """``value``, hidden if ``name`` is a secret or unknown: it may be a misspelt secret."""
+    """``value``, as a Secret if ``name`` is secret or unknown: it may be a misspelt secret."""
     return Secret(value) if name in _SECRETS or name not in known_names() else value
 
 
 def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -> ClientSettings:
     """Everything that the producer passes to librdkafka.
 
-    The producer bounds its own buffer and fetches metadata itself. So librdkafka's limits must not
+    The producer bounds its own buffer and fetches metadata itself, so librdkafka's limits must not
     take effect first, and its periodic refresh is off.
     """
     kibibytes = -(-buffer_memory_bytes // 1024)
@@ -76,10 +76,10 @@ def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -
         "queue.buffering.max.kbytes": str(kibibytes),
         "queue.buffering.max.messages": str(records),
         # librdkafka fails the records of a missing topic after this time. The send's budget must
-        # end first, with an error that names it. Above 2,147,483 an int in librdkafka overflows.
+        # expire first, with an error that names it. Above 2,147,483 an int in librdkafka overflows.
         "topic.metadata.propagation.max.ms": "2000000",
         "topic.metadata.refresh.interval.ms": "-1",
-        # The most that librdkafka allows before it drops metadata that it did not refresh.
+        # librdkafka's maximum; afterwards it drops metadata that it did not refresh.
         "metadata.max.age.ms": "86400000",
     }
     return ClientSettings(tuple(sorted(settings.items())))
@@ -116,7 +116,7 @@ def _setting_specs() -> Mapping[str, SettingSpec]:
 
 @cache
 def known_names() -> frozenset[str]:
-    """All names that ``translate`` knows, including those it refuses with advice."""
+    """All names that ``translate`` recognizes, including those it refuses with advice."""
     return frozenset(_setting_specs().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED)
 
 
@@ -164,9 +164,9 @@ def _is_among(allowed: str, value: str) -> bool:
     return bool(_NUMBERS["integer"].fullmatch(value)) and low <= int(value) <= high
 
 
-@cache  # Spark requests a writer several times per micro-batch, from one process
+@cache  # Spark builds several writers per micro-batch in one process
 def _check_together(settings: ClientSettings) -> None:
-    """Let the client check all settings together, unless it would open files.
+    """Let librdkafka check all settings together, unless that would open files.
 
     Files may exist only on the executors; they are checked there.
     """
@@ -181,7 +181,7 @@ def _check_together(settings: ClientSettings) -> None:
     client.close(Deadline(_CLOSE_SECONDS))
 
 
-# --- settings that take another form -------------------------------------------------------------
+# --- settings that need conversion ---------------------------------------------------------------
 
 
 def _expanded(given: Mapping[str, str]) -> dict[str, str]:

@@ -17,24 +17,24 @@ _IN_FLIGHT = "max.in.flight.requests.per.connection"
 _DELIVERY, _LINGER, _REQUEST = "delivery.timeout.ms", "linger.ms", "request.timeout.ms"
 _SOCKET = "socket.timeout.ms"
 
-_TRUE = ("true", "t", "1")  # what librdkafka takes for it
+_TRUE = ("true", "t", "1")  # what librdkafka reads as true
 _MAX_INT = 2**31 - 1
 _MOST_IN_FLIGHT = 5
 
 
 def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> None:
-    """Raise InvalidOption if the given settings weaken order or idempotence without saying so.
+    """Raise InvalidOption if the given settings silently weaken ordering or idempotence.
 
     ``effective`` adds the defaults of all other settings.
     """
     if effective[_IDEMPOTENCE].lower() in _TRUE:
         _check_idempotent(given, effective)
     elif int(effective[_IN_FLIGHT]) == 1 and int(effective["retries"]) > 0:
-        # This keeps the order in Java. librdkafka builds the next request ahead, and sends it
-        # before the repeated one.
+        # In Java this keeps the order. librdkafka builds the next request ahead and sends it
+        # before the retry.
         raise InvalidOption(
-            f"{PREFIX}{_IN_FLIGHT}=1 does not keep the order of rows without idempotence: the "
-            "client sends the next request before it repeats a failed one. Leave "
+            f"{PREFIX}{_IN_FLIGHT}=1 does not keep the order of records without idempotence: the "
+            "client sends the next request before it retries a failed one. Leave "
             f"{PREFIX}{_IDEMPOTENCE}=true, which keeps the order with up to {_MOST_IN_FLIGHT} "
             f"requests in flight; or set {PREFIX}retries=0; or, if order does not matter, set "
             f"{PREFIX}{_IN_FLIGHT} to 2 or more"
@@ -43,7 +43,7 @@ def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> 
 
 def _check_idempotent(given: Mapping[str, str], effective: Mapping[str, str]) -> None:
     if effective["acks"] not in ("all", "-1"):
-        effect = "retried rows may be stored twice or out of order"
+        effect = "retried records may be stored twice or out of order"
         raise _no_idempotence(given, "acks", "=all", effect)
     if int(effective["retries"]) == 0:
         effect = "a single failed request fails the task"
@@ -51,8 +51,8 @@ def _check_idempotent(given: Mapping[str, str], effective: Mapping[str, str]) ->
     in_flight = effective[_IN_FLIGHT]
     if int(in_flight) > _MOST_IN_FLIGHT:
         raise InvalidOption(
-            f"{PREFIX}{_IN_FLIGHT}={in_flight} is more than {_MOST_IN_FLIGHT}, the most at which "
-            f"idempotence keeps the order; lower it or set {PREFIX}{_IDEMPOTENCE}=false"
+            f"{PREFIX}{_IN_FLIGHT}={in_flight} is more than {_MOST_IN_FLIGHT}, the most with "
+            f"which idempotence keeps the order; lower it or set {PREFIX}{_IDEMPOTENCE}=false"
         )
 
 
@@ -63,17 +63,17 @@ def _no_idempotence(given: Mapping[str, str], name: str, needed: str, effect: st
         )
     return InvalidOption(
         f"{PREFIX}{name}={given[name]} switches idempotence off, so that {effect}; set "
-        f"{PREFIX}{_IDEMPOTENCE}=false to accept that, or leave {PREFIX}{name}{needed}"
+        f"{PREFIX}{_IDEMPOTENCE}=false to accept that, or keep {PREFIX}{name}{needed}"
     )
 
 
 def timeouts(
     given: Mapping[str, str], effective: Mapping[str, str], specs: Mapping[str, SettingSpec]
 ) -> dict[str, str]:
-    """The timeouts of delivery, request and socket that follow from the given settings.
+    """The delivery, request and socket timeouts that follow from the given settings.
 
     Raises InvalidOption if ``delivery.timeout.ms`` is given but shorter than ``linger.ms`` plus
-    ``request.timeout.ms``. If it is not given, it is raised to that sum. Java does both.
+    ``request.timeout.ms``. If it is not given, it is raised to that sum if needed. Java does both.
     """
     shortest = math.ceil(float(effective[_LINGER]) + int(effective[_REQUEST]))
     result: dict[str, str] = {}

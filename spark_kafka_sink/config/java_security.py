@@ -26,7 +26,7 @@ INSTEAD_OF_LOGIN_CLASSES = (
 )
 
 INSTEAD_OF_KERBEROS = (
-    "the client in the wheel confluent-kafka has no Kerberos (GSSAPI, Java's default)"
+    "the client in the wheel confluent-kafka does not support Kerberos (GSSAPI, Java's default)"
 )
 
 _CONVERSIONS: Mapping[str, str] = {
@@ -47,7 +47,7 @@ _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
 
 
 def credentials(given: Mapping[str, str]) -> dict[str, str]:
-    """User name and password from the JAAS string; the InvalidOption it raises never shows it."""
+    """User name and password from the JAAS string; no InvalidOption shows the string."""
     if "sasl.jaas.config" not in given:
         return {}
     option = "kafka.sasl.jaas.config"
@@ -96,7 +96,7 @@ def _parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    # As in java.io.StreamTokenizer, with which Java reads JAAS.
+    # As java.io.StreamTokenizer does, which Java uses to read JAAS.
     text = escape[1]
     return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
 
@@ -125,7 +125,7 @@ def trust_store(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def key_store(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a PEM or PKCS12 key store; others are refused with the converting command."""
+    """Settings for a PEM or PKCS12 key store; others are refused with a command to convert them."""
     location = given.get("ssl.keystore.location")
     if location is None:
         return {}
@@ -141,7 +141,7 @@ def _unreadable(store: str, kind: str) -> InvalidOption:
     name = f"kafka.ssl.{store}"
     conversion = _CONVERSIONS.get(kind, _CONVERSIONS["JKS"])
     return InvalidOption(
-        f"{name}.location: a {store} of type {kind} cannot be read here (Java's default type is "
-        f"JKS). Convert it once: {conversion}; then set {name}.type=PEM, "
+        f"{name}.location: this client cannot read a {store} of type {kind} (Java's default type "
+        f"is JKS). Convert it once: {conversion}; then set {name}.type=PEM, "
         f"{name}.location=store.pem and no {name}.password"
     )

@@ -1,4 +1,4 @@
-"""How Java's producer settings map to librdkafka's, and which are refused with what advice."""
+"""Java's producer settings: their librdkafka names, or the advice with which they are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RENAMED: Mapping[str, str] = {
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
-    # librdkafka's aliases, so that from here on each setting has one name
+    # librdkafka's aliases, so that every setting has one name from here on
     "compression.codec": "compression.type",
     "max.in.flight": "max.in.flight.requests.per.connection",
     "message.send.max.retries": "retries",
@@ -33,7 +33,7 @@ ALLOWED: Mapping[str, str] = {
     "request.timeout.ms": "0 .. 2147483647",
 }
 
-# For these Java's -1 and librdkafka's 0 both leave the choice to the system.
+# For these, Java's -1 means the same as librdkafka's 0.
 MINUS_ONE_IS_ZERO = frozenset(
     {"receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"}
 )
@@ -44,8 +44,8 @@ _OURS = "the sink sets it itself"
 _JAVA_METRICS = "it configures Java's metrics; leave it out"
 _NO_SUCH_SETTING = "the client has no such setting; leave it out"
 _PLACEMENT = (
-    "keys are placed as Java's default does (murmur2); to choose partitions yourself, write a "
-    "column `partition`"
+    "keys choose partitions as in Java's default partitioner (murmur2); to choose them yourself, "
+    "write a column `partition`"
 )
 _TRANSACTIONS = "delivery is at-least-once; transactions are not supported yet"
 

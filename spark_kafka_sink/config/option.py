@@ -71,7 +71,7 @@ class Option(Generic[T]):
     def _given_name(self, given: Mapping[str, str]) -> str | None:
         names = [name for name in self.names if name.lower() in given]
         if len({given[name.lower()].strip() for name in names}) > 1:
-            raise InvalidOption(f"{' and '.join(names)} mean the same; leave one out")
+            raise InvalidOption(f"{' and '.join(names)} set the same option; leave one out")
         return names[-1] if names else None
 
     def _check_range(self, name: str, value: T) -> None:
@@ -79,7 +79,7 @@ class Option(Generic[T]):
         if low is None or high is None or not isinstance(value, int):
             return
         if not low <= value <= high:
-            raise InvalidOption(f"{name}={value} is not within {low} to {high}")
+            raise InvalidOption(f"{name}={value} is not between {low} and {high}")
 
 
 def any_text(text: str) -> str:
@@ -101,7 +101,7 @@ def true_or_false(text: str) -> bool:
 def duration_ms(text: str) -> int:
     matched = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", text)
     if not matched:
-        raise ValueError(f"{text!r} is not a time such as 30s, 10m or 1h")
+        raise ValueError(f"{text!r} is not a duration such as 30s, 10m or 1h")
     return int(matched[1]) * _MS_PER_UNIT[matched[2]]
 
 

@@ -35,7 +35,7 @@ from spark_kafka_sink.errors import InvalidOption
 
 _MAX_INT = 2**31 - 1
 
-# --- the table: parsing, errors and README take all they know about an option from its entry -----
+# --- the table: the only source for parsing, error messages and the README -----------------------
 
 BOOTSTRAP_SERVERS = Option(
     "kafka.bootstrap.servers",
@@ -58,8 +58,8 @@ CLOSE_TIMEOUT_MS = Option(
     default="30000",
     minimum=0,
     maximum=_MAX_INT,
-    meaning="How long a task waits at its end for the brokers to acknowledge all its rows. "
-    "After that it fails.",
+    meaning="How long a task waits at its end for the brokers to acknowledge all its records; "
+    "then it fails.",
 )
 BUFFER_MEMORY = Option(
     "kafka.buffer.memory",
@@ -67,8 +67,8 @@ BUFFER_MEMORY = Option(
     default="67108864",
     minimum=1024 * 1024,
     maximum=2**31 * 1024 - 1024,  # librdkafka counts KiB in 31 bits
-    meaning="Bytes that the unacknowledged rows of one Python worker may take, over all topics: "
-    f"their whole Arrow batches, and {BYTES_PER_RECORD} per row. Not less than "
+    meaning="Bytes that the unacknowledged records of one Python worker may occupy, over all "
+    f"topics: their Arrow batches in full, plus {BYTES_PER_RECORD} per record. Not less than "
     f"`{MAX_REQUEST_SIZE}`.",
 )
 MAX_BLOCK_MS = Option(
@@ -77,8 +77,8 @@ MAX_BLOCK_MS = Option(
     default="60000",
     minimum=0,
     maximum=_MAX_INT,
-    meaning="How long a task waits while that buffer is full, and for the metadata of a topic "
-    "that it has rows for. `0` never waits for room, and gives metadata its own budget.",
+    meaning="How long a task waits while that buffer is full, and how long records wait for their "
+    "topic's metadata. `0` never waits for room, and gives metadata its own budget.",
 )
 MAX_BLOCK_MS_INCLUDE_METADATA = Option(
     "kafka.max.block.ms.include.metadata",
@@ -92,7 +92,7 @@ MAX_BLOCK_METADATA_MS = Option(
     default="60000",
     minimum=0,
     maximum=_MAX_INT,
-    meaning="How long rows wait for the metadata of their topic, if metadata has its own budget: "
+    meaning="How long records wait for their topic's metadata if metadata has its own budget: "
     "with `kafka.max.block.ms.include.metadata=false` or `kafka.max.block.ms=0`.",
 )
 METADATA_MAX_AGE_MS = Option(
@@ -101,8 +101,8 @@ METADATA_MAX_AGE_MS = Option(
     default="300000",
     minimum=1,
     maximum=_MAX_INT,
-    meaning="How old a topic's metadata may get before it is fetched again, for instance to find "
-    "new partitions.",
+    meaning="The age at which a topic's metadata is fetched again, for instance to find new "
+    "partitions.",
 )
 METADATA_EVICT_MS = Option(
     "kafka.metadata.evict.ms",
@@ -111,37 +111,37 @@ METADATA_EVICT_MS = Option(
     minimum=1000,
     maximum=_MAX_INT,
     java_name="kafka.metadata.max.idle.ms",
-    meaning="How long a topic that receives no rows is remembered (KIP-526).",
+    meaning="How long the metadata of a topic without new records is kept (KIP-526).",
 )
 PREFLIGHT = Option(
     "preflight",
     true_or_false,
     default="true",
-    meaning="Before the first task the driver checks that a broker answers, accepts the login, "
-    "and has or may create the option's topic. If topic metadata takes longer than 0.25 s, the "
-    "topic check is left to the tasks. Brokers that cannot be reached fail the first micro-batch "
-    "after 3 s if they refuse connections; a later one waits as long as for metadata.",
+    meaning="Before the first task, the driver checks that a broker answers and accepts the login, "
+    "and that the option's topic exists or may be created. If topic metadata takes longer than "
+    "0.25 s, the topic check is left to the tasks. If the brokers refuse connections, the first "
+    "micro-batch fails after 3 s; a later one waits as long as for metadata.",
 )
 PRODUCER_CACHE_TIMEOUT = Option(
     "producer.cache.timeout",
     duration_ms,
     default="10m",
-    meaning="How long a producer that no task uses stays open (`ms`, `s`, `m` or `h`).",
+    meaning="How long an idle producer stays open (`ms`, `s`, `m` or `h`).",
 )
 CLIENT_SETTINGS = Option(
     "kafka.*",
     any_text,
     default=None,
     if_absent="the client's",
-    meaning="Every other setting of the Java producer under its own name, such as "
+    meaning="Any other setting of the Java producer under its Java name, such as "
     "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and librdkafka's "
-    "where Java has none. A setting that cannot be translated is refused with the reason.",
+    "settings that Java lacks. A setting that cannot be translated is refused with the reason.",
 )
 INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",
     true_or_false,
     default=None,
-    meaning="Accepted because Spark's sink documents it; a column `headers` is always written.",
+    meaning="Accepted as in Spark's own sink, but has no effect: `headers` are always written.",
 )
 BATCH_ID: Option[int | None] = Option(
     "batch.id",
@@ -149,7 +149,7 @@ BATCH_ID: Option[int | None] = Option(
     default=None,
     minimum=0,
     maximum=2**63 - 1,
-    meaning="Number of the micro-batch, for the report and errors, where Spark does not pass it. "
+    meaning="Id of the micro-batch, for the report and errors, if Spark does not pass it. "
     "`foreach_batch` sets it.",
 )
 
@@ -184,10 +184,10 @@ class SinkOptions:
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
-    """Check option strings as Spark passes them, with names in any case, and give them types.
+    """Check and convert option strings as Spark passes them; case in names does not matter.
 
     Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
-    Needs librdkafka, which knows the names and ranges of the client's settings.
+    Needs librdkafka, which defines the names and ranges of the client's settings.
     """
     given = {
         name.lower(): _redacted(name.lower(), value)
@@ -264,7 +264,7 @@ def _block_budget(given: Mapping[str, str]) -> BlockBudget:
     )
     if budget.is_shared and MAX_BLOCK_METADATA_MS.is_given(given):
         raise InvalidOption(
-            f"{MAX_BLOCK_METADATA_MS.name} counts only with "
+            f"{MAX_BLOCK_METADATA_MS.name} has an effect only with "
             f"{MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {MAX_BLOCK_MS.name}=0; "
             "set one of them, or leave it out"
         )

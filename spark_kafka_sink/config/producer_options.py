@@ -1,15 +1,15 @@
-"""What a producer is made from: client settings, buffer size, budgets."""
+"""What a producer is built from: client settings, buffer size, budgets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-#: Roughly what a queued record costs librdkafka in addition to its value. Counting it bounds the
-#: number of small records.
+#: Approximate memory of a queued record in librdkafka in addition to its value. Counting it bounds
+#: the number of small records.
 BYTES_PER_RECORD = 256
 
-#: the option behind ``ClientSettings.max_request_bytes``, for messages
+#: the option behind ``ClientSettings.max_request_bytes``, for error messages
 MAX_REQUEST_SIZE = "kafka.max.request.size"
 
 
@@ -33,7 +33,7 @@ class ClientSettings(Mapping[str, str]):
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest record that the client takes."""
+        """The largest record that the client accepts."""
         return int(self["message.max.bytes"])
 
 
@@ -42,9 +42,8 @@ class BlockBudget:
     """How long a send may wait, for room in the buffer and for a topic's metadata.
 
     KIP-912 contradicts itself on the default of ``includes_metadata``. Its prose and the option's
-    name suggest True, one budget for both waits, which is what producers do without the KIP.
-    KIP-286 wants a send with ``max_block_ms=0`` to buffer nonetheless, so 0 bounds only the wait
-    for room.
+    name suggest True: one budget for both waits, as in producers without the KIP. KIP-286 expects a
+    send with ``max_block_ms=0`` to buffer anyway, so 0 bounds only the wait for room.
     """
 
     max_block_ms: int
@@ -63,18 +62,18 @@ class BlockBudget:
 
     @property
     def metadata_seconds(self) -> float:
-        """How long a topic's rows may wait for its metadata, from the first row buffered."""
+        """How long a topic's records may wait for its metadata, from the first one buffered."""
         return (self.max_block_ms if self.is_shared else self.max_block_metadata_ms) / 1000
 
     @property
     def metadata_option(self) -> str:
-        """The option that sets ``metadata_seconds``, for messages."""
+        """The option that sets ``metadata_seconds``, for error messages."""
         return "kafka.max.block.ms" if self.is_shared else "kafka.max.block.metadata.ms"
 
 
 @dataclass(frozen=True)
 class MetadataLifetime:
-    """How long metadata stays (KIP-526)."""
+    """How long metadata is kept (KIP-526)."""
 
     max_age_ms: int
     evict_ms: int
@@ -86,7 +85,7 @@ class MetadataLifetime:
 
     @property
     def evict_seconds(self) -> float:
-        """How long a topic that receives no rows is remembered."""
+        """How long a topic without new records is kept."""
         return self.evict_ms / 1000
 
 

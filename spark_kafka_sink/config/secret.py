@@ -1,10 +1,10 @@
-"""Secret: a string that reprs do not show."""
+"""Secret: a string that no repr shows."""
 
 from __future__ import annotations
 
 
 class Secret(str):
-    """A string that shows itself neither in reprs nor in tracebacks with local variables."""
+    """A string that appears neither in reprs nor in tracebacks with local variables."""
 
     __slots__ = ()
 

@@ -30,14 +30,14 @@ def _load() -> ctypes.CDLL:
             if path.exists():
                 return ctypes.CDLL(str(path))
     raise LibraryUnavailable(
-        "the package confluent-kafka, which brings librdkafka, is not installed in this Python; "
+        "the package confluent-kafka, which contains librdkafka, is not installed in this Python; "
         "on a cluster it must be installed on the driver and on every executor"
     )
 
 
 _library = _load()
 
-#: the C library's own: for the one librdkafka function that writes to a FILE, and for memory
+#: the C library: for the one librdkafka function that writes to a FILE, and for memory
 libc = ctypes.CDLL(None)
 libc.fdopen.restype = c_void_p
 libc.fdopen.argtypes = [c_int, c_char_p]
@@ -229,5 +229,5 @@ config_entry_value = prototype("rd_kafka_ConfigEntry_value", c_char_p, c_void_p)
 
 
 def string_array(values: Sequence[bytes]) -> Any:
-    """A C array of C strings; it keeps ``values`` alive as long as it lives itself."""
+    """A C array of C strings, which keeps ``values`` alive."""
     return (c_char_p * len(values))(*values)

@@ -29,12 +29,12 @@ from spark_kafka_sink.librdkafka.messages import (
 class Client:
     """One producer handle (``rd_kafka_t``) in event mode: no callback ever enters Python.
 
-    Only the process that made a Client may use it, and only one thread at a time.
+    Only the process that created a Client may use it, and only one thread at a time.
     ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses.
 
-    Values are not copied: the client keeps the Arrow batch that records lie in until each of them
-    is reported, or the handle is freed. It counts for that itself: librdkafka may still read the
-    records of a delivery that the producer has given up.
+    Values are not copied: the client keeps an Arrow batch until each of its records is reported,
+    or the handle is freed. It counts them itself, because librdkafka may still read the records of
+    a delivery that the producer has given up.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -56,8 +56,8 @@ class Client:
             raise ValueError(text.value.decode(errors="replace"))
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
-        # Its threads run until it is closed, even if nothing refers to it. Its batches must stay as
-        # long, also when the interpreter clears everything at exit.
+        # Its threads run until it is closed, even if nothing refers to it. Its batches must live as
+        # long, even when the interpreter clears everything at exit.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     @property
@@ -71,14 +71,15 @@ class Client:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this process is a fork of the one that made the client."""
+        """Whether this process is a fork of the one that created the client."""
         return self._pid != os.getpid()
 
     def open_topic(self, name: str) -> int:
         """The ``rd_kafka_topic_t`` pointer of a topic; stays inside this package.
 
-        Without metadata for the topic the client now requests it from any broker until it comes,
-        and such that brokers which create missing topics do so (``rd_kafka_topic_new``).
+        If the client has no metadata for the topic, it now requests it from any broker until it
+        arrives. This request makes brokers create a missing topic, if they are configured to do
+        so (``rd_kafka_topic_new``).
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -90,7 +91,7 @@ class Client:
 
     @property
     def topic_count(self) -> int:
-        """Topics opened so far; librdkafka forgets none of them before its handle is freed."""
+        """Topics opened so far; librdkafka keeps all of them until its handle is freed."""
         return len(self._topics)
 
     # --- producing -------------------------------------------------------------------------------
@@ -98,15 +99,15 @@ class Client:
     def enqueue(self, batch: MessageBatch) -> list[int]:
         """Put the rest of the batch into the send queue, as far as there is room. Never waits.
 
-        Counts in ``batch.enqueued`` what is dealt with, and returns the error codes of those
-        records among them that were refused for good.
+        Counts accepted and rejected records in ``batch.enqueued``, and returns the error codes of
+        the rejected ones.
         """
         records = batch.partitioned.records
         if batch.prepared is None:
             topic = self.open_topic(records.topic)
             batch.prepared = prepare(topic, batch.partitioned, batch.delivery_id)
         before, left = batch.enqueued, len(batch) - batch.enqueued
-        # Counted before the call: if anything goes wrong, the batch stays too long, not too short.
+        # Counted before the call: on an error the batch is kept too long rather than too short.
         self._add_unreported(batch.delivery_id, left, records.batch)
         if isinstance(batch.prepared, MessageArray):
             batch.enqueued, rejected = self._enqueue_groups(batch.prepared, before)
@@ -123,7 +124,7 @@ class Client:
             del self._unreported[delivery_id]
 
     def _enqueue_groups(self, array: MessageArray, first: int) -> tuple[int, list[int]]:
-        """The number of the first record that found the queue full, and the codes of refusals."""
+        """The index of the first record that found the queue full, and the codes of rejections."""
         self.handle  # noqa: B018 - refuses use after close or fork
         address, size = array.messages.ctypes.data, array.messages.itemsize
         rejected: list[int] = []
@@ -145,7 +146,7 @@ class Client:
         return start, rejected
 
     def _enqueue_each(self, prepared: ProducevaArguments, first: int) -> tuple[int, list[int]]:
-        """As ``_enqueue_groups``."""
+        """Like ``_enqueue_groups``."""
         starts = prepared.starts[first:]
         addresses = prepared.arguments.ctypes.data + starts[:-1] * prepared.arguments.itemsize
         counts = np.diff(starts)
@@ -163,8 +164,8 @@ class Client:
     def flush(self, seconds: float) -> None:
         """Send without lingering; return when the queue is empty or after that many seconds.
 
-        In event mode it waits for the number of records alone: alternate short calls of it with
-        ``poll``, or reported records never leave the queue (``rd_kafka_flush``).
+        In event mode it does not take reports: alternate short calls with ``poll``, or reported
+        records never leave the queue (``rd_kafka_flush``).
         """
         c.flush(self.handle, _milliseconds(seconds))
 
@@ -176,7 +177,7 @@ class Client:
     # --- events ----------------------------------------------------------------------------------
 
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:
-        """All events as they are read; waits that long for the first (``rd_kafka_queue_poll``)."""
+        """Yield events as they are read; wait that long for the first (``rd_kafka_queue_poll``)."""
         self.handle  # noqa: B018 - refuses use after close or fork
         event = c.queue_poll(self._queue, _milliseconds(seconds))
         while event:
@@ -192,7 +193,7 @@ class Client:
             event = c.queue_poll(self._queue, 0)
 
     def fatal_error(self) -> BrokerError | None:
-        """The error that made the handle unusable (``rd_kafka_fatal_error``)."""
+        """The error that made the handle unusable, if any (``rd_kafka_fatal_error``)."""
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
         code = c.fatal_error(self.handle, text, ERROR_TEXT_SIZE)
         return BrokerError(code, text.value.decode(errors="replace")) if code else None
@@ -202,9 +203,9 @@ class Client:
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         """Request all those topics at once, without waiting (``rd_kafka_DescribeTopics``).
 
-        The answer fills the client's own metadata cache and comes as TopicDescription events. Sent
-        right after creation it also saves an idempotent producer 500 ms, after which it would
-        request its producer id otherwise.
+        The answer fills the client's own metadata cache and arrives as TopicDescription events.
+        Sent right after creation, it also saves an idempotent producer the 500 ms after which it
+        would otherwise request its producer id.
         """
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
@@ -217,15 +218,15 @@ class Client:
     def connect(self, timeout: float) -> None:
         """Connect and find the brokers, without waiting (``rd_kafka_DescribeCluster``).
 
-        The answer comes as a ClusterDescription event.
+        The answer arrives as a ClusterDescription event.
         """
         with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
     def fetch_configuration(self, broker_id: int, timeout: float) -> None:
-        """Ask a broker for its settings, without waiting (``rd_kafka_DescribeConfigs``).
+        """Request a broker's settings, without waiting (``rd_kafka_DescribeConfigs``).
 
-        The answer comes as a BrokerConfiguration event.
+        The answer arrives as a BrokerConfiguration event.
         """
         broker = c.config_resource_new(c.RESOURCE_BROKER, str(broker_id).encode())
         try:
@@ -250,7 +251,8 @@ class Client:
         """Free the handle, its threads and sockets; True if that was done by the deadline.
 
         Queued records are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
-        threads, and one may hang in a name look-up, so it runs in a daemon thread that may stay.
+        threads, and one may hang in a name look-up, so it runs in a daemon thread, which may
+        outlive this call.
         """
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():

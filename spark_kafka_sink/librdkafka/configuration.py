@@ -1,4 +1,4 @@
-"""What librdkafka says about its own settings: names, types, allowed values, defaults, refusals."""
+"""librdkafka's description of its settings: names, types, allowed values, defaults, refusals."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def _manual() -> str:
         stream = c.libc.fdopen(writer, b"w")
         if not stream:
             os.close(writer)
-            raise OSError("the C library opens no stream on a pipe")
-        # A thread writes: the table is larger than a pipe holds.
+            raise OSError("the C library failed to open a stream on a pipe")
+        # A thread writes, because the table is larger than a pipe's buffer.
         writing = Thread(target=_write_manual, args=(stream,))
         writing.start()
         table = pipe.read()
@@ -84,7 +84,7 @@ def refusal_of(name: str, value: str) -> str | None:
 
 
 def set_value(conf: Any, name: str, value: str) -> str | None:
-    """Set it in an ``rd_kafka_conf_t``; returns why that was refused, or None."""
+    """Set a value in an ``rd_kafka_conf_t``; returns why it was refused, or None."""
     text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
     result = c.conf_set(conf, name.encode(), value.encode(), text, ERROR_TEXT_SIZE)
     return None if result == c.CONF_OK else text.value.decode(errors="replace")

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The codes of ``rd_kafka_resp_err_t`` that this package decides by."""
+    """The codes of ``rd_kafka_resp_err_t`` that this package handles."""
 
     NO_ERROR = 0
     # the brokers'
@@ -33,13 +33,13 @@ class ErrorCode(IntEnum):
     TRANSPORT = -195
 
 
-#: errors of a topic that no waiting heals
+#: errors of a topic that waiting does not fix
 NON_RETRIABLE_TOPIC_ERRORS = frozenset(
     {ErrorCode.INVALID_TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 )
 
-#: Records that failed with one of these went by stale metadata: the topic, the partition or its
-#: leader is no longer there.
+#: Records fail with one of these because of stale metadata: the topic, the partition or its leader
+#: is no longer there.
 STALE_METADATA_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -54,5 +54,5 @@ STALE_METADATA_ERRORS = frozenset(
     }
 )
 
-#: what records fail with that a closing producer gives up
+#: errors of records that a closing producer drops
 PURGE_ERRORS = frozenset({ErrorCode.PURGE_QUEUE, ErrorCode.PURGE_INFLIGHT})

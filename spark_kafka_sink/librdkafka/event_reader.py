@@ -39,7 +39,7 @@ _LOG_LEVELS = (
 
 
 def read(event: int) -> Sequence[Event]:
-    """What an event tells the producer; log lines go to the logger instead."""
+    """Convert an event to Python values; log lines go to the logger instead."""
     reader = _READERS.get(c.event_type(event))
     return reader(event) if reader is not None else []
 
@@ -61,20 +61,20 @@ def _reported_rows(event: int) -> list[ReportedRecords]:
     if not count:
         return []
     delivery_ids, partitions, codes = _gather(pointers[:count])
-    unsure = np.zeros(count, dtype=bool)
-    for row in np.flatnonzero(codes):
-        unsure[row] = c.message_status(int(pointers[row])) != c.MSG_STATUS_NOT_PERSISTED
-    # An event is about one partition, in the order of sending: few runs of equal reports.
+    possibly_persisted = np.zeros(count, dtype=bool)
+    for i in np.flatnonzero(codes):
+        possibly_persisted[i] = c.message_status(int(pointers[i])) != c.MSG_STATUS_NOT_PERSISTED
+    # An event is about one partition, in the order of sending, so equal reports form few runs.
     is_new = np.ones(count, dtype=bool)
     is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
-    for column in (partitions, codes, unsure):
+    for column in (partitions, codes, possibly_persisted):
         is_new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(is_new)
-    rows: Counter[tuple[int, int, int, bool]] = Counter()
+    counts: Counter[tuple[int, int, int, bool]] = Counter()
     for start, number in zip(starts, np.diff(starts, append=count), strict=True):
-        report = delivery_ids[start], partitions[start], codes[start], unsure[start]
-        rows[int(report[0]), int(report[1]), int(report[2]), bool(report[3])] += int(number)
-    return [ReportedRecords(*report, number) for report, number in rows.items()]
+        report = delivery_ids[start], partitions[start], codes[start], possibly_persisted[start]
+        counts[int(report[0]), int(report[1]), int(report[2]), bool(report[3])] += int(number)
+    return [ReportedRecords(*report, number) for report, number in counts.items()]
 
 
 def _gather(
@@ -82,8 +82,8 @@ def _gather(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Opaque, partition and error code of each ``rd_kafka_message_t``.
 
-    All messages are read by one vectorised look-up over the span of memory they lie in: reading
-    them one by one would cost more than sending them did.
+    All messages are read by one vectorised look-up over the memory that they span: reading them one
+    by one would cost more than sending them did.
     """
     base = int(pointers.min())
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
@@ -135,7 +135,7 @@ def _configuration_answer(event: int) -> list[BrokerConfiguration]:
         return [BrokerConfiguration(c.event_error(event), {})]
     count = ctypes.c_size_t()
     result = c.event_describe_configs_result(event)
-    # One was asked, hence one resource.
+    # One broker was asked, so there is one resource.
     broker = c.describe_configs_result_resources(result, ctypes.byref(count))[0]
     entries = c.config_resource_configs(broker, ctypes.byref(count))[: count.value]
     settings = {

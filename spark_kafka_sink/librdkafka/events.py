@@ -1,4 +1,4 @@
-"""What a client's event queue tells: plain values, read from C by ``event_reader``."""
+"""The events of a client's queue: plain values, read from C by ``event_reader``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ReportedRecords:
     """``count`` records of one send, for one partition (-1: not assigned yet), with one outcome.
 
     ``code`` 0: acknowledged. Otherwise they failed, and ``possibly_persisted`` says whether the
-    brokers may have stored them nonetheless (``rd_kafka_message_status``).
+    brokers may have stored them anyway (``rd_kafka_message_status``).
     """
 
     delivery_id: int
@@ -36,7 +36,7 @@ class TopicDescription:
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """Who is there; ``code`` 0: the brokers answered, with these node ids."""
+    """The cluster's brokers; ``code`` 0: they answered, with these node ids."""
 
     code: int
     broker_ids: tuple[int, ...]
@@ -64,7 +64,7 @@ class RequestFailed:
 
 @dataclass(frozen=True)
 class BrokerError:
-    """Something went wrong between client and brokers; librdkafka retries."""
+    """An error between client and brokers; librdkafka retries."""
 
     code: int
     text: str

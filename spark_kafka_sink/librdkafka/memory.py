@@ -1,4 +1,4 @@
-"""Memory that the C library keeps although nothing uses it."""
+"""Unused memory that the C library keeps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 
 
 def release_freed_memory() -> None:
-    """Return unused memory to the system (glibc's ``malloc_trim``; elsewhere nothing)."""
+    """Return unused memory to the system (glibc's ``malloc_trim``; does nothing elsewhere)."""
     if c.malloc_trim is not None:
         c.malloc_trim(0)

@@ -79,13 +79,13 @@ class MessageBatch:
 def prepare(
     topic: int, partitioned: PartitionedRecords, delivery_id: int
 ) -> MessageArray | ProducevaArguments:
-    """``topic``: the ``rd_kafka_topic_t`` pointer that belongs to the records' topic.
+    """Convert records to librdkafka's arrays; ``topic`` is their ``rd_kafka_topic_t`` pointer.
 
     ``delivery_id`` comes back with the report on each record.
     """
     records, partitions = partitioned.records, partitioned.partitions
-    # The client chooses partitions for a whole array or not at all; if a column chooses for some
-    # of the records, each is handed over alone.
+    # librdkafka chooses partitions for a whole array or not at all; if a column chooses for some
+    # of the records, each one is passed alone.
     if partitions[0] == UNASSIGNED and records.partitions is not None:
         return _produceva_arguments(topic, records, records.partitions, delivery_id)
     if records.headers is None and records.timestamps_ms is None:
@@ -136,7 +136,7 @@ def _fill_headers(arguments: npt.NDArray[np.void], records: RecordColumns) -> An
     headers = records.headers
     if headers is None or len(headers.names) == 0:
         return None
-    # librdkafka wants names that end with a zero byte, which Arrow's do not.
+    # librdkafka needs zero-terminated names; Arrow's are not.
     names = c.string_array(list(headers.unique_names))
     pointers = np.frombuffer(names, dtype=np.uintp).view(np.int64)
     counts = np.diff(headers.starts)

@@ -33,8 +33,8 @@ class LocalKafka:
     """``with LocalKafka(brokers=1) as kafka: kafka.bootstrap_servers``.
 
     ``brokers``: 1 or 3. ``settings``: added to every broker's ``server.properties``.
-    ``folder``: for data and logs, which are kept. The default is a temporary folder. It is removed
-    at the end, but kept if the brokers did not start.
+    ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
+    removed at the end, but kept if the brokers did not start.
     Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
     """
 

@@ -1,4 +1,4 @@
-"""One live producer per process and ProducerOptions, leased to one task at a time."""
+"""Keeps one idle producer per process and ProducerOptions, leased to one task at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lease:
         self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> DeliveryReport:
-        """The task's commit: wait until all records are acknowledged; returns what was delivered.
+        """Commit the task: wait until all records are acknowledged; returns what was delivered.
 
         Raises what ``NonBlockingProducer.flush`` raises.
         """
@@ -58,19 +58,19 @@ class ProducerCache:
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
-        self._idle: dict[ProducerOptions, _Idle] = {}  # the longest idle first
+        self._idle: dict[ProducerOptions, _Idle] = {}  # longest idle first
         #: recently used topics of producers that were closed, for their successors
-        self._live_topics: dict[ProducerOptions, list[str]] = {}  # the latest last
+        self._live_topics: dict[ProducerOptions, list[str]] = {}  # latest last
 
     @contextmanager
     def lease(self, options: SinkOptions) -> Iterator[Lease]:
-        """A producer for one task, made if none is idle, and kept afterwards if another can use it.
+        """A producer for one task: an idle or new one, kept afterwards if another task can use it.
 
-        When the task fails, its remaining records are given up, so that nothing of it is sent
-        later; our own errors then say what became of its records.
+        If the task fails, its remaining records are dropped, so that nothing of it is sent later;
+        our own errors then say what became of its records.
         """
         self.evict_expired()
-        # The previous task's: glibc would keep more than a whole Arrow batch of it.
+        # Of the previous task: glibc would keep more than a whole Arrow batch.
         release_freed_memory()
         key = options.producer
         idle = self._idle.pop(key, None)
@@ -109,7 +109,7 @@ class ProducerCache:
         producer.close(0)
 
     def evict_expired(self) -> None:
-        """Close producers that were idle for too long, and the longest idle of too many."""
+        """Close producers that are idle for too long, and the longest idle of too many."""
         now = self._clock()
         too_many = len(self._idle) - _MOST_IDLE
         for position, (options, idle) in enumerate(list(self._idle.items())):
@@ -118,7 +118,7 @@ class ProducerCache:
                 idle.producer.close(0)
 
     def close(self, timeout_seconds: float) -> None:
-        """Close one after another, each within half a second, until the time is up."""
+        """Close one producer after another until the time is up."""
         idle, self._idle = list(self._idle.values()), {}
         end = self._clock() + timeout_seconds
         for each in idle:

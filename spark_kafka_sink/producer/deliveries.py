@@ -1,4 +1,4 @@
-"""The sends whose records are not all reported yet, and the report on those that are."""
+"""The sends with records that are not reported yet, and the report on those that are."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from spark_kafka_sink.records.partitioner import UNASSIGNED
 class Delivery:
     """What has become of the records of one send.
 
-    ``failed`` counts by partition (-1: not assigned yet) and error code; ``possibly_persisted`` of
-    them may be in the topic nonetheless.
+    ``failed`` counts records by partition (-1: not assigned yet) and error code;
+    ``possibly_persisted`` of them may be in the topic anyway.
     """
 
     delivery_id: int
     topic: str
-    #: how many of the records the buffer took
+    #: how many of the records the buffer accepted
     accepted: int = 0
     #: the send is over: no more records will be accepted
     is_sealed: bool = False
@@ -58,18 +58,18 @@ class Delivery:
 
 
 class IncompleteDeliveries:
-    """Deliveries until they are complete (Java: ``IncompleteBatches``): the one book of records.
+    """Deliveries until they are complete (Java: ``IncompleteBatches``); counts every record.
 
-    ``limit_bytes`` bounds the memory that incomplete deliveries keep alive: their Arrow batches,
-    whole, and ``BYTES_PER_RECORD``. Only the thread whose turn it is changes anything; any thread
-    may look.
+    ``limit_bytes`` bounds the memory that incomplete deliveries keep alive: their Arrow batches in
+    full, plus ``BYTES_PER_RECORD`` per record. Only the thread that has the turn may change
+    anything; any thread may read.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._ids = count(1)
         self._incomplete: dict[int, Delivery] = {}
-        #: delivery id -> its records; from when it was admitted until it is complete
+        #: delivery id -> its records, from admission until it is complete
         self._admitted: dict[int, RecordColumns] = {}
         #: id of an Arrow batch -> how many admitted deliveries have records in it
         self._batches: Counter[int] = Counter()
@@ -78,21 +78,21 @@ class IncompleteDeliveries:
         self.topics: Counter[str] = Counter()
         self.report = DeliveryReport()
         self.first_failed: Delivery | None = None
-        #: records acknowledged so far, of all deliveries: it shows whether anything moves
+        #: records acknowledged so far, of all deliveries; shows whether there is progress
         self.acknowledged = 0
 
     def __bool__(self) -> bool:
         return bool(self._incomplete)
 
     def begin(self, topic: str) -> Delivery:
-        """A delivery that has accepted no records yet."""
+        """Start a delivery, which has accepted no records yet."""
         delivery = Delivery(next(self._ids), topic)
         self._incomplete[delivery.delivery_id] = delivery
         self.topics[topic] += 1
         return delivery
 
     def admit(self, delivery: Delivery, records: RecordColumns) -> bool:
-        """Whether there is memory for the records; True again once they were admitted."""
+        """Admit the records if there is memory for them; True if they are admitted by now."""
         if delivery.delivery_id in self._admitted:
             return True
         if not self._has_room(records):
@@ -103,7 +103,7 @@ class IncompleteDeliveries:
         return True
 
     def seal(self, delivery: Delivery, sent_bytes: int = 0) -> None:
-        """Its send is over."""
+        """End the delivery's send: no more records will be accepted."""
         if delivery.is_sealed:
             return
         delivery.is_sealed = True
@@ -112,7 +112,7 @@ class IncompleteDeliveries:
         self._complete(delivery)
 
     def apply(self, report: ReportedRecords) -> Delivery | None:
-        """Count what became of some records; returns their delivery if it was incomplete."""
+        """Count a report; returns its delivery if that was still incomplete."""
         delivery = self._incomplete.get(report.delivery_id)
         if delivery is None:
             return None
@@ -135,7 +135,7 @@ class IncompleteDeliveries:
             self.report.unsent_records += report.count
 
     def outstanding(self) -> Iterator[ReportedRecords]:
-        """Per delivery what no report has come for, as reports that give it up."""
+        """Reports that fail the outstanding records, one per delivery."""
         for delivery in self._incomplete.values():
             if left := delivery.outstanding:
                 code = ErrorCode.PURGE_INFLIGHT
@@ -170,6 +170,6 @@ class IncompleteDeliveries:
         return self._buffered_bytes + self._additional_bytes(records) <= self._limit_bytes
 
     def _additional_bytes(self, records: RecordColumns) -> int:
-        """What these records add; their Arrow batch counts once for all deliveries of it."""
+        """What these records add; an Arrow batch counts once for all its deliveries."""
         is_new = id(records.batch) not in self._batches
         return len(records) * BYTES_PER_RECORD + (records.batch_bytes if is_new else 0)

@@ -1,4 +1,4 @@
-"""DeliveryReport: what a task delivered and what it did not; a micro-batch's is the sum of them."""
+"""DeliveryReport: what a task delivered and what it did not; a micro-batch's is their sum."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 class DeliveryReport:
     """Records that were sent and records that failed, so far.
 
-    ``sent_records`` by topic; ``failed_records`` by topic, partition (-1: not assigned yet) and
+    ``sent_records``: by topic. ``failed_records``: by topic, partition (-1: not assigned yet) and
     librdkafka's error code. ``sent_bytes``: of keys and values.
     """
 
     sent_records: Counter[str] = field(default_factory=Counter)
     sent_bytes: int = 0
     failed_records: Counter[tuple[str, int, int]] = field(default_factory=Counter)
-    #: of the failed: given up before they were sent
+    #: failed records that were dropped before they were sent
     unsent_records: int = 0
-    #: of the failed: the topic may hold them nonetheless
+    #: failed records that may be in the topic anyway
     possibly_persisted_records: int = 0
     #: the latest error between client and brokers, or ""
     broker_error: str = ""
@@ -59,7 +59,7 @@ class DeliveryReport:
         by_topic = ", ".join(f"{topic}: {records}" for topic, records in sorted(failed.items()))
         refused = self.total_failed - self.unsent_records - self.possibly_persisted_records
         return (
-            f"Of {self.total_sent} records {self.total_sent - self.total_failed} were delivered, "
+            f"Of {self.total_sent} records, {self.total_sent - self.total_failed} were delivered, "
             f"{refused} failed, {self.unsent_records} were not sent, "
             f"{self.possibly_persisted_records} were in flight and may have arrived "
             f"({by_topic or 'none undelivered'})"

@@ -27,7 +27,7 @@ def first_failure(
 ) -> KafkaSinkError | None:
     """The error for the first failure since the last report, if there is one.
 
-    With ``topic`` only its metadata counts: each delivery knows its own failed records.
+    With ``topic``, only its metadata counts: each delivery counts its own failed records.
     """
     if topic is None and deliveries.first_failed is not None:
         return delivery_failed(deliveries.first_failed, deliveries.report)
@@ -36,9 +36,9 @@ def first_failure(
 
 
 def topic_unavailable(topic: str, code: int, if_missing: str = "create it") -> TopicUnavailable:
-    """For a code that waiting does not heal. ``if_missing``: what to do about a missing topic."""
+    """For a code that waiting does not fix. ``if_missing``: what to do about a missing topic."""
     advice: dict[int, str] = {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user the right to write to it",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user permission to write to it",
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: if_missing,
         ErrorCode.INVALID_TOPIC: "choose a name that the brokers allow",
     }
@@ -59,7 +59,7 @@ def no_metadata(
             topic, code, f"create it; the brokers did not create it within {waited}"
         )
     return MetadataTimeout(
-        f"no metadata for topic {topic} within {waited}{_last_broker_error(report)}. See whether "
+        f"no metadata for topic {topic} within {waited}{_last_broker_error(report)}. Check that "
         f"the brokers are reachable{_more_time_for_metadata(budget)}",
         topic=topic,
     )
@@ -69,7 +69,7 @@ def _more_time_for_metadata(budget: BlockBudget) -> str:
     if not budget.is_shared:
         return f"; raise {budget.metadata_option} if they are only slow"
     return (
-        "; kafka.max.block.ms.include.metadata=false gives metadata a time of its own, "
+        "; kafka.max.block.ms.include.metadata=false gives metadata its own budget, "
         "kafka.max.block.metadata.ms"
     )
 
@@ -79,7 +79,7 @@ def buffer_exhausted(
 ) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
-        f"sending to {delivery.topic}{_last_broker_error(report)}. See whether the brokers keep "
+        f"sending to {delivery.topic}{_last_broker_error(report)}. Check that the brokers keep "
         "up; raise kafka.buffer.memory or kafka.max.block.ms if they are only slow",
         accepted_rows=delivery.accepted,
     )
@@ -87,8 +87,8 @@ def buffer_exhausted(
 
 def deadline_exceeded(timeout_seconds: float, report: DeliveryReport) -> DeadlineExceeded:
     return DeadlineExceeded(
-        f"the brokers had not acknowledged all records within {timeout_seconds:g} s "
-        f"(close.timeout.ms){_last_broker_error(report)}. See whether they are reachable and keep "
+        f"the brokers did not acknowledge all records within {timeout_seconds:g} s "
+        f"(close.timeout.ms){_last_broker_error(report)}. Check that they are reachable and keep "
         "up; raise close.timeout.ms if they are only slow"
     )
 
@@ -99,7 +99,7 @@ def delivery_failed(
     """For the first record of the delivery that failed."""
     partition, code = delivery.first_error
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
-        # The client's own metadata said so before the answer to our request came.
+        # The client's own metadata showed this before our request was answered.
         return topic_unavailable(delivery.topic, code)
     where = f"topic {delivery.topic}" + (f" partition {partition}" if partition >= 0 else "")
     return DeliveryFailed(

@@ -1,4 +1,4 @@
-"""Applies the client's events to the books, and sends what they make possible or necessary."""
+"""Applies the client's events, then sends the records and requests that they make due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 
 
 class EventHandler:
-    """Used by one thread at a time, as all that it works with."""
+    """Used by one thread at a time, like everything it works with."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class EventHandler:
     def handle(self, seconds: float) -> None:
         """Apply all events, waiting that long for the first; then send what has become sendable.
 
-        Handlers of the client's log lines run in here.
+        Handlers of the client's log lines run inside this call.
         """
         self.collect(seconds)
         self.apply_reports(self._buffer.drain())
@@ -56,11 +56,11 @@ class EventHandler:
         self._fetcher.fetch_due(in_use)
 
     def connect(self) -> None:
-        """Find the brokers, so that the first request for topics need not."""
+        """Find the brokers now, so that the first topic request does not have to."""
         self._fetcher.connect()
 
     def apply_reports(self, reports: Iterable[ReportedRecords]) -> None:
-        """Count what became of records, and note what it says about their topics."""
+        """Apply reports to the deliveries and to their topics' metadata."""
         for report in reports:
             delivery = self._deliveries.apply(report)
             if delivery is None:
@@ -72,7 +72,7 @@ class EventHandler:
             self._release_topic(delivery.topic)
 
     def seal(self, delivery: Delivery, sent_bytes: int) -> None:
-        """The send of that delivery is over."""
+        """End the delivery's send."""
         self._deliveries.seal(delivery, sent_bytes)
         self._release_topic(delivery.topic)
 
@@ -90,7 +90,7 @@ class EventHandler:
 
     def _apply_broker_error(self, error: BrokerError) -> None:
         report = self._deliveries.report
-        # That all are down follows every failed connection, and does not say why it failed.
+        # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
         if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
             report.broker_error = error.text
         if error.code == ErrorCode.TRANSPORT:

@@ -8,26 +8,26 @@ from enum import IntEnum
 
 from spark_kafka_sink.deadline import Deadline
 
-# A wait for the turn ends this often, so that its caller sees what happened meanwhile.
+# A wait for the turn returns this often, so that its caller notices other changes.
 _LOOK_SECONDS = 0.05
 
 
 class State(IntEnum):
-    """OPEN -> DRAINING -> ABORTING -> CLOSED; a state may be left out, none comes back."""
+    """OPEN -> DRAINING -> ABORTING -> CLOSED; states may be skipped, but never go back."""
 
     OPEN = 0
-    #: a closer waits for what was sent; nothing more is accepted
+    #: close waits for records already accepted; no more are accepted
     DRAINING = 1
-    #: what is left fails, and every waiting thread is told
+    #: remaining records fail, and every waiting thread wakes up
     ABORTING = 2
     CLOSED = 3
 
 
 class Lifecycle:
-    """One thread at a time uses the client and the books: it has the turn.
+    """One thread at a time has the turn: it may use the client and the producer's data.
 
-    While the producer is OPEN turns are given in the order of the requests, and last some
-    milliseconds. From DRAINING on only a thread that closes gets one, so nobody can starve it.
+    While the producer is OPEN, turns are granted in the order of the requests and last some
+    milliseconds. From DRAINING on, only a closing thread gets one, so that no other can starve it.
     """
 
     def __init__(self) -> None:
@@ -42,18 +42,18 @@ class Lifecycle:
 
     @property
     def is_my_turn(self) -> bool:
-        """Whether the calling thread has the turn: it is handling an event, deep in a poll."""
+        """Whether the calling thread has the turn, that is, is handling an event inside a poll."""
         return self._owner == threading.get_ident()
 
     def take_turn(self, deadline: Deadline) -> bool:
-        """Wait a moment for the turn, at most until the deadline; returns whether it was given.
+        """Wait a moment for the turn, at most until the deadline; returns whether it was granted.
 
-        Never given again once a thread closes the producer.
+        Never granted once a thread is closing the producer.
         Raises RuntimeError if the calling thread has the turn already.
         """
         me = threading.get_ident()
         if self._owner == me:
-            raise RuntimeError("the producer cannot be used from inside its own events")
+            raise RuntimeError("the producer cannot be used from a handler of its own events")
         with self._changed:
             self._requests.append(me)
             try:
@@ -74,7 +74,7 @@ class Lifecycle:
     def take_last_turn(self, state: State, deadline: Deadline) -> bool:
         """Advance to a closing state and wait for the turn; False if another thread closed first.
 
-        Also False if whoever has the turn keeps it beyond the deadline.
+        Also False if another thread keeps the turn beyond the deadline.
         """
         with self._changed:
             self._advance(state)
@@ -92,7 +92,7 @@ class Lifecycle:
             self._changed.notify_all()
 
     def advance(self, state: State) -> None:
-        """Go on to a later state, if that was not reached yet, and wake whoever waits."""
+        """Advance to a state, unless it was already reached, and wake every waiting thread."""
         with self._changed:
             self._advance(state)
 
@@ -101,6 +101,6 @@ class Lifecycle:
         self._changed.notify_all()
 
     def wait_until_aborting(self, seconds: float) -> bool:
-        """Wait that long, unless waits are over; returns whether they are."""
+        """Wait that long for ABORTING; returns whether it was reached."""
         with self._changed:
             return self._changed.wait_for(lambda: self._state >= State.ABORTING, seconds)

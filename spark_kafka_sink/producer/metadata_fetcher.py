@@ -9,14 +9,14 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import TopicDescription
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 
-# One broker gets the request for all topics. If it does not answer, the next request is more
-# patient, and the client gets the records: it then requests metadata from the other brokers too.
+# One broker gets the request for all topics. If it does not answer, the next request has a longer
+# timeout, and the client gets the records: it then requests metadata from other brokers too.
 _FIRST_REQUEST_SECONDS = 5.0
 _LONGEST_REQUEST_SECONDS = 20.0
 
 
 class MetadataFetcher:
-    """Sends one request for a whole plan; never waits."""
+    """Sends one request per plan; never waits."""
 
     def __init__(self, client: Client, topics: TopicMetadata) -> None:
         self._client = client
@@ -24,7 +24,7 @@ class MetadataFetcher:
         self._request_seconds = _FIRST_REQUEST_SECONDS
 
     def connect(self) -> None:
-        """Find the brokers, so that the first request for topics need not."""
+        """Find the brokers now, so that the first topic request does not have to."""
         self._client.connect(self._request_seconds)
 
     def fetch_due(self, in_use: Container[str]) -> None:
@@ -41,7 +41,7 @@ class MetadataFetcher:
             self._client.open_topic(answer.topic)  # this request makes brokers create it
 
     def apply_failure(self) -> list[str]:
-        """A request got no answer; returns the topics whose records the client takes now."""
+        """Handle a request without an answer; returns the topics delegated to the client."""
         self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
         awaited = self._topics.fail_request()
         for topic in awaited:

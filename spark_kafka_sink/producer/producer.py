@@ -1,7 +1,7 @@
 """NonBlockingProducer: prefetch, send, flush, close, each with a deadline (KIP-286, KIP-15).
 
-Longer than other modules, because every wait is here: they share one lifecycle, and what wakes one
-of them is what another one does.
+Longer than other modules because every wait is here: the waits share one lifecycle and wake each
+other.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _log = logging.getLogger("spark_kafka_sink")
 _POLL_SECONDS = 0.005
 _REPORT_SECONDS = 0.02
 _FLUSH_SECONDS = 0.001
-# How long another thread may keep a call that never waits for the brokers from its turn.
+# How long a call that never waits for the brokers may wait for its turn.
 _TURN_SECONDS = 5.0
-# What close may take beyond its timeout, and how much of it goes into collecting reports.
+# What close may take beyond its timeout, and how much of that goes into collecting reports.
 _ABORT_SECONDS = 0.8
 _COLLECT_SECONDS = 0.5
 
@@ -54,10 +54,10 @@ class DeliveryFuture:
         return self.delivery.is_complete
 
     def result(self, timeout_seconds: float) -> None:
-        """Wait until every record was acknowledged.
+        """Wait until every record is acknowledged.
 
         Raises DeliveryFailed or TopicUnavailable if a record failed, MetadataTimeout if the topic
-        has no metadata in time, DeadlineExceeded after ``timeout_seconds``, ProducerClosed if the
+        gets no metadata in time, DeadlineExceeded after ``timeout_seconds``, ProducerClosed if the
         producer was closed before the records were acknowledged.
         """
         self._producer.wait_for(self.delivery, timeout_seconds)
@@ -66,8 +66,8 @@ class DeliveryFuture:
 class NonBlockingProducer:
     """Sends records to Kafka in the background.
 
-    One thread sends; ``close`` may be called from any. Raises InvalidOption if librdkafka refuses
-    its settings.
+    One thread sends; any thread may call ``close``. Raises InvalidOption if librdkafka refuses its
+    settings.
     """
 
     def __init__(self, options: ProducerOptions, clock: Clock = time.monotonic) -> None:
@@ -78,7 +78,7 @@ class NonBlockingProducer:
         except ValueError as error:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         self._lifecycle = Lifecycle()
-        # Only the thread whose turn it is uses the client and what follows.
+        # Only the thread that has the turn uses the client and what follows.
         self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes)
         self._topics = TopicMetadata(options.lifetime, clock)
         self._buffer = SendBuffer(self._client, self._topics)
@@ -100,16 +100,16 @@ class NonBlockingProducer:
                 self._events.connect()
 
     def send(self, records: RecordColumns) -> DeliveryFuture:
-        """Put records into the buffer, in order; wait only while it is full.
+        """Buffer records, in order; wait only while the buffer is full.
 
         ``records.batch`` is kept until every record is acknowledged or has failed. Records of a
-        topic without metadata are kept too, and leave in the background when it comes. The wait
-        for room starts again whenever a record went in or was acknowledged.
+        topic without metadata are buffered too, and sent in the background when it arrives. The
+        wait for room starts again whenever a record is accepted or acknowledged.
 
-        Raises BufferExhausted if it lasts ``max.block.ms``: ``accepted_rows`` were taken, of
-        every partition the first, and nothing else. While waiting it also raises DeliveryFailed,
-        MetadataTimeout or TopicUnavailable for records sent before. Raises ProducerClosed if the
-        producer is closed or being closed.
+        Raises BufferExhausted if that wait lasts ``max.block.ms``; ``accepted_rows`` records were
+        accepted, the first ones of each partition, and no others. While waiting, also raises
+        DeliveryFailed, MetadataTimeout or TopicUnavailable for records sent earlier. Raises
+        ProducerClosed if the producer is closed or closing.
         """
         with self._my_turn():
             sending = Sending(self._deliveries.begin(records.topic), records)
@@ -162,7 +162,7 @@ class NonBlockingProducer:
                     )
 
     def _drain_in_background(self) -> None:
-        """Runs while records await metadata, so that they leave though no one calls (KIP-286)."""
+        """Send records when their metadata arrives, even if nobody calls the producer (KIP-286)."""
         while not self._lifecycle.wait_until_aborting(_POLL_SECONDS):
             with self._turn(Deadline(_TURN_SECONDS)) as is_mine:
                 if not is_mine:
@@ -177,11 +177,11 @@ class NonBlockingProducer:
     # --- waiting ---------------------------------------------------------------------------------
 
     def flush(self, timeout_seconds: float) -> None:
-        """Wait until every record was acknowledged.
+        """Wait until every record is acknowledged.
 
-        Raises DeliveryFailed as soon as a record failed, MetadataTimeout or TopicUnavailable if a
+        Raises DeliveryFailed as soon as a record fails, MetadataTimeout or TopicUnavailable if a
         topic with records gets no metadata in time, DeadlineExceeded after ``timeout_seconds``,
-        ProducerClosed if the producer was closed before. Gives up nothing.
+        ProducerClosed if the producer is closed first. Drops no records.
         """
         deadline = Deadline(timeout_seconds, self._clock)
         self._check_open()
@@ -197,7 +197,7 @@ class NonBlockingProducer:
                 raise error_messages.deadline_exceeded(timeout_seconds, self._deliveries.report)
 
     def wait_for(self, delivery: Delivery, timeout_seconds: float) -> None:
-        """As ``flush``, for the records of one send."""
+        """Like ``flush``, for the records of one send."""
         deadline = Deadline(timeout_seconds, self._clock)
         while not delivery.is_complete:
             with self._turn(deadline) as is_mine:
@@ -210,19 +210,19 @@ class NonBlockingProducer:
                 if deadline.expired:
                     raise error_messages.deadline_exceeded(timeout_seconds, self._deliveries.report)
         if delivery.was_purged:
-            raise ProducerClosed("the producer was closed before the brokers acknowledged all")
+            raise ProducerClosed("the producer was closed before all records were acknowledged")
         if delivery.failed:
             raise error_messages.delivery_failed(delivery, self._deliveries.report)
 
     def poll(self) -> None:
-        """Handle the events that have come. Does not wait for more."""
+        """Handle pending events. Does not wait for more."""
         with self._turn(Deadline(0.0)) as is_mine:
             if is_mine:
                 self._events.handle(0.0)
 
     def _push_out(self, deadline: Deadline) -> None:
         """Let the client send without lingering, and handle the first events."""
-        # Its flush waits until all reports are taken, which only we can do: keep it short.
+        # Its flush waits until all reports are taken, which only this thread does: keep it short.
         self._client.flush(_FLUSH_SECONDS)
         if self._deliveries:
             self._events.handle(deadline.slice(_REPORT_SECONDS))
@@ -238,13 +238,13 @@ class NonBlockingProducer:
     def take_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty.
 
-        For a producer that was flushed or closed.
+        Call it after ``flush`` or ``close``.
         """
         return self._deliveries.take_report()
 
     @property
     def is_idle(self) -> bool:
-        """Whether another task can have it: usable, and with nothing in its buffer."""
+        """Whether another task can use it: it works, and its buffer is empty."""
         try:
             with self._my_turn():
                 is_empty = not self._deliveries and self._deliveries.first_failed is None
@@ -254,12 +254,12 @@ class NonBlockingProducer:
 
     @property
     def is_mostly_evicted(self) -> bool:
-        """Whether most topics that its client holds were evicted, so that a new one would pay."""
+        """Whether most of its client's topics were evicted, so that a new producer pays off."""
         evicted = self._client.topic_count - len(self._topics)
         return evicted > max(_MANY_TOPICS, len(self._topics))
 
     def live_topics(self) -> list[str]:
-        """Topics that were used within ``metadata.evict.ms``; for a producer that is closed."""
+        """Topics that were used within ``metadata.evict.ms``, for the producer's successor."""
         return self._topics.live()
 
     # --- the end ---------------------------------------------------------------------------------
@@ -267,11 +267,11 @@ class NonBlockingProducer:
     def close(self, timeout_seconds: float) -> bool:
         """Send what can be sent in time, fail the rest, free everything (KIP-15).
 
-        0 fails at once what is left. A second call does nothing. From inside the handling of an
-        event it logs an error and acts as 0. Other threads that wait in ``send`` get
-        ProducerClosed at once, those in ``flush`` or ``result`` when records are given up. Returns
-        within a second of the timeout: True if everything is freed. Raises ValueError if the
-        timeout is negative.
+        With 0, remaining records fail at once. A second call does nothing. A call while an event
+        is being handled logs an error and acts as close(0). Other threads that wait in ``send``
+        get ProducerClosed at once, those in ``flush`` or ``result`` when records are dropped.
+        Returns within a second of the timeout: True if everything is freed. Raises ValueError if
+        the timeout is negative.
         """
         if not timeout_seconds >= 0:
             raise ValueError(f"timeout_seconds must be 0 or more, not {timeout_seconds}")
@@ -279,11 +279,11 @@ class NonBlockingProducer:
             return True
         if self._lifecycle.is_my_turn:
             _log.error(
-                "close(%s) was called while handling an event of this producer, where waiting "
+                "close(%s) was called while this producer was handling an event, where waiting "
                 "would never end; acting as close(0)",
                 timeout_seconds,
             )
-            self._lifecycle.advance(State.ABORTING)  # which the end of this turn carries out
+            self._lifecycle.advance(State.ABORTING)  # done when this turn ends
             return False
         self._drain(Deadline(timeout_seconds, self._clock))
         deadline = Deadline(_ABORT_SECONDS, self._clock)
@@ -295,7 +295,7 @@ class NonBlockingProducer:
         return self._is_freed
 
     def _drain(self, deadline: Deadline) -> None:
-        """Wait for what was sent. Sends that still wait for room get no further."""
+        """Wait for records already accepted. Sends that wait for room accept no more."""
         while not deadline.expired and self._lifecycle.take_last_turn(State.DRAINING, deadline):
             for delivery in self._deliveries.incomplete():
                 self._deliveries.seal(delivery)
@@ -324,7 +324,7 @@ class NonBlockingProducer:
 
     @contextmanager
     def _turn(self, deadline: Deadline) -> Iterator[bool]:
-        """Yields whether this thread may use client and books; never once another one closes."""
+        """Yields whether this thread has the turn; never True once another thread is closing."""
         if self._client.is_foreign:
             raise ProducerClosed("the producer belongs to the process that forked this one")
         is_mine = self._lifecycle.take_turn(deadline)
@@ -336,22 +336,22 @@ class NonBlockingProducer:
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
-        """As ``_turn``, for what cannot be done without it."""
+        """Like ``_turn``, but raises if this thread does not get the turn."""
         deadline, is_mine = Deadline(_TURN_SECONDS), False
         while not is_mine:
             with self._turn(deadline) as is_mine:
                 if is_mine:
                     yield
                 elif self._lifecycle.state is not State.OPEN:
-                    raise ProducerClosed("the producer is closed, or being closed")
+                    raise ProducerClosed("the producer is closed or closing")
                 elif deadline.expired:
                     raise DeadlineExceeded(
-                        f"another thread has kept the producer busy for {_TURN_SECONDS:g} s; see "
+                        f"another thread has kept the producer busy for {_TURN_SECONDS:g} s; check "
                         "whether a handler of its log lines hangs"
                     )
 
     def _end_turn(self) -> None:
-        # Closed from inside an event of this turn, or by a thread that could wait no longer.
+        # Closed while this turn handled an event, or by a thread that could wait no longer.
         if self._lifecycle.state is State.ABORTING:
             self._abort(Deadline(_ABORT_SECONDS, self._clock))
         self._lifecycle.end_turn()

@@ -1,4 +1,4 @@
-"""Gives records to the client: at once, or once their topic has metadata."""
+"""Passes records to the client at once, or when their topic has metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sending:
 
     delivery: Delivery
     records: RecordColumns
-    #: what the client gets, once the partitions are known
+    #: the client's form of the records, once the partitions are known
     messages: MessageBatch | None = None
 
     @property
@@ -31,7 +31,7 @@ class Sending:
 
     @property
     def enqueued(self) -> int:
-        """How many of the records the client has taken."""
+        """How many of the records the client has accepted."""
         return 0 if self.messages is None else self.messages.enqueued
 
     @property
@@ -40,10 +40,10 @@ class Sending:
 
 
 class SendBuffer:
-    """Keeps the order of a topic's sends, and the records of topics without metadata.
+    """Keeps a topic's sends in order, and holds the records of topics without metadata.
 
-    The client would take those too, but then requests metadata topic by topic. Every method
-    returns, and none waits. What they return are reports on records that were refused.
+    The client would accept those too, but would then request metadata topic by topic. No method
+    waits. The reports that they return are on records that were rejected.
     """
 
     def __init__(self, client: Client, topics: TopicMetadata) -> None:
@@ -51,14 +51,14 @@ class SendBuffer:
         self._topics = topics
         self._partitioner = Partitioner()
         self._awaiting_metadata: dict[str, deque[Sending]] = {}
-        self._sendable: dict[str, None] = {}  # topics whose metadata came while records awaited it
+        self._sendable: dict[str, None] = {}  # topics whose records' metadata has arrived
 
     @property
     def is_awaiting_metadata(self) -> bool:
         return bool(self._awaiting_metadata)
 
     def put(self, sending: Sending) -> list[ReportedRecords]:
-        """Take what fits, of every partition the first records, and count it as accepted."""
+        """Take what fits, the first records of each partition, and count them as accepted."""
         topic = sending.delivery.topic
         partitions = self._topics.partitions(topic)
         if partitions is None or topic in self._awaiting_metadata:
@@ -70,18 +70,18 @@ class SendBuffer:
         return reports
 
     def on_metadata_change(self, topic: str) -> None:
-        """Its records may be sendable from now on, or no longer."""
+        """Update whether the topic's waiting records are sendable."""
         if topic in self._awaiting_metadata and self._topics.partitions(topic) is not None:
             self._sendable[topic] = None
         else:
             self._sendable.pop(topic, None)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Topics that have no records here and were evicted."""
+        """Forget evicted topics, which have no records here."""
         self._partitioner.forget(topics)
 
     def drain(self) -> list[ReportedRecords]:
-        """Give the client what awaited metadata that has come, as far as there is room."""
+        """Pass records whose metadata has arrived to the client, as far as there is room."""
         reports: list[ReportedRecords] = []
         for topic in list(self._sendable):
             partitions = self._topics.partitions(topic)
@@ -95,7 +95,7 @@ class SendBuffer:
         return reports
 
     def fail_all(self) -> list[ReportedRecords]:
-        """Drop everything that awaits metadata."""
+        """Drop all records that await metadata."""
         return [
             ReportedRecords(
                 sending.delivery.delivery_id,
@@ -114,7 +114,7 @@ class SendBuffer:
                 self._pop(topic)
 
     def _pop(self, topic: str) -> None:
-        """The topic's first sending has left."""
+        """Remove the topic's first sending."""
         sendings = self._awaiting_metadata[topic]
         sendings.popleft()
         if not sendings:

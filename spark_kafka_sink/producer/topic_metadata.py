@@ -15,7 +15,7 @@ from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartit
 _FIRST_BACKOFF_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 1.0
 
-# No record waits for what age alone makes due, so the table is searched only this often.
+# No record waits for topics that are due only because of age, so search only this often.
 _SEARCH_SECONDS = 1.0
 
 _SMALLEST_TARGET = 20
@@ -23,10 +23,10 @@ _SMALLEST_TARGET = 20
 
 @dataclass
 class TopicState:
-    """What is known of a topic; times are those of one clock, in seconds."""
+    """What is known about a topic; times are in seconds, of one clock."""
 
     last_used: float
-    #: when its latest metadata came; None: it has none
+    #: when its latest metadata arrived; None: it has none
     refreshed_at: float | None = None
     partitions: TopicPartitions | None = None
     #: something showed that its metadata is stale, such as a lost partition leader
@@ -36,9 +36,9 @@ class TopicState:
     #: the error of the latest answer
     error: int = ErrorCode.NO_ERROR
     is_in_flight: bool = False
-    #: a request got no answer: the client has its records, and fetches metadata in its own way
+    #: a request got no answer: the client gets its records, and fetches the metadata itself
     is_delegated: bool = False
-    #: not to be requested again before
+    #: not requested again before this time
     retry_at: float = 0.0
     backoff_seconds: float = _FIRST_BACKOFF_SECONDS
 
@@ -58,8 +58,9 @@ class FetchPlan:
 def target_size(cached_topics: int, evict_seconds: float) -> float:
     """KIP-526's target for the number of topics in one request.
 
-    To the letter: the KIP divides topics per second by ten, although its reason (a fetch about
-    every ten seconds) would multiply. So it exceeds 20 only for very many topics.
+    Follows the KIP to the letter: it divides topics per second by ten, although its stated reason
+    (a fetch about every ten seconds) calls for multiplying. So the target exceeds 20 only for very
+    many topics.
     """
     return max(cached_topics / evict_seconds / 10, _SMALLEST_TARGET)
 
@@ -70,12 +71,13 @@ def plan_fetch(
     now: float,
     lifetime: MetadataLifetime,
 ) -> FetchPlan:
-    """KIP-526's choice of topics to fetch metadata for now, all in one request.
+    """The topics whose metadata KIP-526 fetches now, all in one request.
 
-    Urgent (T): needed and without metadata, or with an update requested, or older than
-    ``metadata.max.age.ms``. All of them are fetched, and the oldest of the non-urgent (U: older
-    than half of that age) up to the target size; U alone once it has reached that size. Topics
-    that are in flight or back off are in neither. ``in_use``: topics with incomplete deliveries.
+    Urgent topics (T) are needed and have no metadata, or have an update requested, or are older
+    than ``metadata.max.age.ms``. Non-urgent topics (U) are older than half of that age. All of T
+    are fetched, and the oldest of U up to the target size; without T, U is fetched once it has
+    reached that size. Topics that are in flight or back off are in neither. ``in_use``: topics
+    with incomplete deliveries.
     """
     urgent: list[str] = []
     aged: list[tuple[float, str]] = []
@@ -100,13 +102,13 @@ def plan_fetch(
 
 
 class TopicMetadata:
-    """Topics and the state of their metadata, against an injected clock. Sends nothing."""
+    """Topics and the state of their metadata, on an injected clock. Sends nothing."""
 
     def __init__(self, lifetime: MetadataLifetime, clock: Clock = time.monotonic) -> None:
         self._lifetime = lifetime
         self._clock = clock
         self._topics: dict[str, TopicState] = {}
-        #: topics whose records await metadata, the longest wait first; ``_refused``: some of them
+        #: topics whose records await metadata, longest wait first; ``_refused`` is a subset
         self._waiting: dict[str, TopicState] = {}
         self._refused: dict[str, TopicState] = {}
         self._search_at = 0.0
@@ -114,7 +116,7 @@ class TopicMetadata:
     # --- what the producer's records need ---------------------------------------------------------
 
     def add(self, topics: Iterable[str]) -> None:
-        """Topics that will be needed."""
+        """Add topics that will be needed."""
         for topic in topics:
             self._use(topic)
 
@@ -127,7 +129,7 @@ class TopicMetadata:
             self._start_waiting(topic, state)
 
     def release(self, topic: str) -> None:
-        """Its last incomplete delivery was completed."""
+        """The topic's last incomplete delivery is now complete."""
         self._stop_waiting(topic, self._use(topic))
 
     def acknowledged(self, topic: str) -> None:
@@ -135,16 +137,16 @@ class TopicMetadata:
         if topic in self._waiting and self._topics[topic].is_delegated:
             self._stop_waiting(topic, self._topics[topic])
 
-    # --- what the brokers say ---------------------------------------------------------------------
+    # --- what the brokers answer ------------------------------------------------------------------
 
     def request_update(self, topic: str) -> None:
-        """Something showed that its metadata is stale."""
+        """Mark the topic's metadata as stale."""
         if topic in self._topics:
             self._topics[topic].is_update_requested = True
             self._search_at = 0.0
 
     def request_update_of_all(self) -> None:
-        """A broker was lost: any of the topics may have lost its leader."""
+        """A broker was lost: any topic may have lost a leader."""
         for topic in self._topics:
             self.request_update(topic)
 
@@ -155,7 +157,7 @@ class TopicMetadata:
         """
         state = self._topics.get(answer.topic)
         if state is None:
-            return  # evicted meanwhile
+            return  # evicted in the meantime
         state.is_in_flight, state.error = False, answer.code
         if answer.code == ErrorCode.NO_ERROR:
             self._apply_metadata(answer, state)
@@ -179,7 +181,7 @@ class TopicMetadata:
             state.backoff_seconds = _FIRST_BACKOFF_SECONDS
 
     def fail_request(self) -> list[str]:
-        """A request failed as a whole: its topics back off. Returns those that records await."""
+        """A request failed as a whole: back off its topics. Returns those that records await."""
         failed = [topic for topic, state in self._topics.items() if state.is_in_flight]
         for topic in failed:
             self._topics[topic].is_in_flight = False
@@ -187,13 +189,13 @@ class TopicMetadata:
         return [topic for topic in failed if topic in self._waiting]
 
     def delegate_to_client(self, topic: str) -> None:
-        """Let its records leave without metadata; their budget continues."""
+        """Let the topic's records leave without metadata; their budget keeps running."""
         self._topics[topic].is_delegated = True
 
     # --- what to do next --------------------------------------------------------------------------
 
     def next_request(self, in_use: Container[str]) -> list[str]:
-        """Topics to request now, all at once; they are in flight from here on."""
+        """Topics to request now, all at once; marks them as in flight."""
         now = self._clock()
         if now < self._search_at:
             return []
@@ -207,7 +209,7 @@ class TopicMetadata:
         return due
 
     def evict_idle(self, in_use: Container[str]) -> list[str]:
-        """Forget topics that got no records for ``metadata.evict.ms``; returns them."""
+        """Forget topics without new records for ``metadata.evict.ms``; returns them."""
         now = self._clock()
         if now < self._search_at:
             return []
@@ -223,9 +225,9 @@ class TopicMetadata:
     # --- questions --------------------------------------------------------------------------------
 
     def partitions(self, topic: str) -> TopicPartitions | None:
-        """The partitions of a topic whose records can leave, else None.
+        """The partitions of a topic whose records are sendable, else None.
 
-        It has metadata, or its records are delegated: then the client finds the partitions.
+        Sendable: the topic has metadata, or is delegated to the client, which finds the partitions.
         """
         state = self._topics.get(topic)
         if state is None:
@@ -239,10 +241,10 @@ class TopicMetadata:
     def first_failure(
         self, budget_seconds: float, topic: str | None = None
     ) -> tuple[str, int] | None:
-        """The topic that has waited longest and will get no metadata, with its latest error.
+        """The topic that has failed after the longest wait, with its latest error, else None.
 
-        It was refused for good, or the wait has lasted ``budget_seconds``. With ``topic`` only
-        that topic counts.
+        A topic fails on a non-retriable error, or after waiting ``budget_seconds``. With
+        ``topic``, only that topic counts.
         """
         if topic is None:
             topic = next(iter(self._refused or self._waiting), None)

@@ -1,7 +1,7 @@
 """Arrow batch -> RecordColumns per topic, without copying keys, values or headers.
 
-pyarrow.compute is imported only where it is needed: batches of keys and values alone, the most
-common ones, do without it, which saves a cold worker 45 ms and 8 MiB.
+pyarrow.compute is imported only where it is needed. The most common batches, with only keys and
+values, do not need it; that saves a cold worker 45 ms and 8 MiB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_kafka_sink.errors import InvalidRecord
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
-# Stands in for the address of an empty string whose array has no buffer; 0 would mean null.
+# Provides an address for empty strings whose array has no buffer; 0 would mean null.
 _NOTHING = np.zeros(1, dtype=np.uint8)
 
 
@@ -28,7 +28,7 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[RecordC
     dictionary of one), ``topic`` (string, likewise; ignored if the argument ``topic`` is given),
     ``partition`` (int32), ``timestamp`` (any unit), ``headers``
     (list<struct<key: string, value: binary>>). Others are ignored. All rows are checked before
-    the first record comes out. Raises InvalidRecord, which names the first bad row.
+    the first record is yielded. Raises InvalidRecord, which names the first bad row.
     """
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     everything = RecordColumns(
@@ -57,7 +57,7 @@ def _rows_by_topic(column: pa.Array) -> list[tuple[str, npt.NDArray[np.int64] | 
             "option `topic`"
         )
     encoded = column.dictionary_encode()
-    # Spark's cast from binary does not check UTF-8; what is not text is no topic name either.
+    # Spark's cast from binary does not check UTF-8; escaped bytes fail the name check below.
     names = [name.decode(errors="backslashreplace") for name in _byte_strings(encoded.dictionary)]
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code, name in enumerate(names):  # in the order of their first rows
@@ -65,7 +65,7 @@ def _rows_by_topic(column: pa.Array) -> list[tuple[str, npt.NDArray[np.int64] | 
             raise InvalidRecord(f"row {np.argmax(codes == code)}: {topic_name_rule(name)}")
     if len(names) < 2:
         return [(name, None) for name in names]
-    # numpy sorts 16 bits by radix, several times faster than more bits.
+    # numpy radix-sorts 16-bit integers, several times faster than wider ones.
     narrow = codes.astype(np.uint16) if len(names) <= 2**16 else codes
     groups = np.split(np.argsort(narrow, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
     return list(zip(names, groups, strict=True))
@@ -91,7 +91,7 @@ def _bytes_column(array: pa.Array) -> BytesColumn:
 
 
 def _addresses(array: pa.Array) -> BytesColumn:
-    """Where the strings of a (large_)string or (large_)binary array lie, nulls not yet marked."""
+    """The strings of a (large_)string or (large_)binary array; nulls are not marked yet."""
     is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     offset_type = np.dtype(np.int64 if is_large else np.int32)
     _, offset_buffer, data = array.buffers()
@@ -107,7 +107,7 @@ def _addresses(array: pa.Array) -> BytesColumn:
 
 
 def _partitions(array: pa.Array) -> npt.NDArray[np.int32]:
-    """-1 for null, which leaves the choice to the partitioner, as in Spark's own sink."""
+    """-1 for null: the partitioner chooses, as in Spark's own sink."""
     import pyarrow.compute as pc
 
     negative = pc.fill_null(pc.less(array, 0), False)
@@ -118,7 +118,7 @@ def _partitions(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _timestamps(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Milliseconds since the epoch; 0 for null, which becomes the time of sending."""
+    """Milliseconds since the epoch; 0 for null, meaning the time of sending."""
     import pyarrow.compute as pc
 
     in_ms = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
@@ -161,12 +161,12 @@ def _headers(array: pa.Array) -> HeaderColumn:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    # A given dictionary may hold nulls and duplicates; one of our own making does not.
+    # A dictionary in the batch may hold nulls and duplicates; one that we encode does not.
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _byte_strings(texts: pa.Array) -> list[bytes]:
-    """A string array without nulls as bytes: unlike ``to_pylist`` it also takes invalid UTF-8."""
+    """A string array without nulls as bytes; unlike ``to_pylist``, accepts invalid UTF-8."""
     is_large = pa.types.is_large_string(texts.type)
     return [
         bytes(text)

@@ -14,7 +14,7 @@ class BytesColumn:
     """Byte strings inside one Arrow buffer.
 
     ``addresses`` (uint64[records], 0 for null), ``lengths`` (int64[records], bytes) and ``buffer``
-    (uint8[bytes]), a view of the memory that all non-empty strings lie in.
+    (uint8[bytes]), a view of the memory that contains all non-empty strings.
     """
 
     addresses: npt.NDArray[np.uint64]
@@ -55,7 +55,7 @@ class RecordColumns:
     ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
     ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
     None if there is no such column. ``batch``, of ``batch_bytes``, keeps the memory alive that the
-    columns point to.
+    columns point into.
     """
 
     topic: str

@@ -26,7 +26,7 @@ class TopicPartitions:
     available: tuple[int, ...]
 
 
-#: of a topic whose partitions only the client finds out
+#: for a topic whose partitions only the client can find out
 UNKNOWN_PARTITIONS = TopicPartitions(0, ())
 
 
@@ -45,14 +45,14 @@ class PartitionedRecords:
 class Partitioner:
     """Spreads records without a key over the available partitions: one partition per send.
 
-    As Java's sticky partitioner, which stays with a partition until a batch is full.
+    Like Java's sticky partitioner, which keeps to one partition until a batch is full.
     """
 
     def __init__(self) -> None:
-        self._sends: dict[str, int] = {}  # per topic, from a random number on
+        self._sends: dict[str, int] = {}  # per topic, starting at a random number
 
     def partition(self, records: RecordColumns, partitions: TopicPartitions) -> PartitionedRecords:
-        """Group records by partition; the client chooses later if their number is unknown."""
+        """Group records by partition; if their number is unknown, the client chooses later."""
         if not partitions.count:
             return unpartitioned(records)
         choices = partitions.available or range(partitions.count)
@@ -69,10 +69,10 @@ class Partitioner:
 def group_by_partition(
     records: RecordColumns, partition_count: int, sticky_partition: int
 ) -> PartitionedRecords:
-    """Give every record a partition below ``partition_count`` and sort the records by it.
+    """Assign a partition to every record and sort the records by it.
 
-    The column ``partition`` decides, then the key (murmur2). Records with neither go to
-    ``sticky_partition``.
+    The column ``partition`` decides, then the key (murmur2 modulo ``partition_count``). Records
+    with neither go to ``sticky_partition``.
     """
     if records.partitions is None and (records.keys is None or partition_count == 1):
         return _one_group(records, sticky_partition)
@@ -86,7 +86,7 @@ def group_by_partition(
         chosen = np.where(records.partitions < 0, chosen, records.partitions)
     if len(chosen) == 0 or chosen.min() == chosen.max():
         return _one_group(records, int(chosen[0]) if len(chosen) else sticky_partition)
-    # numpy sorts 16 bits by radix, several times faster than more bits.
+    # numpy radix-sorts 16-bit integers, several times faster than wider ones.
     narrow = chosen.astype(np.uint16) if chosen.max() < 2**16 else chosen
     order = np.argsort(narrow, kind="stable")
     ordered = chosen[order]
@@ -108,7 +108,7 @@ def _one_group(records: RecordColumns, partition: int) -> PartitionedRecords:
 def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
     """Java's hash of every key (``Utils.murmur2``); a null key hashes like an empty one.
 
-    Four bytes of all keys at a time; equal to ``rd_kafka_msg_partitioner_murmur2``'s on each.
+    Processes four bytes of all keys at a time; equals ``rd_kafka_msg_partitioner_murmur2``.
     """
     lengths = keys.lengths
     hashes = _SEED ^ lengths.astype(np.uint32)
@@ -117,7 +117,7 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
     memory = keys.buffer
     offsets = (keys.addresses - np.uint64(memory.ctypes.data)).astype(np.int64)
     offsets[lengths == 0] = 0  # empty and null keys need not lie in the buffer
-    # A view of the four bytes that begin at every byte.
+    # A view of the four bytes that start at each offset.
     words: npt.NDArray[np.uint32] = np.ndarray(
         (max(0, len(memory) - 3),), dtype="<u4", buffer=memory, strides=(1,)
     )

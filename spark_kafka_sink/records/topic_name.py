@@ -1,4 +1,4 @@
-"""What may be the name of a Kafka topic."""
+"""Which topic names Kafka allows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def is_topic_name(name: str) -> bool:
 
 
 def topic_name_rule(name: str) -> str:
-    """A sentence that says why that is none."""
+    """A sentence that says why ``name`` is invalid."""
     return (
-        f"{name[:300]!r} is no topic name: allowed are 1 to 249 letters, digits, `.`, `_` and `-`, "
-        "but not `.` or `..` alone"
+        f"{name[:300]!r} is not a valid topic name: allowed are 1 to 249 letters, digits, `.`, `_` "
+        "and `-`, but not `.` or `..` alone"
     )

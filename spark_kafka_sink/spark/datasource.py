@@ -38,15 +38,14 @@ class KafkaSink(DataSource):
     """``format("kafka-nb")``: writes rows to Apache Kafka, in streaming and batch queries."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        # Spark keeps this very mapping in a local variable, and can be told to print those.
+        # Spark keeps this mapping in a local variable, and can be configured to print those.
         for name in list(options):
             options[name] = Secret(options[name])
         super().__init__(options)
         self._is_planning = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Spark plans with an instance that it makes anew, and pickles another one for the process
-        # that commits: what that one could check was checked, and it would only cost time.
+        # This copy is unpickled to commit; the planning instance already ran preflight.
         self.__dict__.update(state)
         self._is_planning = False
 
@@ -62,8 +61,8 @@ class KafkaSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:
         if overwrite:
             raise UnsupportedSaveMode(
-                'mode("overwrite") would have to empty a Kafka topic first, which this sink never '
-                'does; use mode("append")'
+                'mode("overwrite") is not supported: this sink never empties a topic; '
+                'use mode("append")'
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
@@ -82,7 +81,7 @@ class KafkaSink(DataSource):
             if self._is_planning:
                 _preflight(options)
         except KafkaSinkError as error:
-            # Spark shows users the whole traceback; its upper frames tell them nothing.
+            # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from None
         return options
 
@@ -94,7 +93,7 @@ def _preflight(options: SinkOptions) -> None:
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise InvalidSchema, one message for all columns that cannot become part of a record."""
+    """Raise InvalidSchema, with one message for all problems, if rows cannot become records."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     problems = []
     for column, allowed in COLUMNS.items():
@@ -106,10 +105,10 @@ def check_schema(schema: StructType, topic: str | None) -> None:
             )
     if "value" not in types:
         problems.append(
-            f"column value is missing; it is required, {' or '.join(_TEXT)}{_other_case(types)}"
+            f"column value ({' or '.join(_TEXT)}) is required but missing{_other_case(types)}"
         )
     if "topic" not in types and topic is None:
-        problems.append("neither the option topic nor a column topic (string) is there")
+        problems.append("no topic: set the option topic, or add a column topic (string)")
     used = COLUMNS.keys() - ({"topic"} if topic is not None else set())
     repeated = sorted(name for name in used if schema.names.count(name) > 1)
     if repeated:
@@ -120,16 +119,15 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 def _other_case(types: Mapping[str, str]) -> str:
     similar = [name for name in types if name.lower() == "value"]
-    return f" (there is {similar[0]}: names are case-sensitive)" if similar else ""
+    return f" (found {similar[0]}; names are case-sensitive)" if similar else ""
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kafka-nb")`` known to a session, and the session to the calling thread.
+    """Register ``format("kafka-nb")`` with a session, and activate it in the calling thread.
 
-    Needed where the wheel is not installed (else Spark finds the format through the installed
-    module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks
-    for Python data sources in the session that is active in the calling thread, and in others
-    than the main thread there is none.
+    Needed where the wheel is not installed (otherwise Spark finds the format through the installed
+    module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
+    Python data sources in the calling thread's active session, and only the main thread has one.
 
     Issues a UserWarning if the session has ``spark.speculation``.
     """
@@ -140,7 +138,7 @@ def register(spark: SparkSession) -> None:
 def make_known(spark: SparkSession) -> None:
     """``register`` without the warning."""
     spark.dataSource.register(KafkaSink)
-    if hasattr(spark, "_jsparkSession"):  # Spark Connect needs none of this
-        # no public call does just this
+    if hasattr(spark, "_jsparkSession"):  # Spark Connect does not need this
+        # no public API does only this
         jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001

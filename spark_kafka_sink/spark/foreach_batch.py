@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """For update mode, which Spark refuses for every Python data source.
+    """A function for update mode, which Spark refuses for every Python data source.
 
     ``writeStream.outputMode("update").foreachBatch(foreach_batch({...}))``: the same options,
     errors and writer as ``format("kafka-nb")``. The first micro-batch issues a UserWarning if the

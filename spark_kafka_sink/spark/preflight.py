@@ -1,4 +1,4 @@
-"""Before a micro-batch: is a broker there, is the login accepted, may the topic be written."""
+"""The driver's check before a micro-batch: a broker answers, takes the login, has the topic."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from spark_kafka_sink.librdkafka.events import (
 from spark_kafka_sink.producer.error_messages import topic_unavailable
 from spark_kafka_sink.spark.reached_brokers import remember, were_reached
 
-# Brokers that refuse all connections may be starting. From start() on Spark adds 1 s to this, in a
-# new session 5 s and more: together they stay below 10 s.
+# Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
+# 5 s or more in a new session; together this stays below 10 s.
 _REFUSAL_SECONDS = 3.0
-# A connected broker that is slow to describe the topic does not hold up the micro-batch.
+# A connected broker that is slow to describe the topic must not delay the micro-batch.
 _ANSWER_SECONDS = 0.25
 _CONFIGURATION_SECONDS = 3.0
 _STATE_INTERVAL_MS = 10
@@ -42,11 +42,11 @@ AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, BrokerConfigu
 def check(options: SinkOptions) -> None:
     """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
 
-    Runs once per process and configuration, hence again whenever Spark plans in a new process.
-    What failed is checked again. A refused login or topic fails at once. Brokers that cannot be
-    reached fail the first micro-batch after some seconds, a later one only after the time that its
-    tasks may wait for metadata: a stream outlives a short outage. What the brokers do not say in
-    time is left to the tasks.
+    Runs once per process and configuration, so it runs again when Spark plans in a new process. A
+    failed check is repeated. A refused login or forbidden topic fails at once. Unreachable brokers
+    fail the first micro-batch after a few seconds, but a later one only after its tasks' metadata
+    budget, so that a stream survives a short outage. What the brokers do not answer in time is
+    left to the tasks.
     """
     if options.preflight:
         _check(options.producer.client, options.producer.budget, options.topic)
@@ -65,7 +65,7 @@ def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> 
 
 
 class _Brokers:
-    """A client, and what it hears from the brokers."""
+    """A client, and what it has learned about the brokers."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class _Brokers:
         self.are_down = False
         #: when to stop waiting for an answer; None while no broker is connected
         self.end_of_answers: Deadline | None = None
-        #: the latest that went wrong, in the client's words
+        #: the latest error, in the client's words
         self.problem = ""
         try:
             self.client = Client(
@@ -87,11 +87,11 @@ class _Brokers:
         except ValueError as error:
             raise InvalidOption(
                 f"the Kafka client refuses its settings: {error}; correct the option kafka.* that "
-                "this names"
+                "it names"
             ) from None
 
     def listen(self, deadline: Deadline) -> list[Answer]:
-        """Take the answers that are there, or wait a moment for the next event.
+        """Return the answers received so far, or wait a moment for the next event.
 
         Raises AuthenticationFailed if a broker refuses the login.
         """
@@ -115,13 +115,13 @@ class _Brokers:
                 f"{error.text}. Correct kafka.security.protocol, kafka.sasl.* or kafka.ssl.*"
             )
         if error.code == ErrorCode.ALL_BROKERS_DOWN:
-            # Also when a broker takes connections and closes them: it may require a login.
+            # Also if a broker accepts connections and closes them; it may require a login.
             self.are_down, self.end_of_answers = True, None
         else:
             self.problem = error.text
 
     def wait_for(self, kind: type[AnswerT], deadline: Deadline) -> AnswerT | None:
-        """The next answer of that kind, None if there is none by the deadline."""
+        """The next answer of that kind, or None if none arrives by the deadline."""
         while not deadline.expired:
             for answer in self.listen(deadline):
                 if isinstance(answer, kind):
@@ -130,7 +130,7 @@ class _Brokers:
 
 
 def _reach(brokers: _Brokers, budget: BlockBudget, topic: str | None) -> TopicDescription | None:
-    """Wait for a broker that accepts the login; returns its answer on the topic, if one comes soon.
+    """Wait for a broker that accepts the login; returns its answer on the topic if it comes soon.
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
@@ -156,10 +156,10 @@ def _reach(brokers: _Brokers, budget: BlockBudget, topic: str | None) -> TopicDe
 
 def _unavailable(brokers: _Brokers, waited: str) -> BrokerUnavailable:
     return BrokerUnavailable(
-        f"no broker answers at {brokers.settings['bootstrap.servers']} within {waited}"
-        f"{': ' * bool(brokers.problem)}{brokers.problem}. See whether kafka.bootstrap.servers is "
-        "right and reachable from the driver, and kafka.security.protocol that of its listener; "
-        "preflight=false leaves this check out, for executors that reach what the driver does not"
+        f"no broker answered at {brokers.settings['bootstrap.servers']} within {waited}"
+        f"{': ' * bool(brokers.problem)}{brokers.problem}. Check that kafka.bootstrap.servers is "
+        "right and reachable from the driver, and that kafka.security.protocol matches the "
+        "listener. If only the executors can reach the brokers, skip this check: preflight=false"
     )
 
 
@@ -174,9 +174,9 @@ def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:
 
 
 def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
-    """Whether brokers create missing topics; True if they do not say, or may not, by the deadline.
+    """Whether brokers create missing topics; True if they do not or may not say by the deadline.
 
-    Raises AuthenticationFailed if a broker refuses the login meanwhile.
+    Raises AuthenticationFailed if a broker refuses the login in the meantime.
     """
     brokers.client.connect(deadline.remaining())
     cluster = brokers.wait_for(ClusterDescription, deadline)

@@ -1,4 +1,4 @@
-"""Which brokers a Spark application has reached before: known to all its Python workers."""
+"""Which brokers a Spark application has reached before, shared by all its Python workers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 def were_reached(settings: ClientSettings) -> bool:
     """Whether ``remember`` was called for these brokers in this Spark application.
 
-    Where nothing can be remembered, they count as reached: a wrong address that is reported late
-    does less harm than a stream that a short outage ends.
+    If nothing can be stored, they count as reached: it is worse to end a stream after a short
+    outage than to report a wrong address late.
     """
     marker = _marker(settings)
     if marker is None:
@@ -30,7 +30,7 @@ def were_reached(settings: ClientSettings) -> bool:
 
 
 def remember(settings: ClientSettings) -> None:
-    """Leave an empty file that says so; never raises."""
+    """Create an empty marker file for these brokers; never raises."""
     marker = _marker(settings)
     if marker is not None:
         flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
@@ -41,13 +41,13 @@ def remember(settings: ClientSettings) -> None:
 def _marker(settings: ClientSettings) -> Path | None:
     """The file for these brokers, in the folder of Spark's block manager; None outside Spark.
 
-    Spark names that folder, which it makes and removes with the application, in the environment of
-    every Python worker. The file's name holds no secret, not even hashed.
+    Spark creates that folder for the application, removes it at the end, and names it in the
+    environment of every Python worker. The file's name contains no secret, not even hashed.
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     if not folder:
         return None
-    # With another protocol these are other listeners, or the wrong protocol for this one.
+    # A different protocol means other listeners, or the wrong protocol for this one.
     protocol = settings.get("security.protocol", "plaintext").lower()
     public = f"{protocol} {settings['bootstrap.servers']}"
     return Path(folder, f"kafka-nb-reached-{hashlib.sha256(public.encode()).hexdigest()}")

@@ -1,4 +1,4 @@
-"""Speculative execution writes records twice without any failure: a warning where it is on."""
+"""Warns if speculative execution is on: it writes records twice without any failure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def warn_of_speculation(spark: SparkSession) -> None:
-    """Issue a UserWarning at the call of our caller if the session has ``spark.speculation``.
+    """Issue a UserWarning, at our caller's caller, if the session has ``spark.speculation``.
 
-    Says nothing if the session does not let us read that setting.
+    Does nothing if the session does not let us read that setting.
     """
     try:
         is_on = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
@@ -22,7 +22,7 @@ def warn_of_speculation(spark: SparkSession) -> None:
         return
     if is_on:
         warnings.warn(
-            "spark.speculation is true: Spark starts slow tasks a second time, and records that "
+            "spark.speculation is true: Spark runs slow tasks a second time, and records that "
             "both attempts write are in Kafka twice although no task failed. Start the application "
             "with spark.speculation=false",
             stacklevel=3,

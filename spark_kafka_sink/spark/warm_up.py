@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("spark_kafka_sink")
 
-_SHORTEST_WAIT_SECONDS = 0.001  # Spark accepts no 0
+_SHORTEST_WAIT_SECONDS = 0.001  # Spark does not accept 0
 QUERY_NAME = "kafka-nb warm-up"
 
 
 @dataclass(frozen=True)
 class WarmUpResult:
-    """What ``warm_up`` did.
+    """The outcome of ``warm_up``.
 
-    ``seconds`` it took; ``micro_batch_seconds`` of it went into the micro-batch without rows, 0.0
-    if it was not finished. ``problem`` says why not, in words, or is "".
+    ``seconds``: how long it took. ``micro_batch_seconds``: how long the micro-batch without rows
+    took, or 0.0 if it did not finish. ``problem``: why it did not finish, or "".
     """
 
     seconds: float
@@ -42,12 +42,12 @@ def warm_up(
 
     Starts what the first micro-batch of a session would wait for: Spark's four kinds of Python
     worker with their imports, a producer in each worker that may run a task, its connections, and
-    the metadata of the option ``topic``. Give it the ``options`` of the query that follows, so that
-    this one finds its producers. Workers that stay idle for a minute are ended by Spark, and
-    executors that come later are cold.
+    the metadata of the option ``topic``. Pass the ``options`` of the query that follows, so that it
+    finds its producers. Spark stops workers that are idle for a minute, and executors that start
+    later are cold.
 
-    May run in a thread of its own while the source is prepared. Never raises for what goes wrong:
-    the result and a log line tell it.
+    May run in its own thread while the source is being prepared. If something goes wrong it does
+    not raise; the result and the log say what.
     Issues a UserWarning if the session has ``spark.speculation``.
     """
     started = time.monotonic()
@@ -58,7 +58,7 @@ def warm_up(
         warn_of_speculation(spark)
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(spark, dict(options), checkpoint, deadline)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the application goes on
+    except Exception as error:  # noqa: BLE001 - the application must go on
         problem = str(error) or type(error).__name__
     if problem:
         _log.warning("warm-up: %s", problem)
@@ -70,7 +70,7 @@ def _run(
 ) -> tuple[float, str]:
     writer = _no_rows(spark).writeStream.format(FORMAT).options(**options).queryName(QUERY_NAME)
     writer = writer.option("checkpointLocation", f"file://{checkpoint}")
-    # One micro-batch that ends by itself: to stop a second one would end its workers.
+    # The query ends after one micro-batch; stopping it during a second one would end its workers.
     query = writer.trigger(availableNow=True).start()
     try:
         seconds = max(_SHORTEST_WAIT_SECONDS, deadline.remaining())
@@ -84,7 +84,7 @@ def _run(
 
 
 def _no_rows(spark: SparkSession) -> DataFrame:
-    """A stream with as many partitions as tasks run at a time, all of them empty."""
+    """A stream with as many partitions as tasks run at a time, all empty."""
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     return stream.where("value < 0").selectExpr(
         "cast(null as string) as topic", "cast(null as string) as value"

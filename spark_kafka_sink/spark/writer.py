@@ -26,7 +26,7 @@ _log = logging.getLogger("spark_kafka_sink")
 
 @dataclass
 class KafkaCommitMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     report: DeliveryReport
 
@@ -42,7 +42,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     from spark_kafka_sink.records.arrow import split_by_topic
 
     with process_cache().lease(options) as lease:
-        # Before the first batch is requested from Spark, so that both happen at the same time.
+        # Before the first batch is requested from Spark, so that the two overlap.
         lease.prefetch([options.topic] if options.topic else [])
         for number, batch in enumerate(batches):
             try:
@@ -90,7 +90,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream``: as KafkaBatchWriter, for every micro-batch."""
+    """``df.writeStream``: like KafkaBatchWriter, for every micro-batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

@@ -1,6 +1,7 @@
-"""A fresh session that writes three times two million rows of 100 B, each sink in its own process.
+"""A fresh session writes two million rows of 100 B three times; each sink runs in its own process.
 
-The sink under test is the first thing that the session does. Interleaved. Argument: rounds (3).
+The sink under test is the first thing that the session uses. Rounds are interleaved. Argument:
+rounds (default 3).
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", WARMED: "kafka-nb", FLOOR: "dr
 
 
 def session(conf: Mapping[str, str] = EMPTY) -> SparkSession:
-    """Spark on this machine, with its own defaults but for ``conf``."""
+    """Spark on this machine, with its own defaults except for ``conf``."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks' own
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks
     spark = (
         SparkSession.builder.master("local[2]")
         .config(map=dict(conf))
@@ -59,7 +59,7 @@ def session(conf: Mapping[str, str] = EMPTY) -> SparkSession:
 
 
 def in_process(script: str, *arguments: str) -> Any:
-    """What the script prints last, as JSON, run in a process of its own."""
+    """Run the script in its own process; returns the JSON that it prints last."""
     command = [sys.executable, script, *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -76,7 +76,7 @@ def in_fresh_sessions(script: str, servers: str, rounds: int) -> dict[str, list[
 
 
 def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, str, float]:
-    """A session, the peer's format, and the seconds that ``warm_up`` took, 0.0 without it."""
+    """A session, the peer's format, and the seconds that ``warm_up`` took, or 0.0 without it."""
     spark = session()
     seconds = 0.0
     if peer == FLOOR:
@@ -102,10 +102,10 @@ def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> No
 
 
 def _are_served(admin: AdminClient, topics: Iterable[NewTopic]) -> bool:
-    """Whether the broker serves every partition of the topics, all asked for at once.
+    """Whether the broker serves every partition of the topics, in one request.
 
-    One that is being created takes a producer's second batch after it refused the first, and then
-    refuses the first for good: Java's idempotent producer waits in vain until the batch expires.
+    One that is being created may accept a producer's second batch after it refused the first, and
+    then refuses the first for good: Java's idempotent producer retries it until it expires.
     """
     partitions = [TopicPartition(t.topic, n) for t in topics for n in range(t.num_partitions)]
     try:
@@ -118,7 +118,7 @@ def _are_served(admin: AdminClient, topics: Iterable[NewTopic]) -> bool:
 
 
 def delete_topics(servers: str, names: Iterable[str]) -> None:
-    """So that a broker's data stays small, and the disk is not what is measured."""
+    """Delete topics, so that a broker's data stays small and the disk is not measured."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     for future in admin.delete_topics(list(names)).values():
         future.result(120)
@@ -141,7 +141,7 @@ def machine() -> str:
 
 
 def write_figures(name: str, figures: object, markdown: str) -> None:
-    """``docs/benchmark/<name>.json`` and ``.md``, and the table on standard output."""
+    """Write ``docs/benchmark/<name>.json`` and ``.md``, and print the table."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     both = {"machine": machine(), "figures": figures}
     (FIGURES / f"{name}.json").write_text(json.dumps(both, indent=1) + "\n", encoding="utf-8")
@@ -151,7 +151,7 @@ def write_figures(name: str, figures: object, markdown: str) -> None:
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot, such that the same figures give the same file."""
+    """matplotlib.pyplot, set up so that the same figures give the same file."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -162,7 +162,7 @@ def pyplot() -> Any:
 
 
 def save_plot(plt: Any, name: str) -> None:
-    """``docs/benchmark/<name>.svg``."""
+    """Write ``docs/benchmark/<name>.svg``."""
     plt.tight_layout()
     plt.savefig(FIGURES / f"{name}.svg", metadata={"Date": None})
     plt.close()

@@ -1,8 +1,8 @@
-"""The first micro-batch of a query to many topics, with metadata answers that take their time.
+"""The first micro-batch of a query to many topics, with slow metadata answers.
 
-Both sinks in one session that has just run another query with the same sink, through a proxy that
-delays every answer to a request for metadata and counts what is asked for. One row a topic, one
-task, a producer of its own for each query. Argument: numbers of topics for a shorter run (1,10).
+Both sinks run in one session, each after another query with the same sink, through a proxy that
+delays every metadata answer and counts the requested topics. One row per topic, one task, a new
+producer for each query. Argument: numbers of topics for a shorter run (1,10).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DELAYS_SECONDS = (0.05, 0.3)
 
 @dataclass
 class Figure:
-    """Of one query: its first two micro-batches (``addBatch``), and the metadata for the first."""
+    """One query: its first two micro-batches (``addBatch``), and its metadata requests."""
 
     sink: str
     topics: int
@@ -54,7 +54,7 @@ def main() -> None:
         for delay_seconds in DELAYS_SECONDS:
             for size in sizes:
                 for sink in FORMATS:
-                    # Warms the session, not the producer; Spark ends workers that were idle.
+                    # Warms the session, not the producer; Spark stops idle workers.
                     measure(spark, proxy, sink, names[:2], 0.0)
                     figures.append(measure(spark, proxy, sink, names[:size], delay_seconds))
                     print(figures[-1], flush=True)
@@ -110,7 +110,7 @@ def report(figures: list[Figure]) -> None:
         "how many times faster",
         f"Second, s: {SPARKS_OWN}",
         OURS,
-        f"Metadata requests (topics asked for): {SPARKS_OWN}",
+        f"Metadata requests (topics requested): {SPARKS_OWN}",
         OURS,
     )
     write_figures("first_micro_batch", [asdict(figure) for figure in figures], table(head, rows))

@@ -1,4 +1,4 @@
-"""The first row of a fresh process, from making the producer to its acknowledgement.
+"""The first row of a fresh process, from creating the producer to the acknowledgement.
 
 This sink's producer with its prefetch, and confluent_kafka.Producer, both idempotent, on a broker
 that answers at once; interleaved. Argument: rounds (default 10).
@@ -24,7 +24,7 @@ def main() -> None:
         for number in range(rounds + 1):
             for kind, values in figures.items():
                 milliseconds = in_process(__file__, kind, kafka.bootstrap_servers)
-                if number:  # the broker's own first time
+                if number:  # the broker's own first time is left out
                     values.append(milliseconds)
     rows = [(kind, spread(values, ".0f")) for kind, values in figures.items()]
     write_figures("first_row", figures, table(("", "First row acknowledged after, ms"), rows))

@@ -1,6 +1,6 @@
-"""The first micro-batch of a fresh session: Spark's own sink, this one, also warmed up, and none.
+"""The first micro-batch of a fresh session: Spark's own sink, this one, cold and warm, and none.
 
-Every figure comes from a session in a process of its own; rounds are interleaved. A micro-batch is
+Every figure comes from a session in its own process; rounds are interleaved. A micro-batch is
 1,000 rows of a text file. Argument: rounds (default 3).
 """
 

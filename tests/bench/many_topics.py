@@ -1,7 +1,7 @@
-"""5,000 topics, 50 at a time: memory of the process, and what it asks the brokers for.
+"""5,000 topics, 50 at a time: the memory of a process and its metadata requests.
 
-This sink's producers, which forget topics that got no rows, beside one confluent_kafka.Producer
-that does the same work; both refresh metadata every five seconds. Each in a process of its own,
+This sink's producers, which evict topics without new records, and one confluent_kafka.Producer
+that does the same work; both refresh metadata every five seconds. Each runs in its own process,
 through a proxy that counts. Argument: number of topics (default 5,000).
 """
 

@@ -1,6 +1,6 @@
-"""Memory of the Python worker: large partitions, and 500 micro-batches one after another.
+"""Memory of the Python worker: large partitions, and 500 consecutive micro-batches.
 
-One partition of 5 GB, and one of rows of 10 KB, which come in Spark's largest Arrow batches, 64 MB.
+One partition of 5 GB, and one with rows of 10 KB, which fill Spark's largest Arrow batches, 64 MB.
 """
 
 from __future__ import annotations

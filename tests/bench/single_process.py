@@ -1,11 +1,11 @@
-"""What a row costs in one process, without Spark: rows in memory, until all are acknowledged.
+"""The cost per row in one process, without Spark: from rows in memory to the last acknowledgement.
 
 - confluent_kafka.Producer, called row by row.
-- librdkafka alone: its own batch call on arrays that were filled beforehand, the
-  partition of each record chosen by librdkafka, or records grouped by partition beforehand.
+- librdkafka alone: its batch call on prepared arrays. Either librdkafka chooses each record's
+  partition, or the records are already grouped by partition.
 - this sink's ``write_partition`` on Arrow batches.
 
-All have the same settings and send the same rows, each in a process of its own, interleaved.
+All have the same settings and send the same rows, each in its own process, interleaved.
 Argument: rounds (default 5).
 """
 
@@ -35,7 +35,7 @@ from spark_kafka_sink.spark.writer import write_partition
 
 ROW_BY_ROW = "confluent_kafka.Producer"
 LIBRDKAFKA = "librdkafka alone"
-GROUPED = "librdkafka alone, records grouped by partition beforehand"
+GROUPED = "librdkafka alone, records already grouped by partition"
 OURS = "this sink, Arrow batches in memory"
 PEERS = (ROW_BY_ROW, LIBRDKAFKA, GROUPED, OURS)
 TOPIC, PARTITIONS = "alone", 4
@@ -65,7 +65,7 @@ def main() -> None:
             more = [a - b for a, b in zip(microseconds, floor, strict=True)]
             speeds = [each["rows_a_second"] / 1e6 for each in done]
             rows.append((f"{size} B", peer, spread(speeds), spread(microseconds), spread(more)))
-    head = ("Rows", "Writer", "M rows/s", "CPU us a row", f"more than {GROUPED}, us")
+    head = ("Rows", "Writer", "M rows/s", "CPU us per row", f"more than {GROUPED}, us")
     write_figures("single_process", figures, table(head, rows))
 
 
@@ -101,7 +101,7 @@ def batch_of(size: int, number: int) -> pa.RecordBatch:
 
 
 def value_of(number: int, size: int) -> bytes:
-    """Half text, which compresses, half not, as in the benchmark of throughput."""
+    """Half compressible text, half not, as in the throughput benchmark."""
     digests = [hashlib.sha256(f"{number}-{n}".encode()).hexdigest() for n in range(size // 64 + 1)]
     whole = "".join(f"{digest[:32]}, and a few words of plain text. " for digest in digests)
     return whole[:size].encode()
@@ -187,7 +187,7 @@ def alone(
 
 def ours(options: SinkOptions, batches: list[pa.RecordBatch]) -> Callable[[int], None]:
     def send(rounds: int) -> None:
-        # Each time a batch of its own, as from Spark: the buffer counts them.
+        # A new batch object each time, as from Spark, because the buffer counts batches.
         fresh = (pa.RecordBatch.from_arrays(b.columns, schema=b.schema) for b in batches * rounds)
         report = write_partition(fresh, options)
         assert report.total_sent == rounds * BATCHES * ROWS_A_BATCH

@@ -1,6 +1,6 @@
 """Micro-batches of 1,000 rows: the time of addBatch, each sink in turn in one warm session.
 
-Argument: rounds (default 3), each of 60 micro-batches a sink.
+Argument: rounds (default 3), each of 60 micro-batches per sink.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def run(spark: SparkSession, peer: str, servers: str) -> list[float]:
-    """``addBatch`` in milliseconds, of every micro-batch but the first."""
+    """``addBatch`` in milliseconds, for every micro-batch but the first."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
     rows = rows.selectExpr("cast(value as string) as key", "repeat('v', 100) as value")
     with tempfile.TemporaryDirectory() as checkpoint:

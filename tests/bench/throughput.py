@@ -1,11 +1,11 @@
-"""Rows a second into a local Kafka: this sink beside its peers, in interleaved rounds.
+"""Rows per second into a local Kafka: this sink and its peers, in interleaved rounds.
 
-For each kind of work all peers write the same rows to the same broker with the same settings, in
-turn, again and again, every other round in the opposite order; the first rounds are for warming up.
-Ratios are those of the rounds' pairs. Half of a value is text, which compresses, half is not.
+For each kind of work, all peers write the same rows to the same broker with the same settings, in
+repeated rounds. Every other round reverses the order; the first rounds are for warming up. Ratios
+compare the peers within a round. Half of a value is compressible text, the other half is not.
 
-Arguments: rounds (default 5), and the names of kinds of work, semicolon-separated; without these
-all are done, and their figures kept.
+Arguments: rounds (default 5), and the names of kinds of work, separated by semicolons. Without
+names, all are run and their figures are written.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from pyspark.sql import functions as F
 from spark_kafka_sink.local_kafka import LocalKafka
 
 BY_HAND = "foreachPartition + confluent_kafka"
-# Until Java, in Spark and in the broker, has compiled what is used: for the first work, and others.
+# Until Java, in Spark and the broker, has compiled the hot code: for the first work, for others.
 FIRST_WARMING_ROUNDS, WARMING_ROUNDS = 8, 2
 TUNED = AS_THEY_COME | {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is written; ``topics`` above one are mixed row by row."""
+    """What is written; several ``topics`` are mixed row by row."""
 
     name: str
     rows: int
@@ -161,7 +161,7 @@ def timed(save: Callable[[], None], broker: set[int]) -> Round:
 
 
 def source(spark: SparkSession, work: Work) -> DataFrame:
-    """The rows, in memory, so that making them costs no peer anything."""
+    """The rows, cached in memory, so that no peer pays for generating them."""
     parts = range(work.value_bytes // 64 + 1)
     digests = [F.substring(F.sha2(F.concat_ws("-", "id", F.lit(n)), 256), 1, 32) for n in parts]
     text = F.lit(", and a few words of plain text. ")
@@ -198,7 +198,7 @@ def saving(data: DataFrame, peer: str, servers: str, work: Work, prefix: str) ->
 
 
 def by_hand(settings: dict[str, str], topic: str):
-    """What one finds in answers and posts on writing to Kafka from PySpark."""
+    """The usual code in answers and posts on writing to Kafka from PySpark."""
 
     def write(rows):
         from confluent_kafka import Producer
@@ -231,7 +231,7 @@ def by_hand(settings: dict[str, str], topic: str):
 
 
 def processes(broker: set[int]) -> list[psutil.Process]:
-    """This one and all it started, apart from the broker."""
+    """This process and all that it started, apart from the broker."""
     mine = psutil.Process()
     return [mine, *(each for each in mine.children(recursive=True) if each.pid not in broker)]
 
@@ -275,7 +275,7 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
         "M rows/s, median (lowest to highest)",
         "MB/s",
         "ratio to the first writer",
-        "CPU us a row",
+        "CPU us per row",
         "worker's peak MiB",
     )
     rows = []
@@ -291,7 +291,7 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
                     f"{statistics.median(speeds) * work.value_bytes / 1e6:.0f}",
                     spread(ratios(done, theirs)),
                     f"{statistics.median(each.cpu_seconds for each in done) / work.rows * 1e6:.2f}",
-                    # Spark's own has none: what the idle ones hold is the others'.
+                    # Spark's own sink has no workers; the idle ones belong to its peers.
                     "-" if peer == SPARKS_OWN else f"{max(e.worker_peak_mib for e in done):.0f}",
                 )
             )

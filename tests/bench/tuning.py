@@ -35,7 +35,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-# Else the peak of memory would be that of several producers.
+# Otherwise the peak memory would be that of several producers.
 ALONE = {"producer.cache.timeout": "1ms"}
 
 
@@ -104,7 +104,7 @@ def main() -> None:
                     f"{max(each.worker_peak_mib for each in done):.0f}",
                 )
             )
-    head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us a row", "worker's peak MiB")
+    head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us per row", "worker's peak MiB")
     write_figures("tuning", as_json(figures), table(head, rows))
 
 

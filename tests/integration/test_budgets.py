@@ -33,7 +33,7 @@ def proxied(proxy):
 
 @pytest.fixture
 def save(spark, proxied):
-    """Write one row with a producer of its own; returns the seconds that took."""
+    """Write one row with a new producer; ``save.seconds`` is the time that it took."""
     df = spark.createDataFrame([("v",)], "value string").coalesce(1)
     df.write.format("noop").mode("overwrite").save()
 

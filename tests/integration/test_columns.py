@@ -34,7 +34,7 @@ def test_all_columns_arrive_as_sparks_own_source_reads_them(spark, bootstrap_ser
     ]
     sent = spark.createDataFrame(rows, SCHEMA)
     write(sent, bootstrap_servers, topic=topic)
-    # Spark's source tells an absent list of headers and an empty one apart no more than Kafka.
+    # Like Kafka, Spark's source does not distinguish missing headers from an empty list.
     expected = sent.withColumn("headers", F.expr("CASE WHEN size(headers) > 0 THEN headers END"))
     actual = read(spark, bootstrap_servers, topic).select(*sent.columns)
     assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
@@ -127,7 +127,7 @@ def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_ser
     assert all(before - 1 <= r.timestamp_ms <= after for r in records)
 
 
-def test_large_arrow_types_are_taken_too(spark, bootstrap_servers, topics):
+def test_large_arrow_types_are_accepted_too(spark, bootstrap_servers, topics):
     topic = topics.create()
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:

@@ -1,4 +1,4 @@
-"""The demo runs as README says, and notices what is wrong."""
+"""The demo runs as the README says, and reports differences."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def wait_until_ended(pids, seconds):
     end = time.monotonic() + seconds
     while any(is_running(pid) for pid in pids):
         assert time.monotonic() < end, f"still running: {pids}"
-        time.sleep(0.05)  # nobody tells a stranger when a process ends
+        time.sleep(0.05)  # there is no event for a process that is not our child
 
 
 def test_three_brokers_form_a_cluster_and_end_with_the_block():
@@ -106,12 +106,12 @@ def command(action):
 
 
 @pytest.mark.parametrize("surroundings", ["80 columns", "no ps"])
-def test_command_line_starts_tells_and_stops(
+def test_command_line_starts_reports_and_stops(
     fresh_cache, temporary_files, tmp_path, monkeypatch, surroundings
 ):
     monkeypatch.setenv("JAVA_HOME", str(java_home()))
     if surroundings == "80 columns":
-        monkeypatch.setenv("COLUMNS", "80")  # to which ps cuts its lines
+        monkeypatch.setenv("COLUMNS", "80")  # ps cuts its lines to this width
     else:
         for tool in ("sh", "sleep"):
             (tmp_path / tool).symlink_to(shutil.which(tool))

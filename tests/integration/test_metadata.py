@@ -25,7 +25,7 @@ def three_brokers():
         yield kafka, topics
 
 
-def test_a_leader_that_moves_in_mid_stream_costs_no_row_and_no_task_attempt(spark, three_brokers):
+def test_a_leader_that_moves_mid_stream_loses_no_record_and_fails_no_task(spark, three_brokers):
     """Spark runs every task only once here, so that a failed attempt would fail the query."""
 
     def slowly(batches):  # so that the stream lasts some seconds
@@ -107,7 +107,7 @@ def test_a_topic_deleted_and_created_again_during_a_query_is_written_again(
     assert Counter(r.value for r in topics.read(topic)) == {b"after": 100, b"later": 100}
 
 
-def test_added_partitions_are_used_within_the_greatest_age_of_metadata(
+def test_added_partitions_are_used_within_the_maximum_age_of_metadata(
     query, bootstrap_servers, topics
 ):
     topic = topics.create(partitions=1)

@@ -1,4 +1,4 @@
-"""A stream outlives brokers that nobody reaches for 25 s at the start of a later micro-batch."""
+"""A stream survives 25 s of unreachable brokers at the start of a later micro-batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTAGE_SECONDS = 25.0  # less than any of the sink's limits
 
 
 class Stream:
-    """A query in a process of its own, which plans every micro-batch in a new Python worker."""
+    """A query in its own process, which plans every micro-batch in a new Python worker."""
 
     def __init__(self, app: subprocess.Popen, topics: Topics, topic: str) -> None:
         self._app = app
@@ -60,7 +60,7 @@ def stream(proxy, tmp_path_factory):
 
 
 @pytest.mark.parametrize("outage", [KafkaProxy.refusing, KafkaProxy.silent])
-def test_a_stream_outlives_an_outage_at_the_start_of_a_later_micro_batch(stream, proxy, outage):
+def test_a_stream_survives_an_outage_at_the_start_of_a_later_micro_batch(stream, proxy, outage):
     stream.begin()
     assert stream.outcome() == "done"
     with outage(proxy):

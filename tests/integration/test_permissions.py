@@ -1,4 +1,4 @@
-"""What a broker forbids fails at once, under its own name."""
+"""What a broker forbids fails at once, and the error says so."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_update_mode_through_the_format_is_refused_by_spark(spark, bootstrap_ser
         query.awaitTermination(60)
 
 
-def test_a_restarted_query_goes_on_where_it_stopped(spark, bootstrap_servers, topics, tmp_path):
+def test_a_restarted_query_continues_where_it_stopped(spark, bootstrap_servers, topics, tmp_path):
     topic = topics.create()
 
     def start(*batches):

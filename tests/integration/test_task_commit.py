@@ -1,4 +1,4 @@
-"""A task's commit is bounded: brokers that stop, queries that are stopped, rows given up."""
+"""A task's commit is bounded: brokers that stop, queries that are stopped, records dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def own_topics(kafka):
 
 @contextmanager
 def stopped(kafka):
-    """The broker neither answers nor ends meanwhile."""
+    """Inside the block the broker neither answers nor ends."""
     os.kill(kafka.pids[0], signal.SIGSTOP)
     try:
         yield
@@ -48,7 +48,7 @@ def rows(spark, count, text="x"):
     return spark.range(0, count, numPartitions=1).selectExpr(f"concat('{text}', id) as value")
 
 
-def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_comes_later(
+def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_later(
     spark, kafka, own_topics
 ):
     topic = own_topics.create()
@@ -60,7 +60,7 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_comes_later(
             save(rows(spark, 100_000), kafka.bootstrap_servers, topic, **options)
         assert time.monotonic() - started < 2 + SPARK_SECONDS
     counts = re.search(
-        r"Of 100000 records (\d+) were delivered, 0 failed, (\d+) were not sent, "
+        r"Of 100000 records, (\d+) were delivered, 0 failed, (\d+) were not sent, "
         r"(\d+) were in flight and may have arrived",
         str(raised.value),
     )
@@ -143,7 +143,7 @@ def test_a_missing_topic_is_created_where_brokers_do_so(spark, bootstrap_servers
     assert [r.value for r in topics.read(topic)] == [b"x0", b"x1", b"x2"]
 
 
-def test_a_login_that_the_broker_does_not_take_fails_on_the_driver(spark, kafka, own_topics):
+def test_a_login_that_the_broker_refuses_fails_on_the_driver(spark, kafka, own_topics):
     options = {
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "PLAIN",

@@ -22,7 +22,7 @@ def proxy():
         yield proxy
 
 
-def test_the_first_micro_batch_finds_producers_that_know_the_topic(proxy):
+def test_the_first_micro_batch_finds_producers_with_the_topics_metadata(proxy):
     topics = Topics(f"127.0.0.1:{proxy.port}")
     topic = topics.create(partitions=2)
     command = [sys.executable, str(APP), topics.bootstrap_servers, topic]
@@ -41,10 +41,10 @@ def test_the_first_micro_batch_finds_producers_that_know_the_topic(proxy):
     topics.close()
 
 
-def test_what_goes_wrong_is_told_and_never_raised(spark, caplog):
+def test_problems_are_reported_and_never_raised(spark, caplog):
     done = warm_up(spark, {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
-    assert "no broker answers at 127.0.0.1:1" in done.problem
-    assert "no broker answers at 127.0.0.1:1" in caplog.text
+    assert "no broker answered at 127.0.0.1:1" in done.problem
+    assert "no broker answered at 127.0.0.1:1" in caplog.text
     assert done.micro_batch_seconds == 0.0
 
 

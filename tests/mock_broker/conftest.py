@@ -1,4 +1,4 @@
-"""librdkafka's in-process mock broker, and rows to send to it."""
+"""librdkafka's in-process mock broker, and records to send to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)
 
 @pytest.fixture(autouse=True)
 def empty_producer_cache() -> Iterator[None]:
-    """Producers that a test leaves behind would go on looking for its mock broker."""
+    """Close producers that a test left open; they would keep looking for its mock broker."""
     yield
     producer_cache.process_cache().close(5)
 
@@ -94,7 +94,7 @@ def producer(
 def records() -> Callable[..., RecordColumns]:
     def make(values: list[str | None], topic: str = "t", **columns: pa.Array) -> RecordColumns:
         batch = pa.record_batch({"value": pa.array(values, pa.string()), **columns})
-        (all_rows,) = split_by_topic(batch, topic)
-        return all_rows
+        (all_records,) = split_by_topic(batch, topic)
+        return all_records
 
     return make

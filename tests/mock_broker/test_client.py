@@ -1,4 +1,4 @@
-"""The binding does with librdkafka what its header file promises."""
+"""The binding uses librdkafka as its header file documents."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def queued(client):
 
 
 def flush(client):
-    """Send all that is queued; returns what did not arrive."""
+    """Send everything queued; returns the events about anything that did not arrive."""
     deadline = Deadline(10)
     events = []
     while queued(client):
@@ -61,7 +61,7 @@ def flush(client):
 
 
 @pytest.mark.parametrize("columns", [{}, {"timestamp": pa.array([1000, 2000], pa.timestamp("ms"))}])
-def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, columns):
+def test_a_batch_is_kept_until_each_of_its_records_is_reported(client, cluster, columns):
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
     batch = weakref.ref(made)
@@ -80,7 +80,7 @@ def test_a_batch_is_kept_until_each_of_its_rows_is_reported(client, cluster, col
     assert batch() is None
 
 
-def test_what_rows_point_to_outlives_a_client_that_nobody_closes(records):
+def test_the_memory_of_records_outlives_a_client_that_nobody_closes(records):
     rows = records(["a"])
     client, batch = Client(NOWHERE), weakref.ref(rows.batch)
     client.enqueue(MessageBatch(unpartitioned(rows), 1))
@@ -98,7 +98,7 @@ def test_freed_memory_goes_back_to_the_system():
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     blocks = [b"x" * 100_000 for _ in range(1000)]
-    last = blocks.pop()  # what lies above the others keeps glibc from giving them back by itself
+    last = blocks.pop()  # a block above the others keeps glibc from returning them on its own
     used = resident_bytes()
     del blocks
     release_freed_memory()
@@ -106,7 +106,7 @@ def test_freed_memory_goes_back_to_the_system():
     assert last
 
 
-def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, records):
+def test_records_arrive_in_order_with_null_distinct_from_empty(client, cluster, records):
     keys = pa.array(["k", None, "", "l"])
     rows = records(["a", "", None, "d"], key=keys)
     assert client.enqueue(MessageBatch(unpartitioned(rows), 1)) == []
@@ -120,7 +120,7 @@ def test_rows_arrive_in_order_with_null_and_empty_told_apart(client, cluster, re
     ]
 
 
-def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, cluster, records):
+def test_records_arrive_with_headers_timestamp_and_partition(client, cluster, records):
     cluster.create_topic("three", partitions=3)
     headers = [[("h", b"1"), ("\u00fc", None)], None, [("h", b"")]]
     rows = records(
@@ -145,7 +145,7 @@ def test_detailed_rows_arrive_with_headers_timestamp_and_partition(client, clust
 
 
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
-def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothing(
+def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_duplicates_nothing(
     cluster, records, detailed
 ):
     settings = {
@@ -169,7 +169,7 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_doubles_nothin
 
 
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])
-def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
+def test_a_record_that_is_too_large_is_rejected_alone(client, cluster, records, detailed):
     columns = {"timestamp": pa.array([1_000] * 3, pa.timestamp("ms"))} if detailed else {}
     batch = MessageBatch(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
     rejected = client.enqueue(batch)
@@ -179,7 +179,7 @@ def test_a_row_that_is_too_large_is_rejected_alone(client, cluster, records, det
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
 
 
-def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, records):
+def test_failed_records_are_reported_as_counts_by_send_partition_and_error(cluster, records):
     client = Client({"bootstrap.servers": cluster.bootstrap_servers})
     cluster.create_topic("two", partitions=2)
     cluster.push_errors(
@@ -199,7 +199,7 @@ def test_refused_rows_come_back_as_counts_by_topic_partition_and_error(cluster, 
     assert client.close(Deadline(5))
 
 
-def test_purge_brings_back_every_row_exactly_once(records):
+def test_purge_reports_every_record_exactly_once(records):
     client = Client(NOWHERE | {"queue.buffering.max.messages": "300000"})
     for delivery_id, topic in ((1, "a"), (2, "b")):
         batch = MessageBatch(unpartitioned(records(["v"] * 100_000, topic=topic)), delivery_id)
@@ -216,7 +216,7 @@ def test_purge_brings_back_every_row_exactly_once(records):
     assert client.close(Deadline(5))
 
 
-def test_every_acknowledged_row_is_reported_with_its_send(client, records):
+def test_every_acknowledged_record_is_reported_with_its_send(client, records):
     for delivery_id, rows in ((3, 1000), (4, 10)):
         client.enqueue(MessageBatch(unpartitioned(records(["v"] * rows)), delivery_id))
     counts = Counter()
@@ -227,7 +227,7 @@ def test_every_acknowledged_row_is_reported_with_its_send(client, records):
     assert counts == {(3, 0, 0): 1000, (4, 0, 0): 10}
 
 
-def test_trouble_with_brokers_is_an_event_and_a_log_line(caplog):
+def test_a_broker_error_is_an_event_and_a_log_line(caplog):
     client = Client(NOWHERE)
     with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
         events = list(client.poll(5))
@@ -281,7 +281,7 @@ def test_error_codes_have_names_and_sentences():
     assert "timed out" in error_text(-192)
 
 
-def test_metadata_can_be_asked_for_without_waiting(client):
+def test_metadata_can_be_requested_without_waiting(client):
     client.fetch_metadata(["t", "u"], timeout=1)
     assert list(client.poll()) == []
 
@@ -289,7 +289,7 @@ def test_metadata_can_be_asked_for_without_waiting(client):
 # --- groups by partition --------------------------------------------------------------------------
 
 
-def test_a_key_goes_to_the_same_partition_whoever_places_it(cluster, records):
+def test_a_key_goes_to_the_same_partition_whoever_chooses_it(cluster, records):
     cluster.create_topic("seven", partitions=7)
     keys = pa.array([f"key-{i}" * (i % 5) for i in range(700)])
     rows = records([str(i) for i in range(700)], topic="seven", key=keys)
@@ -325,7 +325,7 @@ def test_groups_cut_by_a_full_queue_keep_the_order_in_each_partition(cluster, re
     assert client.close(Deadline(5))
 
 
-def test_a_group_for_a_partition_that_is_not_there_is_rejected_and_the_others_arrive(
+def test_a_group_for_a_missing_partition_is_rejected_and_the_others_arrive(
     client, cluster, records
 ):
     cluster.create_topic("one")
@@ -358,8 +358,8 @@ def test_the_brokers_are_described(client):
 
 
 @pytest.mark.parametrize("servers", ["the mock broker's", "nobody's"])
-def test_a_configuration_that_does_not_come_is_an_answer_too(client, servers):
-    """The mock broker knows no DescribeConfigs."""
+def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
+    """The mock broker does not support DescribeConfigs."""
     asked = client if servers == "the mock broker's" else Client(NOWHERE)
     asked.fetch_configuration(1, 0.5)
     described = answer(asked)
@@ -373,7 +373,7 @@ KEYS = st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=50)
 
 
 @given(keys=KEYS, count=st.integers(1, 2**31 - 1))
-def test_murmur2_is_librdkafkas_on_every_key(keys, count):
+def test_murmur2_equals_librdkafkas_for_every_key(keys, count):
     theirs = c.prototype(
         "rd_kafka_msg_partitioner_murmur2",
         ctypes.c_int32,
@@ -384,6 +384,6 @@ def test_murmur2_is_librdkafkas_on_every_key(keys, count):
         {"value": pa.nulls(len(keys), pa.string()), "key": pa.array(keys, pa.binary())}
     )
     (records,) = split_by_topic(batch, "t")
-    placed = (murmur2(records.keys) & 0x7FFFFFFF) % np.uint32(count)
+    chosen = (murmur2(records.keys) & 0x7FFFFFFF) % np.uint32(count)
     expected = [theirs(None, key or b"", len(key or b""), count, None, None) for key in keys]
-    assert placed.tolist() == expected
+    assert chosen.tolist() == expected

@@ -72,7 +72,7 @@ def unresolvable(monkeypatch) -> set[str]:
 
 
 @pytest.mark.parametrize("max_block_ms", ["0", "60000"])
-def test_a_topic_that_is_there_passes_whatever_a_send_may_wait(options, max_block_ms):
+def test_an_existing_topic_passes_however_long_a_send_may_wait(options, max_block_ms):
     preflight.check(options(kafka_max_block_ms=max_block_ms))
 
 
@@ -85,13 +85,13 @@ def test_a_forbidden_topic_fails(options, cluster):
 def test_a_missing_topic_is_left_to_the_tasks_if_brokers_do_not_say_whether_they_create_it(
     options, cluster
 ):
-    """The mock broker knows no DescribeConfigs."""
+    """The mock broker does not support DescribeConfigs."""
     cluster.set_topic_error("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     preflight.check(options())
 
 
-def test_a_connected_broker_that_takes_its_time_does_not_hold_up_the_micro_batch(options, cluster):
-    cluster.set_round_trip(0, 3_600_000)  # the controller, which is asked for the topic
+def test_a_slow_broker_does_not_delay_the_micro_batch_once_it_is_connected(options, cluster):
+    cluster.set_round_trip(0, 3_600_000)  # the controller, which gets the topic request
     started = time.monotonic()
     preflight.check(options())
     assert time.monotonic() - started < 2
@@ -103,16 +103,14 @@ def test_a_connected_broker_that_takes_its_time_does_not_hold_up_the_micro_batch
 def test_a_refused_port_fails_the_first_micro_batch_within_ten_seconds(options):
     started = time.monotonic()
     with pytest.raises(
-        BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*See whether"
+        BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*Check that"
     ):
         preflight.check(options(kafka_bootstrap_servers=NOBODY))
     assert preflight._REFUSAL_SECONDS <= time.monotonic() - started < 10
 
 
-def test_a_broker_that_hangs_up_counts_as_unreachable_though_it_took_the_connection(
-    options, cluster
-):
-    """As a listener does that requires a login which the client does not know of."""
+def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster):
+    """Like a listener that requires a login when the client sends none."""
     cluster.push_errors(METADATA, [ErrorCode.TRANSPORT] * 10_000)
     with pytest.raises(BrokerUnavailable, match=r"kafka\.security\.protocol"):
         preflight.check(options())
@@ -129,7 +127,7 @@ def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_stil
             preflight.check(options(kafka_bootstrap_servers=servers, kafka_max_block_ms="2000"))
 
 
-def test_one_name_of_two_that_does_not_resolve_is_no_obstacle(options, cluster, unresolvable):
+def test_one_unresolvable_name_of_two_does_no_harm(options, cluster, unresolvable):
     unresolvable.add("nowhere.test")
     preflight.check(
         options(kafka_bootstrap_servers=f"nowhere.test:9092,{cluster.bootstrap_servers}")
@@ -150,7 +148,7 @@ def not_resolving(proxy, unresolvable):
 
 
 @pytest.mark.parametrize("outage", [refusing, not_resolving])
-def test_a_later_micro_batch_outlives_an_outage(
+def test_a_later_micro_batch_survives_an_outage(
     options, cluster, unresolvable, monkeypatch, outage
 ):
     monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.2)
@@ -166,7 +164,7 @@ def test_a_later_micro_batch_outlives_an_outage(
         checking.result(30)
 
 
-def test_brokers_that_stay_away_fail_a_later_micro_batch_after_the_metadata_budget(
+def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budget(
     options, cluster, monkeypatch
 ):
     monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.2)

@@ -40,7 +40,9 @@ def block_budget(max_block_ms=60_000, includes_metadata=True, max_block_metadata
     return BlockBudget(max_block_ms, includes_metadata, max_block_metadata_ms)
 
 
-def test_flush_reports_rows_and_bytes_by_topic_and_begins_anew(producer, records, cluster):
+def test_flush_reports_records_and_bytes_by_topic_and_starts_a_new_report(
+    producer, records, cluster
+):
     p = producer()
     p.send(records(["aa", "b"], key=pa.array(["k", None])))
     p.send(records(["c"], topic="u"))
@@ -63,7 +65,7 @@ def test_send_waits_while_the_buffer_is_full_and_keeps_the_order(producer, recor
     assert [m.value().decode() for m in messages] == values
 
 
-def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
+def test_batches_are_bounded_by_their_size_until_their_records_are_acknowledged(
     producer, records, cluster
 ):
     p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
@@ -71,12 +73,12 @@ def test_batches_are_bounded_by_their_size_until_their_rows_are_acknowledged(
     p.flush(10)
     cluster.set_round_trip(1, 1000)
     p.send(records(["a"], ignored=pa.array(["i" * 600_000])))
-    refused = records(["b"], ignored=pa.array(["i" * 600_000]))
+    second = records(["b"], ignored=pa.array(["i" * 600_000]))
     with pytest.raises(BufferExhausted) as raised:
-        p.send(refused)
+        p.send(second)
     assert raised.value.accepted_rows == 0
     p.flush(10)
-    p.send(refused)
+    p.send(second)
     p.flush(10)
 
 
@@ -89,7 +91,9 @@ def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(prod
     assert not missing.done()
 
 
-def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer, records, cluster):
+def test_a_buffer_full_of_records_without_metadata_fails_with_their_topic(
+    producer, records, cluster
+):
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(2**20, block_budget(max_block_ms=1000))
     p.send(records(["a"], topic="missing", ignored=pa.array(["i" * 2**20])))
@@ -97,7 +101,7 @@ def test_a_buffer_full_of_rows_without_metadata_fails_with_their_topic(producer,
         p.send(records(["b"]))
 
 
-def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, records, cluster):
+def test_the_wait_for_room_restarts_when_records_are_acknowledged(producer, records, cluster):
     one_by_one = {
         "kafka_batch_size": "1",
         "kafka_max_in_flight_requests_per_connection": "1",
@@ -115,7 +119,7 @@ def test_the_wait_for_room_begins_anew_when_rows_are_acknowledged(producer, reco
     p.flush(10)
 
 
-def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(producer, cluster):
+def test_records_of_a_buffered_batch_need_room_only_for_themselves(producer, cluster):
     cluster.create_topic("u")
     p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
     for topic in ("t", "u"):
@@ -127,7 +131,7 @@ def test_rows_of_a_batch_that_is_kept_already_need_room_for_themselves_alone(pro
     p.flush(10)
 
 
-def test_rows_do_not_linger_while_others_wait_for_room(producer, records):
+def test_records_do_not_linger_while_others_wait_for_room(producer, records):
     p = producer(2**20, block_budget(max_block_ms=10_000), kafka_linger_ms="60000")
     for letter in "abcd":
         p.send(records([letter * 400_000]))
@@ -157,11 +161,11 @@ def test_flush_ends_at_the_deadline_and_says_what_is_left_and_why(producer, reco
     assert "Connection refused" in str(raised.value)
     p.close(0)
     counts = p.take_report().counts()
-    assert "Of 10 records 0 were delivered, 0 failed, 10 were not sent" in counts
+    assert "Of 10 records, 0 were delivered, 0 failed, 10 were not sent" in counts
     assert "(t: 7, u: 3)" in counts
 
 
-def test_rows_in_flight_at_the_deadline_may_have_arrived_and_are_told_apart(
+def test_records_in_flight_at_the_deadline_are_counted_as_possibly_arrived(
     producer, records, cluster
 ):
     p = producer(kafka_linger_ms="0")
@@ -175,9 +179,9 @@ def test_rows_in_flight_at_the_deadline_may_have_arrived_and_are_told_apart(
     assert "0 were not sent, 1 were in flight and may have arrived" in p.take_report().counts()
 
 
-def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
+def test_a_rejected_record_fails_the_flush_at_once(producer, records, cluster):
     cluster.push_errors(PRODUCE, [ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-    p = producer(kafka_linger_ms="500")  # so that the rows make one request
+    p = producer(kafka_linger_ms="500")  # so that the records make one request
     p.send(records(["v"] * 5))
     started = time.monotonic()
     with pytest.raises(DeliveryFailed) as raised:
@@ -190,7 +194,7 @@ def test_a_refused_row_fails_the_flush_at_once(producer, records, cluster):
     assert "topic t partition 0" in str(error)
 
 
-def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
+def test_a_rejected_record_fails_the_next_send_too(producer, records, cluster):
     cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     p = producer(kafka_linger_ms="0")
     p.send(records(["v"]))
@@ -205,7 +209,7 @@ def test_a_refused_row_fails_the_next_send_too(producer, records, cluster):
         send_on()
 
 
-def test_close_with_rows_left_returns_by_its_deadline(new_producer, records):
+def test_close_with_records_left_returns_by_its_deadline(new_producer, records):
     p = new_producer(kafka_bootstrap_servers="127.0.0.1:1")
     p.send(records(["v"] * 1000))
     started = time.monotonic()
@@ -213,7 +217,7 @@ def test_close_with_rows_left_returns_by_its_deadline(new_producer, records):
     assert time.monotonic() - started < 2 + SLACK_SECONDS
 
 
-# --- KIP-286: send returns a handle, and metadata is never waited for -----------------------------
+# --- KIP-286: send returns a handle and never waits for metadata ----------------------------------
 
 SHORT = block_budget(max_block_ms=1000, includes_metadata=False, max_block_metadata_ms=500)
 
@@ -224,7 +228,7 @@ def wait_until(condition, seconds=10):
         assert not deadline.expired
 
 
-def test_a_delivery_is_done_once_its_rows_are_acknowledged(producer, records):
+def test_a_delivery_is_done_once_its_records_are_acknowledged(producer, records):
     p = producer()
     delivery = p.send(records(["a", "b"]))
     delivery.result(10)
@@ -233,19 +237,19 @@ def test_a_delivery_is_done_once_its_rows_are_acknowledged(producer, records):
     assert (delivery.delivery.accepted, delivery.delivery.acknowledged) == (2, 2)
 
 
-def test_a_delivery_of_no_rows_is_done_at_once(producer, records):
+def test_a_delivery_of_no_records_is_done_at_once(producer, records):
     delivery = producer(kafka_bootstrap_servers="127.0.0.1:1").send(records([]))
     assert delivery.done()
     delivery.result(0)
 
 
-def test_a_delivery_becomes_done_by_itself_when_nothing_more_is_sent(producer, records):
+def test_a_delivery_becomes_done_even_if_nothing_more_is_sent(producer, records):
     delivery = producer().send(records(["a"]))
     wait_until(delivery.done)
     assert delivery.delivery.acknowledged == 1
 
 
-def test_each_delivery_knows_its_own_failures(producer, records, cluster):
+def test_each_delivery_counts_its_own_failures(producer, records, cluster):
     cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     p = producer(kafka_linger_ms="500")
     bad = p.send(records(["v"] * 5))
@@ -258,11 +262,11 @@ def test_each_delivery_knows_its_own_failures(producer, records, cluster):
     assert good.delivery.acknowledged == 3
 
 
-def test_a_topic_that_the_client_knows_to_be_forbidden_is_named_so(producer, records, cluster):
+def test_a_topic_that_the_client_finds_forbidden_is_reported_so(producer, records, cluster):
     cluster.set_topic_error("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     p = producer()
     delivery = p.send(records(["v"], topic="forbidden"))
-    with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user the right"):
+    with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* grant this user permission"):
         delivery.result(10)
 
 
@@ -274,7 +278,9 @@ def test_send_returns_at_once_without_metadata(producer, records):
     assert not delivery.done()
 
 
-def test_rows_leave_when_metadata_comes_though_nothing_more_is_sent(producer, records, cluster):
+def test_records_leave_when_metadata_arrives_even_if_nothing_more_is_sent(
+    producer, records, cluster
+):
     cluster.set_down(1)
     p = producer(kafka_reconnect_backoff_max_ms="100")
     delivery = p.send(records(["v"] * 10))
@@ -285,7 +291,7 @@ def test_rows_leave_when_metadata_comes_though_nothing_more_is_sent(producer, re
     assert delivery.delivery.acknowledged == 10
 
 
-def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, cluster):
+def test_records_leave_when_metadata_arrives_even_if_nobody_calls(producer, records, cluster):
     cluster.set_down(1)
     p = producer(kafka_reconnect_backoff_max_ms="100")
     p.send(records(["v"] * 10))
@@ -294,7 +300,7 @@ def test_rows_leave_when_metadata_comes_though_nobody_calls(producer, records, c
     p.flush(10)
 
 
-def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster):
+def test_records_awaiting_metadata_keep_their_order(producer, records, cluster):
     cluster.create_topic("late")
     cluster.set_topic_error("late", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(buffer_memory_bytes=256 * 1024)
@@ -308,7 +314,7 @@ def test_rows_held_back_for_metadata_keep_their_order(producer, records, cluster
     assert [m.value().decode() for m in messages] == values
 
 
-def test_a_broker_that_does_not_answer_does_not_hold_up_what_others_can_take(
+def test_a_broker_that_does_not_answer_does_not_delay_what_others_accept(
     producer, records, cluster
 ):
     cluster.set_round_trip(CONTROLLER, 3_600_000)
@@ -322,7 +328,7 @@ def test_a_broker_that_does_not_answer_does_not_hold_up_what_others_can_take(
     assert values == [b"v"] * 10 + [b"w"] * 10 + [b"x"] * 10
 
 
-def test_rows_without_a_key_spread_evenly_one_partition_a_send(producer, records, cluster):
+def test_records_without_a_key_spread_evenly_one_partition_per_send(producer, records, cluster):
     cluster.create_topic("four", partitions=4)
     p = producer()
     for _ in range(40):
@@ -332,7 +338,7 @@ def test_rows_without_a_key_spread_evenly_one_partition_a_send(producer, records
     assert counts == {0: 100, 1: 100, 2: 100, 3: 100}
 
 
-def test_rows_without_a_key_leave_out_partitions_without_a_leader(producer, records, cluster):
+def test_records_without_a_key_avoid_partitions_without_a_leader(producer, records, cluster):
     cluster.create_topic("three", partitions=3)
     cluster.set_leader("three", 1, -1)
     p = producer()
@@ -343,7 +349,7 @@ def test_rows_without_a_key_leave_out_partitions_without_a_leader(producer, reco
     assert counts == {0: 30, 2: 30}
 
 
-def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cluster):
+def test_a_topic_without_metadata_does_not_delay_another(producer, records, cluster):
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer()
     missing = p.send(records(["v"], topic="missing"))
@@ -353,7 +359,7 @@ def test_a_topic_without_metadata_does_not_hold_up_another(producer, records, cl
     assert not missing.done()
 
 
-def test_rows_without_metadata_fail_at_their_budget_with_their_topic(producer, records):
+def test_records_without_metadata_fail_at_their_budget_with_their_topic(producer, records):
     p = producer(budget=SHORT, kafka_bootstrap_servers="127.0.0.1:1")
     started = time.monotonic()
     delivery = p.send(records(["v"], topic="never"))
@@ -380,7 +386,7 @@ def test_a_shared_budget_bounds_buffer_and_metadata_together(producer, records):
     assert time.monotonic() - started < 0.5 + SLACK_SECONDS
 
 
-def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
+def test_records_accepted_before_the_buffer_filled_can_be_told_from_the_others(
     producer, records, cluster
 ):
     p = producer(256 * 1024, block_budget(max_block_ms=0, includes_metadata=False))
@@ -400,9 +406,7 @@ def test_rows_taken_before_the_buffer_filled_can_be_told_from_the_others(
     assert [m.value().decode() for m in messages] == ["first", *values]
 
 
-def test_no_wait_for_room_still_buffers_and_delivers_from_a_cold_producer(
-    producer, records, cluster
-):
+def test_a_cold_producer_that_never_waits_for_room_still_delivers(producer, records, cluster):
     p = producer(budget=block_budget(0, True, 60_000))
     for number in range(3):
         p.send(records([str(number)]))
@@ -411,8 +415,8 @@ def test_no_wait_for_room_still_buffers_and_delivers_from_a_cold_producer(
     assert len(read(cluster.bootstrap_servers, "t", 3)) == 3
 
 
-def test_a_budget_of_an_hour_delivers_as_well(producer, records):
-    """librdkafka multiplies its own limit by 1000 in 32 bits: ours must not get into that."""
+def test_a_budget_of_an_hour_does_not_overflow(producer, records):
+    """librdkafka multiplies its own limit by 1000 in 32 bits; our budget must not overflow it."""
     p = producer(budget=block_budget(3_600_000, True, 60_000))
     p.send(records(["v"])).result(10)
 
@@ -421,7 +425,7 @@ def test_a_budget_of_an_hour_delivers_as_well(producer, records):
 def test_a_topic_that_vanishes_for_a_while_fails_no_record_within_the_budget(
     producer, records, cluster, propagation_ms
 ):
-    """librdkafka's own limit, once a topic is older than that, fails what is queued at once."""
+    """Once a topic is older than librdkafka's own limit, librdkafka fails what is queued."""
     short = {"topic.metadata.propagation.max.ms": propagation_ms}
     p = producer(client=short if propagation_ms else {}, kafka_linger_ms="60000")
     p.send(records(["first"]))
@@ -453,7 +457,7 @@ def test_a_send_that_waits_for_room_ends_when_records_fail(producer, records, cl
         send_on()
 
 
-# --- KIP-15: close and flush are bounded, whoever waits -------------------------------------------
+# --- KIP-15: close and flush are bounded ----------------------------------------------------------
 
 
 def test_a_negative_timeout_is_an_error(producer):
@@ -491,7 +495,7 @@ def test_close_twice_does_nothing_more(new_producer, records):
     assert p.take_report().total_failed == 1
 
 
-def test_a_closed_producer_takes_no_rows(new_producer, records):
+def test_a_closed_producer_accepts_no_records(new_producer, records):
     p = new_producer()
     p.close(0)
     for use in (lambda: p.send(records(["v"])), lambda: p.flush(1), lambda: p.prefetch(["t"])):
@@ -514,7 +518,7 @@ OWN_METADATA_BUDGET = block_budget(60_000, False, 60_000)
 
 @pytest.mark.parametrize("waiting_in", ["flush", "send", "result"])
 @pytest.mark.parametrize("timeout_seconds", [0.0, 0.2])
-def test_close_from_another_thread_is_in_time_and_tells_who_waits(
+def test_close_from_another_thread_is_in_time_and_wakes_waiting_threads(
     new_producer, records, nowhere, waiting_in, timeout_seconds
 ):
     address = nowhere["black-holed"]
@@ -537,7 +541,7 @@ def test_close_from_another_thread_is_in_time_and_tells_who_waits(
         assert sent.delivery.total_failed == 1000
 
 
-def test_a_flush_of_another_thread_succeeds_if_close_still_sends_all(new_producer, records):
+def test_a_flush_in_another_thread_succeeds_if_close_still_sends_all(new_producer, records):
     p = new_producer(kafka_linger_ms="60000")
     p.send(records(["v"] * 100))
     with ThreadPoolExecutor() as pool:
@@ -572,12 +576,10 @@ def test_result_after_a_close_says_so_unless_the_records_failed_before(
         unsent.result(0)
 
 
-@pytest.mark.parametrize("in_vain", ["flush", "send"])
-def test_a_handler_of_a_log_line_cannot_wait_for_what_only_its_thread_can_bring(
-    producer, records, in_vain
-):
+@pytest.mark.parametrize("waiting_in", ["flush", "send"])
+def test_a_log_handler_cannot_wait_for_events_of_its_own_thread(producer, records, waiting_in):
     p = producer(kafka_bootstrap_servers="127.0.0.1:1")
-    use = {"flush": lambda: p.flush(1), "send": lambda: p.send(records(["w"]))}[in_vain]
+    use = {"flush": lambda: p.flush(1), "send": lambda: p.send(records(["w"]))}[waiting_in]
     raised = []
 
     class Using(logging.Handler):
@@ -590,11 +592,11 @@ def test_a_handler_of_a_log_line_cannot_wait_for_what_only_its_thread_can_bring(
     with handling(Using()):
         p.send(records(["v"]))
         wait_until(lambda: p.poll() or raised)
-    assert "from inside its own events" in raised[0]
+    assert "from a handler of its own events" in raised[0]
 
 
 def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer, records, cluster):
-    """The report and the log line are one poll's: first the one is read, then the other."""
+    """One poll reads the report, then the log line."""
     p = new_producer(kafka_linger_ms="0", kafka_debug="msg")
     delivery = p.send(records(["v"] * 10))
 
@@ -626,7 +628,7 @@ def handling(handler):
 
 
 @pytest.mark.parametrize("waiting_in", ["result", "send"])
-def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_zero(
+def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_close_zero(
     new_producer, records, caplog, waiting_in
 ):
     p = new_producer(2**20, kafka_bootstrap_servers="127.0.0.1:1")
@@ -666,7 +668,7 @@ def test_close_is_bounded_whatever_is_wrong_with_the_broker(
 
 
 def test_close_is_bounded_when_the_resolver_hangs(new_producer, records, monkeypatch):
-    """A name look-up that never returns: libc's pause() in the place of the resolver."""
+    """A name look-up that never returns: libc's pause() replaces the resolver."""
     set_events = c.conf_set_events
 
     def also_hang(conf, events):
@@ -717,7 +719,7 @@ def test_two_hundred_open_close_cycles_leave_nothing_behind(new_producer, record
 def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
     producer, records, cluster, in_flight
 ):
-    """Why that is refused: librdkafka sends one request more before it repeats the failed one."""
+    """Why that is refused: librdkafka sends the next request before it retries the failed one."""
     p = producer(
         client={"max.in.flight.requests.per.connection": in_flight},
         kafka_linger_ms="0",

@@ -1,4 +1,4 @@
-"""The cache lends, keeps, retires and ends producers."""
+"""The cache leases, keeps, evicts and closes producers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def producer_of(cache, options):
         return lease.producer
 
 
-def test_an_idle_producer_is_retired_after_its_timeout(cache, clock, options):
+def test_an_idle_producer_is_evicted_after_its_timeout(cache, clock, options):
     made = options(producer_cache_timeout="10m")
     first = producer_of(cache, made)
     clock.now += 599
@@ -42,14 +42,14 @@ def test_an_idle_producer_is_retired_after_its_timeout(cache, clock, options):
     assert not first.is_idle
 
 
-def test_few_producers_are_kept_and_the_longest_idle_goes_first(cache, options):
+def test_few_producers_are_kept_and_the_longest_idle_is_evicted_first(cache, options):
     made = [options(kafka_client_id=f"client-{number}") for number in range(7)]
     producers = [producer_of(cache, each) for each in made]
     cache.evict_expired()
     assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
 
 
-def test_a_producer_with_rows_left_over_is_not_kept(cache, options, records):
+def test_a_producer_with_records_left_is_not_kept(cache, options, records):
     made = options(kafka_bootstrap_servers="127.0.0.1:1")
     with cache.lease(made) as lease:
         lease.producer.send(records(["never flushed"]))
@@ -57,7 +57,7 @@ def test_a_producer_with_rows_left_over_is_not_kept(cache, options, records):
     assert producer_of(cache, made) is not lease.producer
 
 
-def test_a_task_that_fails_for_its_own_reasons_takes_its_rows_along(cache, options, records):
+def test_a_task_that_fails_for_another_reason_drops_its_records(cache, options, records):
     made = options(kafka_bootstrap_servers="127.0.0.1:1")
     deliveries = []
 
@@ -71,7 +71,7 @@ def test_a_task_that_fails_for_its_own_reasons_takes_its_rows_along(cache, optio
     assert deliveries[0].delivery.total_failed == 10
 
 
-def test_what_is_kept_of_failed_configurations_is_bounded(cache, options):
+def test_what_is_kept_for_failed_configurations_is_bounded(cache, options):
     def fail(number):
         with cache.lease(options(kafka_client_id=f"client-{number}")):
             raise KeyError
@@ -96,14 +96,14 @@ print(time.time(), flush=True)
 """
 
 
-def test_the_end_of_the_process_is_not_delayed_by_more_than_a_second():
+def test_process_exit_is_delayed_by_a_second_at_most():
     with black_hole() as address:
         command = [sys.executable, "-c", EXITING, address]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         assert time.time() - float(answer.stdout) < 1 + 0.5
 
 
-def test_a_producer_of_mostly_evicted_topics_is_followed_by_one_that_knows_the_others(
+def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
     cache, options, records, monkeypatch
 ):
     made = options(kafka_metadata_evict_ms="1000")
@@ -117,7 +117,7 @@ def test_a_producer_of_mostly_evicted_topics_is_followed_by_one_that_knows_the_o
             lease.send(records(["v"], topic=f"old-{number}"))
         lease.close(20)
     first, deadline = lease.producer, Deadline(20)
-    while first.is_idle:  # one task after another, none of them for the old topics
+    while first.is_idle:  # one task after another, none for the old topics
         assert not deadline.expired
         with cache.lease(made) as lease:
             lease.send(records(["w"], topic="lately"))

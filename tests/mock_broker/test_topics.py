@@ -1,4 +1,4 @@
-"""The tests' own reader bears what a cluster says while its leaders move."""
+"""The tests' own reader tolerates transient errors while leaders move."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def values(topics):
 
 
 @pytest.mark.parametrize("code", PASSING)
-def test_offsets_are_asked_for_again_after_an_error_that_passes(cluster, topics, code):
+def test_offsets_are_requested_again_after_a_transient_error(cluster, topics, code):
     cluster.push_errors(LIST_OFFSETS, [code] * 3)
     assert values(topics) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("code", [NOT_LEADER, KafkaError.UNKNOWN_TOPIC_OR_PART])
-def test_records_are_fetched_again_after_an_error_that_passes(cluster, topics, code):
+def test_records_are_fetched_again_after_a_transient_error(cluster, topics, code):
     cluster.push_errors(FETCH, [code])
     assert values(topics) == [b"a", b"b"]
 
 
-def test_the_wait_for_rows_bears_them_too(cluster, topics):
+def test_the_wait_for_records_tolerates_transient_errors_too(cluster, topics):
     cluster.push_errors(LIST_OFFSETS, [NOT_LEADER] * 3)
     topics.wait_for_rows("t")
 
@@ -87,7 +87,7 @@ def test_patience_ends_with_the_last_error(cluster):
             reading("t")
 
 
-def test_an_error_that_does_not_pass_is_raised_at_once(cluster, topics):
+def test_a_permanent_error_is_raised_at_once(cluster, topics):
     cluster.set_topic_error("t", KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
         topics.read("t")

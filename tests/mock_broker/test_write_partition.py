@@ -47,7 +47,7 @@ def test_a_task_that_never_waits_for_room_still_waits_for_metadata(options, clus
 def test_a_record_as_large_as_the_smallest_buffer_is_sent(options, cluster):
     largest = 1024 * 1024  # and the largest request, by default
     least = options(kafka_buffer_memory=str(largest), kafka_client_id="cold")
-    cluster.set_round_trip(1, 200)  # so that it is held at first
+    cluster.set_round_trip(1, 200)  # so that it is buffered at first
     assert write_partition([batch("v" * (largest - 100))], least).sent_records == {"t": 1}
 
 
@@ -55,7 +55,7 @@ def test_an_empty_partition_reports_nothing(options):
     assert write_partition([], options()).total_sent == 0
 
 
-def test_metadata_is_asked_for_before_the_first_batch(options, monkeypatch):
+def test_metadata_is_requested_before_the_first_batch(options, monkeypatch):
     order = []
     lease = producer_cache.NonBlockingProducer
 
@@ -73,7 +73,7 @@ def test_metadata_is_asked_for_before_the_first_batch(options, monkeypatch):
     assert order == [["t"], "batch", ["t"]]
 
 
-def test_the_new_topics_of_a_batch_are_asked_for_together(without_topic, monkeypatch):
+def test_the_new_topics_of_a_batch_are_requested_together(without_topic, monkeypatch):
     asked = []
     fetch = Client.fetch_metadata
     monkeypatch.setattr(
@@ -98,7 +98,7 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_t
 def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
     with process_cache().lease(options()) as first:
         pass
-    # The topic and the number of the micro-batch are the task's, not the producer's.
+    # The topic and the batch id belong to the task, not to the producer.
     with process_cache().lease(options(topic="u", batch_id="7")) as again:
         assert again.producer is first.producer
     with process_cache().lease(options(kafka_client_id="other")) as other:

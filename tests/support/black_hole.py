@@ -1,4 +1,4 @@
-"""A loopback port that takes no connection and refuses none: whoever connects waits."""
+"""A loopback port that neither accepts nor refuses connections: clients wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A librdkafka client of plain Python: it takes records as far as there is room."""
+"""A fake librdkafka client in plain Python: it accepts records while there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TCP proxy before one broker that knows Kafka's framing: delays metadata, plays outages."""
+"""A TCP proxy for one broker that parses Kafka's framing: delays metadata, simulates outages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _METADATA = 3
 class KafkaProxy:
     """Context manager. ``kafka``, to be set, is the broker, which must advertise ``port``.
 
-    ``metadata_delay_seconds`` may be changed at any time. ``metadata_requests`` holds, for each
-    request for metadata in the order of their arrival, the number of topics it asks for.
+    ``metadata_delay_seconds`` may be changed at any time. ``metadata_requests`` holds the number of
+    topics of each metadata request, in the order of arrival.
     """
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class KafkaProxy:
         self._loop.close()
 
     def drop_connections(self) -> None:
-        """Reset all connections, with what is on its way in them."""
+        """Reset all connections; what is in transit is lost."""
         self._call(self._drop())
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Meanwhile the port is closed: connections are reset, new ones refused."""
+        """Close the port inside the block: connections are reset, new ones refused."""
         self._call(self._stop_listening())
         try:
             yield
@@ -57,7 +57,7 @@ class KafkaProxy:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Meanwhile the broker is a black hole: it takes connections and answers nothing."""
+        """Make the broker a black hole inside the block: it accepts connections, never answers."""
         self._loop.call_soon_threadsafe(self._is_speaking.clear)
         try:
             yield
@@ -125,7 +125,7 @@ class KafkaProxy:
             while True:
                 frame = await _frame(reader)
                 (correlation,) = struct.unpack_from(">i", frame, 4)
-                # Counted from the request, so that answers on one connection overlap.
+                # The delay counts from the request, so that answers on one connection overlap.
                 await asyncio.sleep(answer_at.pop(correlation, 0.0) - self._loop.time())
                 writer.write(frame)
                 await writer.drain()
@@ -135,10 +135,10 @@ class KafkaProxy:
 
 @contextmanager
 def proxied_kafka() -> Iterator[KafkaProxy]:
-    """A broker that is reached through a proxy alone: ``127.0.0.1:<port>``."""
+    """A broker that is reached only through a proxy: ``127.0.0.1:<port>``."""
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        # Known before it starts, for it is ready only once it is found at what it advertises.
+        # Set before the start: the broker is ready only once its advertised address answers.
         proxy.kafka = LocalKafka(settings=advertised)
         with proxy.kafka:
             yield proxy
@@ -150,7 +150,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def _topics_asked_for(frame: bytes) -> int:
-    """Length of the topic array in a metadata request; all topics count as none."""
+    """Length of the topic array in a metadata request; 0 if it requests all topics."""
     version, _, client_id_bytes = struct.unpack_from(">hih", frame, 6)
     at = 14 + max(0, client_id_bytes)
     if version < 9:

@@ -36,15 +36,15 @@ PRODUCE = 0
 METADATA = 3
 INIT_PRODUCER_ID = 22
 
-# What its metadata answers call the controller; a broker of that number is not there by itself.
+# The controller in its metadata answers; the cluster has no broker with this id unless we add it.
 CONTROLLER = 0
 
 
 class MockCluster:
     """A mock cluster of ``brokers`` brokers on loopback ports (``rd_kafka_mock_cluster_new``).
 
-    Brokers are numbered from 1; number 0, which is never a leader of ``create_topic``'s topics, is
-    the controller. It creates unknown topics by itself. Context manager.
+    Brokers are numbered from 1. Broker 0 is the controller, and never leads a topic of
+    ``create_topic``. Unknown topics are created automatically. Context manager.
     """
 
     def __init__(self, brokers: int = 1) -> None:
@@ -63,11 +63,11 @@ class MockCluster:
             self.set_leader(topic, partition, 1 + partition % self._brokers)
 
     def set_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Move a partition; to no broker at all if it is -1."""
+        """Move a partition to a leader; -1 means none."""
         self._call(mock_partition_set_leader, topic.encode(), partition, broker)
 
     def set_topic_error(self, topic: str, code: int) -> None:
-        """Let every metadata answer carry this error for the topic; 0 takes it back."""
+        """Let every metadata answer carry this error for the topic; 0 clears it."""
         self._call(mock_topic_set_error, topic.encode(), code)
 
     def push_errors(self, api_key: int, codes: Sequence[int]) -> None:
@@ -101,7 +101,7 @@ class MockCluster:
         done = self._caller.submit(function, self._cluster, *arguments)
         host, _, port = self.bootstrap_servers.partition(",")[0].rpartition(":")
         while not wait([done], timeout=0.005).done:
-            with suppress(OSError):  # the broker is down: then this call lasts a second
+            with suppress(OSError):  # the broker is down; the call then takes a second
                 socket.create_connection((host, int(port)), timeout=1).close()
         return done.result()
 

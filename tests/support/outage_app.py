@@ -31,7 +31,7 @@ for number, line in enumerate(sys.stdin):
     try:
         query.processAllAvailable()
         print("done", flush=True)
-    except Exception as error:  # noqa: BLE001 - whatever ended the query is what is tested
+    except Exception as error:  # noqa: BLE001 - the test is about whatever ended the query
         print(" ".join(str(error).split()), flush=True)
 query.stop()
 spark.stop()

@@ -1,4 +1,4 @@
-"""Runs queries with a secret in every secret option, as noisily as Spark can; for test_secrets.py.
+"""Runs queries with every secret option set and Spark's most verbose logs; for test_secrets.py.
 
 Arguments: bootstrap servers, topic, folder. The planted values all contain ``planted-secret``.
 """
@@ -90,7 +90,7 @@ def attempt(case, write):
     try:
         write()
         print(f"{case}: no error")
-    except Exception as error:  # noqa: BLE001 - all that a user may see is what is tested
+    except Exception as error:  # noqa: BLE001 - the test is about all that a user may see
         print(f"{case}: {type(error).__name__}: {error}")
 
 

@@ -61,6 +61,6 @@ if how == "found":
         bad.write.format("kafka-nb").option("kafka.bootstrap.servers", servers).mode(
             "append"
         ).save()
-    except Exception as error:  # noqa: BLE001 - its text is what is tested
+    except Exception as error:  # noqa: BLE001 - the test is about its text
         print(error)
 spark.stop()

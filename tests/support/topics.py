@@ -17,8 +17,8 @@ from spark_kafka_sink.deadline import Deadline
 _SECONDS = 30.0
 _ATTEMPT_SECONDS = 5.0
 
-# What a cluster says while it starts, makes a topic or moves a leader, and what a client says
-# that has not heard of it yet. KafkaError.retriable() knows only of transactions.
+# Errors while a cluster starts, creates a topic or moves a leader, and while a client does not
+# know that yet. KafkaError.retriable() covers only transactions.
 _PASSING = {
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -57,10 +57,9 @@ class Record:
 
 
 class Topics:
-    """The topics that one test makes on a broker.
+    """The topics that one test creates on a broker.
 
-    Readings are repeated while they fail with an error that passes; the last one is raised when
-    ``patience_seconds`` are over.
+    Reads are retried after transient errors; the last one is raised after ``patience_seconds``.
     """
 
     def __init__(self, bootstrap_servers: str, patience_seconds: float = _SECONDS) -> None:
@@ -83,7 +82,7 @@ class Topics:
         name: str = "",
     ) -> str:
         name = name or self.new_name()
-        keep = {"retention.ms": "-1"}  # which goes by the records' timestamps
+        keep = {"retention.ms": "-1"}  # retention goes by the records' timestamps
         topic = NewTopic(name, partitions, replicas, config=keep | (config or {}))
         self._admin.create_topics([topic], operation_timeout=_SECONDS)[name].result(_SECONDS)
         return name
@@ -103,12 +102,12 @@ class Topics:
         return [partitions[number].leader for number in sorted(partitions)]
 
     def wait_for_rows(self, topic: str) -> None:
-        """Until there is a row in partition 0."""
+        """Wait until there is a record in partition 0."""
         deadline = Deadline(self._patience_seconds)
         with self._consumer() as consumer:
             while not _end(consumer, TopicPartition(topic, 0), deadline):
-                assert not deadline.expired, f"no row in {topic}"
-                time.sleep(0.01)  # nothing tells us when a row arrives
+                assert not deadline.expired, f"no record in {topic}"
+                time.sleep(0.01)  # nothing tells us when a record arrives
 
     def close(self) -> None:
         there = self._all_names() & set(self._mine)
@@ -135,7 +134,7 @@ class Topics:
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "group.id": "tests",
-                "auto.offset.reset": "error",  # rather than leave out rows without a word
+                "auto.offset.reset": "error",  # instead of silently skipping records
                 "log_level": 2,
             }
         )
@@ -149,7 +148,7 @@ class Topics:
         return set(_repeated(lambda s: self._admin.list_topics(timeout=s).topics, deadline))
 
     def _metadata(self, topic: str, deadline: Deadline) -> TopicMetadata:
-        """What the brokers say of a topic whose partitions all have a leader."""
+        """A topic's metadata, once all its partitions have a leader."""
 
         def read(seconds: float) -> TopicMetadata:
             found = self._admin.list_topics(topic, timeout=seconds).topics[topic]
@@ -164,7 +163,7 @@ class Topics:
 
 
 def _repeated(read: Callable[[float], _T], deadline: Deadline) -> _T:
-    """``read(seconds)`` as often as it fails with an error that passes, until the deadline."""
+    """The result of ``read(seconds)``, retried after transient errors until the deadline."""
     while True:
         try:
             return read(deadline.slice(_ATTEMPT_SECONDS))
@@ -175,7 +174,7 @@ def _repeated(read: Callable[[float], _T], deadline: Deadline) -> _T:
 
 
 def _end(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> int:
-    """The offset behind the partition's last record."""
+    """The offset after the partition's last record."""
     return _repeated(lambda s: consumer.get_watermark_offsets(partition, timeout=s)[1], deadline)
 
 
@@ -186,7 +185,7 @@ def _consume(consumer: Consumer, total: int, deadline: Deadline) -> list[Record]
         for message in consumer.consume(10_000, timeout=deadline.slice(0.2)):
             if message.error() is None:
                 records.append(_record(message))
-            elif message.error().code() in _PASSING:  # the consumer goes on by itself
+            elif message.error().code() in _PASSING:  # the consumer retries on its own
                 last_error = message.error()
             else:
                 raise KafkaException(message.error())

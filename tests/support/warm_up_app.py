@@ -1,4 +1,4 @@
-"""A fresh session that is warmed up and then writes; run by test_warm_up.py.
+"""Warms up a fresh session and then writes; run by test_warm_up.py.
 
 Arguments: bootstrap servers, topic. Prints what warm_up returned as JSON, waits for a line, writes
 a micro-batch of 100 rows.

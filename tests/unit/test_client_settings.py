@@ -34,7 +34,7 @@ def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
 # --- names and values ----------------------------------------------------------------------------
 
 
-def test_defaults_are_safe_delivery_and_javas_placement_of_keys():
+def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
     assert dict(translate({})) == {
         "acks": "all",
         "client.id": "spark-kafka-sink",
@@ -124,11 +124,11 @@ def test_setting_with_the_same_name_passes(name, value):
         ),
     ],
 )  # fmt: skip
-def test_java_setting_becomes_the_clients(given, expected):
+def test_java_setting_is_translated_for_the_client(given, expected):
     assert beyond_defaults(given) == expected
 
 
-# All that ProducerConfig of Kafka 4.3 knows.
+# All settings of ProducerConfig in Kafka 4.3.
 JAVA_SETTINGS = """
 acks batch.size bootstrap.servers buffer.memory client.dns.lookup client.id
 compression.gzip.level compression.lz4.level compression.type compression.zstd.level
@@ -212,7 +212,7 @@ def test_value_out_of_range_is_refused_with_what_is_allowed(name, value, allowed
     assert refusal({name: value}) == f"kafka.{name}={value!r} is invalid; allowed: {allowed}"
 
 
-def test_refused_value_is_told_under_the_name_that_was_given():
+def test_refused_value_is_reported_under_the_given_name():
     settings = {"compression.type": "gzip", "compression.gzip.level": "99"}
     assert "kafka.compression.gzip.level" in refusal(settings)
 
@@ -260,14 +260,14 @@ def test_what_the_sink_relies_on_cannot_be_changed(name, other):
     assert f"kafka.{name}" in refusal({name: other})
 
 
-def test_metrics_push_is_off_unless_asked_for():
+def test_metrics_push_is_off_unless_requested():
     assert translate({"enable.metrics.push": "true"})["enable.metrics.push"] == "true"
 
 
-def test_sasl_without_a_mechanism_is_refused_with_those_there_are():
+def test_sasl_without_a_mechanism_is_refused_with_the_choices():
     message = refusal({"security.protocol": "SASL_SSL"})
     assert "kafka.sasl.mechanism, such as PLAIN, SCRAM-SHA-512 or OAUTHBEARER" in message
-    assert "no Kerberos" in message
+    assert "does not support Kerberos" in message
 
 
 # --- settings that depend on each other ----------------------------------------------------------
@@ -287,7 +287,7 @@ def test_what_the_client_refuses_as_a_whole_is_refused(settings):
     assert "the Kafka client refuses its settings" in refusal(settings)
 
 
-def test_files_that_may_be_on_the_executors_alone_are_not_looked_for():
+def test_files_that_may_exist_only_on_executors_are_not_looked_for():
     files = {"security.protocol": "SSL", "ssl.ca.location": "/on/the/executors/alone.pem"}
     assert beyond_defaults(files) == files
 
@@ -318,6 +318,6 @@ def test_the_client_leaves_metadata_to_the_producer():
 
 
 @pytest.mark.parametrize("buffer_memory", [1, 2**20, 2**41 - 1024])
-def test_the_client_takes_what_the_producer_requires(buffer_memory):
+def test_the_client_accepts_what_the_producer_requires(buffer_memory):
     for name, value in producer_settings(translate({}), buffer_memory).items():
         assert refusal_of(name, value) is None

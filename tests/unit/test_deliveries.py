@@ -1,4 +1,4 @@
-"""The one book of records: what was accepted, acknowledged, failed, and what memory that keeps."""
+"""Counts of records accepted, acknowledged and failed, and the memory that they keep alive."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_purged_is_only_what_failed_for_no_other_reason(deliveries):
     assert not delivery.was_purged
 
 
-def test_what_no_report_has_come_for_is_given_up_as_possibly_persisted(deliveries):
+def test_unreported_records_are_given_up_as_possibly_persisted(deliveries):
     delivery = send(deliveries, *records_of(batch_of(topics="ttt")))
     acknowledge(deliveries, delivery)
     (left,) = deliveries.outstanding()

@@ -17,7 +17,7 @@ def test_new_report_counts_nothing():
     assert (report.total_sent, report.total_failed, report.broker_error) == (0, 0, "")
 
 
-def test_totals_count_rows_of_all_topics():
+def test_totals_count_records_of_all_topics():
     assert (ONE.total_sent, ONE.total_failed) == (4, 1)
 
 
@@ -57,7 +57,7 @@ def test_json_is_one_line_that_lists_topics_in_order():
     assert line == '{"records": 3, "sent_bytes": 9, "records_by_topic": {"a": 2, "b": 1}}'
 
 
-def test_json_counts_delivered_records_alone_also_by_topic():
-    told = json.loads(ONE.to_json())
-    assert told["records"] == 3
-    assert told["records_by_topic"] == {"a": 2, "b": 1}
+def test_json_counts_only_delivered_records_in_total_and_by_topic():
+    line = json.loads(ONE.to_json())
+    assert line["records"] == 3
+    assert line["records_by_topic"] == {"a": 2, "b": 1}

@@ -22,7 +22,7 @@ def test_delivery_is_idempotent(safe):
     assert translate(safe)["enable.idempotence"] == "true"
 
 
-ACKS_EFFECT = "retried rows may be stored twice or out of order"
+ACKS_EFFECT = "retried records may be stored twice or out of order"
 RETRIES_EFFECT = "a single failed request fails the task"
 
 
@@ -35,10 +35,10 @@ RETRIES_EFFECT = "a single failed request fails the task"
         ("retries", "00", RETRIES_EFFECT, " at 1 or more"),
     ],
 )
-def test_weaker_delivery_must_be_accepted_in_words(name, value, effect, needed):
+def test_weaker_delivery_must_be_accepted_explicitly(name, value, effect, needed):
     assert refusal({name: value}) == (
         f"kafka.{name}={value} switches idempotence off, so that {effect}; set "
-        f"kafka.enable.idempotence=false to accept that, or leave kafka.{name}{needed}"
+        f"kafka.enable.idempotence=false to accept that, or keep kafka.{name}{needed}"
     )
     assert translate({name: value, "enable.idempotence": "false"})[name] == value
 
@@ -65,7 +65,7 @@ def test_more_than_five_requests_in_flight_are_refused_with_idempotence(name):
 @pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
 def test_one_request_in_flight_without_idempotence_is_refused_since_it_keeps_no_order(name, acks):
     message = refusal({name: "1", "enable.idempotence": "false", **acks})
-    assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of rows")
+    assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of records")
     assert "Leave kafka.enable.idempotence=true" in message
     assert "set kafka.retries=0" in message
 
@@ -92,7 +92,7 @@ def test_one_request_in_flight_is_accepted_where_it_keeps_the_order(settings):
         ({"delivery.timeout.ms": "30005"}, "30005"),
         ({"delivery.timeout.ms": "1500", "linger.ms": "500", "request.timeout.ms": "1000"}, "1500"),
         ({"delivery.timeout.ms": "30001", "linger.ms": "0.5"}, "30001"),
-        # Raised, as in Java, where it is not given.
+        # Raised, as in Java, if it is not given.
         ({"linger.ms": "200000"}, "230000"),
         ({"request.timeout.ms": "1200000"}, "1200005"),
         ({"request.timeout.ms": "2147483647"}, "2147483647"),

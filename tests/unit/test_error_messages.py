@@ -33,7 +33,7 @@ def failed_delivery(partition, code):
             TopicUnavailable,
             r"create it; the brokers did not create it within 1\.5 s",
         ),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "grant this user the"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "grant this user per"),
         (ErrorCode.INVALID_TOPIC, SHARED, TopicUnavailable, "choose a name that the brokers allow"),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, t
     ("partition", "advice"),
     [(-1, r"raise kafka\.max\.request\.size"), (2, r"topic allows: raise its max\.message\.bytes")],
 )
-def test_a_record_that_is_too_large_blames_who_refused_it(partition, advice):
+def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partition, advice):
     delivery = failed_delivery(partition, ErrorCode.MSG_SIZE_TOO_LARGE)
     error = error_messages.delivery_failed(delivery, DeliveryReport())
     assert isinstance(error, DeliveryFailed)
@@ -57,12 +57,12 @@ def test_a_record_that_is_too_large_blames_who_refused_it(partition, advice):
         raise error
 
 
-def test_a_topic_that_only_the_client_knows_to_be_forbidden_is_unavailable():
+def test_a_topic_that_only_the_client_finds_forbidden_is_unavailable():
     delivery = failed_delivery(-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     error = error_messages.delivery_failed(delivery, DeliveryReport())
     assert isinstance(error, TopicUnavailable)
 
 
-def test_the_last_broker_error_is_told():
+def test_the_last_broker_error_is_reported():
     error = error_messages.deadline_exceeded(2.5, REPORT)
     assert "within 2.5 s (close.timeout.ms); last broker error: connection refused." in str(error)

@@ -1,4 +1,4 @@
-"""What the client reports, what the brokers answer, and what leaves because of it."""
+"""What the client reports, what the brokers answer, and what is sent as a result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_kafka_sink.records.arrow import split_by_topic
 
 
 class Engine:
-    """A producer without its waits, on a client of plain Python."""
+    """A producer without its waits, on a fake client."""
 
     def __init__(self):
         self.clock = FakeClock()
@@ -65,7 +65,7 @@ def engine():
     return Engine()
 
 
-def test_records_without_metadata_are_accepted_and_leave_when_it_comes(engine):
+def test_records_without_metadata_are_accepted_and_leave_when_it_arrives(engine):
     sending = engine.send()
     assert (sending.is_accepted, sending.enqueued) == (True, 0)
     assert engine.client.requests[0][0] == ["t"]
@@ -81,7 +81,7 @@ def test_records_of_a_topic_with_metadata_leave_at_once(engine):
     assert len(engine.client.requests) == 1
 
 
-def test_records_leave_in_the_order_of_the_sends_also_if_the_queue_was_full(engine):
+def test_records_leave_in_the_order_of_the_sends_even_if_the_queue_was_full(engine):
     first, second = engine.send(count=5), engine.send(count=2)
     engine.client.room = 3
     engine.tell(known())
@@ -106,7 +106,7 @@ def test_a_full_queue_accepts_the_first_records_of_a_topic_with_metadata(engine)
     assert sending.is_accepted
 
 
-def test_a_record_that_the_client_refuses_fails_alone(engine):
+def test_a_record_that_the_client_rejects_fails_alone(engine):
     engine.client.rejects[1] = ErrorCode.MSG_SIZE_TOO_LARGE
     sending = engine.send()
     engine.tell(known())
@@ -115,7 +115,7 @@ def test_a_record_that_the_client_refuses_fails_alone(engine):
     assert sending.delivery.is_complete
 
 
-def test_metadata_that_is_lost_again_before_room_comes_holds_the_records_back(engine):
+def test_records_wait_if_metadata_is_lost_again_before_there_is_room(engine):
     sending = engine.send(count=5)
     engine.client.room = 0
     engine.tell(known())
@@ -132,7 +132,7 @@ def test_a_missing_topic_with_records_is_opened_so_that_brokers_create_it(engine
     assert engine.client.opened == ["t"]
 
 
-def test_a_request_without_an_answer_delegates_the_records_and_gets_more_patient(engine):
+def test_a_request_without_an_answer_delegates_the_records_and_extends_the_timeout(engine):
     sending = engine.send()
     engine.tell(RequestFailed(ErrorCode.TRANSPORT))
     assert sending.is_enqueued
@@ -154,7 +154,7 @@ def test_a_lost_broker_makes_all_metadata_stale(engine):
     assert engine.deliveries.report.broker_error == "connection reset"
 
 
-def test_the_reason_why_a_broker_was_lost_outlives_the_news_that_all_are_down(engine):
+def test_the_reason_why_a_broker_was_lost_is_kept_when_all_are_down(engine):
     engine.tell(BrokerError(ErrorCode.ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert engine.deliveries.report.broker_error == "1/1 brokers are down"
     engine.tell(BrokerError(ErrorCode.TRANSPORT, "connection refused"))
@@ -190,7 +190,7 @@ def test_a_topic_is_forgotten_after_its_last_records_were_reported(engine):
     assert engine.topics.live() == []
 
 
-def test_what_awaits_metadata_fails_as_unsent_when_all_is_given_up(engine):
+def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine):
     sending = engine.send()
     engine.events.apply_reports(engine.buffer.fail_all())
     assert sending.delivery.is_complete

@@ -103,7 +103,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_pa
         java_runtime._without_vector_module(tmp_path / "jdk")
 
 
-def test_a_java_that_prints_no_utf8_is_read_all_the_same(tmp_path, monkeypatch):
+def test_a_java_that_does_not_print_utf8_is_still_recognized(tmp_path, monkeypatch):
     home = tmp_path / "jdk"
     (home / "bin").mkdir(parents=True)
     java = home / "bin" / "java"

@@ -1,4 +1,4 @@
-"""Whose turn it is: in order while the producer is open, and only a closer's afterwards."""
+"""Turns: in order while the producer is open, only for closing threads afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
 
-SOON = 10.0  # seconds: for what comes at once unless something is broken
+SOON = 10.0  # seconds: for what happens at once unless something is broken
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_one_thread_at_a_time_has_the_turn(lifecycle, other_thread):
     assert other_thread(take, lifecycle).result(SOON)
 
 
-def test_a_thread_that_takes_turn_after_turn_starves_no_other(lifecycle, other_thread):
+def test_a_thread_that_takes_turn_after_turn_does_not_starve_others(lifecycle, other_thread):
     is_over = threading.Event()
 
     def take_turn_after_turn():
@@ -59,18 +59,18 @@ def test_a_thread_that_takes_turn_after_turn_starves_no_other(lifecycle, other_t
 
 def test_a_thread_cannot_take_a_second_turn_inside_its_first(lifecycle):
     assert take(lifecycle)
-    with pytest.raises(RuntimeError, match="from inside its own events"):
+    with pytest.raises(RuntimeError, match="from a handler of its own events"):
         lifecycle.take_turn(Deadline(1))
 
 
-def test_from_draining_on_only_a_closer_gets_a_turn(lifecycle, other_thread):
+def test_from_draining_on_only_a_closing_thread_gets_a_turn(lifecycle, other_thread):
     lifecycle.advance(State.DRAINING)
     assert not take(lifecycle, 0.1)
     assert lifecycle.take_last_turn(State.DRAINING, Deadline(SOON))
     assert not other_thread(take, lifecycle, 0.1).result(SOON)
 
 
-def test_a_closer_comes_before_those_who_have_waited_longer(lifecycle):
+def test_a_closing_thread_comes_before_threads_that_have_waited_longer(lifecycle):
     assert take(lifecycle)
     got = []
 
@@ -97,13 +97,13 @@ def test_a_state_never_goes_back(lifecycle):
         assert lifecycle.state is State.ABORTING
 
 
-def test_a_closer_that_comes_too_late_gets_no_turn(lifecycle):
+def test_a_closing_thread_that_comes_too_late_gets_no_turn(lifecycle):
     lifecycle.advance(State.CLOSED)
     assert not lifecycle.take_last_turn(State.ABORTING, Deadline(SOON))
     assert lifecycle.state is State.CLOSED
 
 
-def test_a_closer_waits_no_longer_than_its_deadline_for_a_turn_that_does_not_end(
+def test_a_closing_thread_waits_no_longer_than_its_deadline_for_a_turn_that_does_not_end(
     lifecycle, other_thread
 ):
     assert take(lifecycle)
@@ -112,7 +112,7 @@ def test_a_closer_waits_no_longer_than_its_deadline_for_a_turn_that_does_not_end
     assert lifecycle.state is State.ABORTING
 
 
-def test_aborting_wakes_who_waits(lifecycle, other_thread):
+def test_aborting_wakes_waiting_threads(lifecycle, other_thread):
     assert take(lifecycle)
     waiting = other_thread(lifecycle.wait_until_aborting, SOON)
     assert not lifecycle.wait_until_aborting(0.0)

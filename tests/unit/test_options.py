@@ -64,10 +64,11 @@ def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
     assert parsed(**options).producer.budget == budget
 
 
-def test_a_budget_for_metadata_that_would_not_count_is_refused():
+def test_a_budget_for_metadata_without_effect_is_refused():
     assert refusal(**{"kafka.max.block.metadata.ms": "5000"}) == (
-        "kafka.max.block.metadata.ms counts only with kafka.max.block.ms.include.metadata=false "
-        "or kafka.max.block.ms=0; set one of them, or leave it out"
+        "kafka.max.block.metadata.ms has an effect only with "
+        "kafka.max.block.ms.include.metadata=false or kafka.max.block.ms=0; "
+        "set one of them, or leave it out"
     )
 
 
@@ -82,7 +83,7 @@ def test_times_have_units(text, milliseconds):
 
 @pytest.mark.parametrize("text", ["10", "m", "-1s", "1d", "1.5h"])
 def test_a_time_without_a_unit_or_of_another_form_is_refused(text):
-    with pytest.raises(InvalidOption, match="is not a time such as 30s, 10m or 1h"):
+    with pytest.raises(InvalidOption, match="is not a duration such as 30s, 10m or 1h"):
         parsed(**{"producer.cache.timeout": text})
 
 
@@ -100,7 +101,7 @@ def test_bootstrap_servers_are_required(options):
         parse(options)
 
 
-def test_given_values_take_the_place_of_defaults():
+def test_given_values_replace_defaults():
     options = parsed(
         **{
             "topic": " flights ",
@@ -122,14 +123,14 @@ def test_given_values_take_the_place_of_defaults():
 @pytest.mark.parametrize("name", ["kafka.metadata.evict.ms", "kafka.metadata.max.idle.ms"])
 def test_an_option_may_have_java_name(name):
     assert parsed(**{name: "2000"}).producer.lifetime.evict_ms == 2000
-    assert refusal(**{name: "2"}) == f"{name}=2 is not within 1000 to 2147483647"
+    assert refusal(**{name: "2"}) == f"{name}=2 is not between 1000 and 2147483647"
 
 
 def test_two_names_of_an_option_must_agree():
     both = {"kafka.metadata.evict.ms": "2000", "kafka.metadata.max.idle.ms": " 2000"}
     assert parsed(**both).producer.lifetime.evict_ms == 2000
     assert refusal(**both | {"kafka.metadata.evict.ms": "3000"}) == (
-        "kafka.metadata.evict.ms and kafka.metadata.max.idle.ms mean the same; leave one out"
+        "kafka.metadata.evict.ms and kafka.metadata.max.idle.ms set the same option; leave one out"
     )
 
 
@@ -145,7 +146,7 @@ def test_names_are_read_in_any_case(change):
 
 
 @pytest.mark.parametrize("name", ["checkpointLocation", "checkpointlocation", "queryName", "path"])
-def test_options_that_spark_hands_to_every_sink_are_ignored(name):
+def test_options_that_spark_passes_to_every_sink_are_ignored(name):
     assert parsed(**{name: "anything"}) == parsed()
 
 
@@ -204,17 +205,17 @@ def test_text_that_is_no_whole_number_is_refused(name, text):
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("close.timeout.ms", "-1", "0 to 2147483647"),
-        ("close.timeout.ms", "2147483648", "0 to 2147483647"),
-        ("kafka.max.block.ms", "-1", "0 to 2147483647"),
-        ("kafka.max.block.ms", "2147483648", "0 to 2147483647"),
-        ("kafka.buffer.memory", "1048575", "1048576 to 2199023254528"),
-        ("kafka.buffer.memory", "2199023254529", "1048576 to 2199023254528"),
-        ("batch.id", "-1", "0 to 9223372036854775807"),
+        ("close.timeout.ms", "-1", "0 and 2147483647"),
+        ("close.timeout.ms", "2147483648", "0 and 2147483647"),
+        ("kafka.max.block.ms", "-1", "0 and 2147483647"),
+        ("kafka.max.block.ms", "2147483648", "0 and 2147483647"),
+        ("kafka.buffer.memory", "1048575", "1048576 and 2199023254528"),
+        ("kafka.buffer.memory", "2199023254529", "1048576 and 2199023254528"),
+        ("batch.id", "-1", "0 and 9223372036854775807"),
     ],
 )
 def test_number_out_of_range_is_refused_with_the_range(name, value, allowed):
-    assert refusal(**{name: value}) == f"{name}={value} is not within {allowed}"
+    assert refusal(**{name: value}) == f"{name}={value} is not between {allowed}"
 
 
 def test_a_buffer_too_small_for_the_largest_record_is_refused():
@@ -233,7 +234,7 @@ def test_topic_name_that_kafka_allows_is_accepted(topic):
 
 @pytest.mark.parametrize("topic", ["", " ", ".", "..", "a b", "a/b", "é", "a\0", "a" * 250])
 def test_topic_name_that_kafka_would_refuse_is_refused(topic):
-    assert re.match("topic=.* is no topic name: allowed are", refusal(topic=topic))
+    assert re.match("topic=.* is not a valid topic name: allowed are", refusal(topic=topic))
 
 
 def test_equal_options_are_equal_keys_whatever_their_order():

@@ -22,16 +22,16 @@ def records(keys=None, rows=None, partitions=None):
 
 
 def hashes(keys):
-    made = records(keys)  # whose memory the hashes are read from
+    made = records(keys)  # keeps alive the memory that is hashed
     return murmur2(made.keys).view(np.int32).tolist()
 
 
-def runs(placed):
+def runs(partitioned):
     """partition -> row numbers, in their order."""
-    first = placed.records.values.addresses
+    first = partitioned.records.values.addresses
     found = {}
-    for number, partition in enumerate(placed.partitions.tolist()):
-        start, end = placed.starts[number], placed.starts[number + 1]
+    for number, partition in enumerate(partitioned.partitions.tolist()):
+        start, end = partitioned.starts[number], partitioned.starts[number + 1]
         assert end > start
         found[partition] = first[start:end].tolist()
     return found
@@ -40,7 +40,7 @@ def runs(placed):
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        # those that Kafka tests its own function with
+        # the ones that Kafka tests its own function with
         (b"21", -973932308),
         (b"foobar", -790332482),
         (b"a-little-bit-long-string", -985981536),
@@ -67,7 +67,7 @@ KEYS = st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=60)
 
 
 @given(KEYS, st.integers(1, 9), st.data())
-def test_rows_are_in_runs_by_partition_each_in_the_order_of_the_rows(keys, count, data):
+def test_records_are_grouped_by_partition_each_in_the_order_of_the_rows(keys, count, data):
     sticky_partition = data.draw(st.integers(0, count - 1))
     all_records = records(keys)
     chosen = [
@@ -78,22 +78,22 @@ def test_rows_are_in_runs_by_partition_each_in_the_order_of_the_rows(keys, count
         partition: [a for a, c in zip(addresses, chosen, strict=True) if c == partition]
         for partition in set(chosen)
     }
-    placed = group_by_partition(all_records, count, sticky_partition)
-    assert runs(placed) == expected
-    assert placed.partitions.tolist() == sorted(expected)
+    partitioned = group_by_partition(all_records, count, sticky_partition)
+    assert runs(partitioned) == expected
+    assert partitioned.partitions.tolist() == sorted(expected)
 
 
-def test_rows_without_a_key_are_one_run():
+def test_records_without_a_key_are_one_group():
     assert list(runs(group_by_partition(records(rows=5), 4, sticky_partition=3))) == [3]
     assert list(runs(group_by_partition(records([None, None]), 4, sticky_partition=2))) == [2]
 
 
-def test_the_column_partition_wins_even_beyond_what_is_known():
+def test_the_column_partition_wins_even_beyond_the_known_partitions():
     made = records([b"k", b"k", b"k"], partitions=[70_000, None, 0])
     assert [len(rows) for rows in runs(group_by_partition(made, 1, 0)).values()] == [2, 1]
     assert group_by_partition(made, 1, 0).partitions.tolist() == [0, 70_000]
 
 
-def test_unplaced_rows_are_one_run_for_the_client_to_place():
-    placed = unpartitioned(records([b"a", b"b"]))
-    assert (placed.partitions.tolist(), placed.starts.tolist()) == ([-1], [0, 2])
+def test_unpartitioned_records_are_one_group_for_the_client_to_partition():
+    partitioned = unpartitioned(records([b"a", b"b"]))
+    assert (partitioned.partitions.tolist(), partitioned.starts.tolist()) == ([-1], [0, 2])

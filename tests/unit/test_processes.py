@@ -33,7 +33,7 @@ time.sleep(60)
 
 @pytest.fixture(params=["proc", "ps"])
 def source(request, tmp_path, monkeypatch):
-    """Every test with it runs on what Linux has, and on what macOS has."""
+    """Run each test with Linux's /proc, and with ps as on macOS."""
     if request.param == "ps":
         monkeypatch.setattr(processes, "_PROC", tmp_path / "proc")
     elif not Path("/proc/self/stat").exists():
@@ -53,7 +53,7 @@ def wait_until_ended(pid):
     end = time.monotonic() + 10
     while is_running(pid):
         assert time.monotonic() < end
-        time.sleep(0.02)  # nothing tells a stranger when a process ends
+        time.sleep(0.02)  # there is no event for a process that is not our child
 
 
 def test_a_process_runs_until_it_ends_even_if_nobody_reaps_it(source, sleeper):

@@ -1,4 +1,4 @@
-"""Brokers that were reached are known to all Python workers of one Spark application."""
+"""All Python workers of a Spark application remember which brokers were reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def settings(servers="a:9092,b:9092", **others):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What Spark's block manager makes for an application."""
+    """The folder that Spark's block manager creates for an application."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other/disk")
     return tmp_path
 
@@ -37,14 +37,14 @@ def test_other_brokers_and_listeners_are_not(folder, other):
     assert not were_reached(other)
 
 
-def test_another_application_does_not_know_them(folder, monkeypatch):
+def test_another_application_does_not_remember_them(folder, monkeypatch):
     remember(settings())
     (folder / "other").mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder / "other"))
     assert not were_reached(settings())
 
 
-def test_what_is_left_is_an_empty_file_of_ones_own_that_names_nobody(folder):
+def test_the_marker_is_an_empty_private_file_that_reveals_nothing(folder):
     remember(settings(**{"sasl.password": "planted-secret"}))
     (marker,) = folder.iterdir()
     assert marker.read_bytes() == b""
@@ -53,7 +53,7 @@ def test_what_is_left_is_an_empty_file_of_ones_own_that_names_nobody(folder):
     assert list(folder.iterdir()) == [marker]
 
 
-def test_a_link_in_its_place_is_neither_followed_nor_believed(folder):
+def test_a_symbolic_link_in_its_place_is_neither_followed_nor_trusted(folder):
     remember(settings())
     (marker,) = folder.iterdir()
     marker.unlink()
@@ -64,13 +64,13 @@ def test_a_link_in_its_place_is_neither_followed_nor_believed(folder):
     assert not were_reached(settings())
 
 
-def test_a_file_of_somebody_else_is_not_believed(folder, monkeypatch):
+def test_a_file_of_another_user_is_not_trusted(folder, monkeypatch):
     remember(settings())
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert not were_reached(settings())
 
 
-def test_brokers_count_as_reached_where_nothing_can_be_remembered(folder, monkeypatch):
+def test_brokers_count_as_reached_if_nothing_can_be_stored(folder, monkeypatch):
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(folder / "gone"))
     remember(settings())
     assert were_reached(settings())

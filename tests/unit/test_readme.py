@@ -13,7 +13,7 @@ def row(option: Option) -> str:
     return f"| `{option.name}` | {default} | {option.description} |"
 
 
-def test_readme_lists_the_options_as_the_code_knows_them():
+def test_readme_lists_the_options_as_the_code_defines_them():
     lines = README.read_text(encoding="utf-8").splitlines()
     table = lines[lines.index("<!-- options -->") + 1 : lines.index("<!-- /options -->")]
     expected = ["| Option | Default | Meaning |", "|---|---|---|", *map(row, OPTIONS)]

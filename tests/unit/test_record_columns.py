@@ -65,13 +65,13 @@ def headers_and_choice(draw):
 
 
 @given(headers_and_choice())
-def test_take_gives_the_headers_of_the_rows_asked_for(drawn):
+def test_take_gives_the_headers_of_the_requested_rows(drawn):
     rows, choice = drawn
     taken = header_column(rows).take(np.array(choice, dtype=np.int64))
     assert header_rows(taken) == [rows[i] for i in choice]
 
 
-def test_take_gives_every_column_in_the_order_asked_for():
+def test_take_gives_every_column_in_the_requested_order():
     headers = [[(0, 1)], [], [(1, 2), (0, 3)]]
     records = RecordColumns(
         topic="a",

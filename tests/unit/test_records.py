@@ -18,7 +18,7 @@ PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Row(NamedTuple):
-    """A record as plain Python values; also what the sink makes of null and of no column."""
+    """A record as plain Python values; the defaults stand for a null or missing column."""
 
     value: bytes | None
     key: bytes | None = None
@@ -72,7 +72,7 @@ def cells(draw: st.DrawFn, count: int, cell: st.SearchStrategy[Any]) -> list[Any
 def plain_or_dictionary(
     draw: st.DrawFn, count: int, cell: st.SearchStrategy[Any], kind: pa.DataType, *, nulls: bool
 ) -> tuple[pa.Array, list[Any]]:
-    """An Arrow array and what is in it; dictionaries may repeat themselves and hold nulls."""
+    """An Arrow array and its values; dictionaries may contain duplicates and nulls."""
     if nulls:
         cell = st.none() | cell
     if draw(st.booleans()):
@@ -170,7 +170,7 @@ def test_topic_column_groups_the_rows_and_keeps_their_order(batch):
     assert split(batch.arrow, None) == expected
 
 
-# --- what is worth a name ------------------------------------------------------------------------
+# --- particular cases ----------------------------------------------------------------------------
 
 
 def test_option_topic_wins_over_the_column():
@@ -226,10 +226,10 @@ def test_dictionary_with_nulls_and_repeats_is_read_through():
 
 
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
-def test_null_header_list_hides_what_lies_beneath(kind):
+def test_null_header_list_hides_its_child_values(kind):
     array_of = pa.ListArray if kind is pa.list_ else pa.LargeListArray
-    beneath = pa.array([("k", b"1"), (None, b"2"), ("l", b"3")], HEADER)
-    headers = array_of.from_arrays([0, 1, 2, 3], beneath, mask=pa.array([False, True, False]))
+    children = pa.array([("k", b"1"), (None, b"2"), ("l", b"3")], HEADER)
+    headers = array_of.from_arrays([0, 1, 2, 3], children, mask=pa.array([False, True, False]))
     rows = split(a_batch(headers=headers))["t"]
     assert [row.headers for row in rows] == [((b"k", b"1"),), (), ((b"l", b"3"),)]
 
@@ -279,17 +279,17 @@ def header_keys(*keys: bytes) -> pa.Array:
         ({"topic": ["a", None, "b", None]}, "row 1 has a null topic"),
         ({"topic": pa.array(["a", None]).dictionary_encode()}, "row 1 has a null topic"),
         ({"topic": pa.DictionaryArray.from_arrays([0, 1], ["a", None])}, "row 1 has a null topic"),
-        ({"topic": ["a", "b", "a", "c d", ""]}, "row 3: 'c d' is no topic name"),
-        ({"topic": ["a", ""]}, "row 1: '' is no topic name"),
-        ({"topic": ["a" * 250]}, "row 0: 'a+' is no topic name"),
+        ({"topic": ["a", "b", "a", "c d", ""]}, "row 3: 'c d' is not a valid topic name"),
+        ({"topic": ["a", ""]}, "row 1: '' is not a valid topic name"),
+        ({"topic": ["a" * 250]}, "row 0: 'a+' is not a valid topic name"),
         ({"partition": pa.array([0, None, -1], pa.int32())}, "row 2 has a negative partition"),
         ({"headers": headers([], None, [("k", None), (None, b"")])}, "row 2 has a header without"),
         ({"headers": headers([("k", b"")], [None])}, "row 1 has a header without a key"),
         ({"headers": headers([("k", b"")], [], [("a\0b", b"")])}, "row 2 .*zero byte"),
-        ({"topic": unchecked(b"a", b"\xff", b"b")}, r"row 1: '.*xff' is no topic name"),
+        ({"topic": unchecked(b"a", b"\xff", b"b")}, r"row 1: '.*xff' is not a valid topic name"),
         (
             {"topic": unchecked(b"a", b"\xff").dictionary_encode()},
-            r"row 1: '.*xff' is no topic name",
+            r"row 1: '.*xff' is not a valid topic name",
         ),
         (
             {"headers": header_keys(b"k", b"\xc3", b"l")},
@@ -297,7 +297,7 @@ def header_keys(*keys: bytes) -> pa.Array:
         ),
     ],
 )
-def test_bad_row_is_named_before_the_first_record_comes_out(columns, complaint):
+def test_bad_row_is_named_before_the_first_record_is_yielded(columns, complaint):
     batch = a_batch(**columns)
     records = split_by_topic(batch, None if "topic" in columns else "t")
     with pytest.raises(InvalidRecord, match=complaint):

@@ -36,7 +36,7 @@ def test_every_setting_that_sounds_secret_is_tested_as_one():
 
 
 @pytest.mark.parametrize("name", SECRETS + MISSPELT)
-def test_secret_shows_in_no_repr_also_after_pickling(name):
+def test_secret_shows_in_no_repr_even_after_pickling(name):
     value = pickle.loads(pickle.dumps(redact_unless_public(name, "hunter2")))
     assert value == "hunter2"
     assert "hunter2" not in repr([value])
@@ -46,7 +46,7 @@ def failure_with_local_variables(settings: dict[str, str]) -> str:
     options = {f"kafka.{name}": Secret(value) for name, value in settings.items()}
     with pytest.raises(InvalidOption) as raised:
         parse(options)
-    # The first entry is this function, whose variables are no concern of the user's.
+    # The first entry is this function, whose variables users never see.
     error = raised.value.with_traceback(raised.tb.tb_next)
     lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()
     return "".join(lines) + repr(error)
@@ -56,7 +56,7 @@ def failure_with_local_variables(settings: dict[str, str]) -> str:
 def test_secret_shows_in_no_failure_even_with_local_variables(name):
     settings = {"bootstrap.servers": "host:9092", name: "hunter2", "linger.ms": "x"}
     text = failure_with_local_variables(settings)
-    assert "[hidden]" in text  # so variables are indeed shown
+    assert "[hidden]" in text  # so variables are really shown
     assert "hunter2" not in text
 
 

@@ -1,4 +1,4 @@
-"""Speculation doubles records without any failure: the user's own calls warn of it."""
+"""Speculation duplicates records without any failure: the user's calls warn about it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WARNING = "spark.speculation is true: .* twice"
 
 
 class Session:
-    """As much of a Spark Connect session as the calls need."""
+    """The part of a Spark Connect session that the calls need."""
 
     def __init__(self, speculation: str | None) -> None:
         self.conf = SimpleNamespace(get=lambda name, default: speculation or default)
@@ -21,7 +21,7 @@ class Session:
 
 
 class Batch:
-    """A DataFrame whose writer takes anything."""
+    """A DataFrame whose writer accepts anything."""
 
     def __init__(self, session: Session) -> None:
         self.sparkSession = session
@@ -58,13 +58,13 @@ def test_a_foreach_batch_function_warns_at_its_first_micro_batch():
 
 
 @pytest.mark.parametrize("speculation", ["false", None])
-def test_without_speculation_nothing_is_said(speculation):
+def test_without_speculation_there_is_no_warning(speculation):
     session = Session(speculation)
     register(session)
     foreach_batch({})(Batch(session), 0)
 
 
-def test_a_session_that_does_not_tell_is_left_alone():
+def test_a_session_that_hides_the_setting_gets_no_warning():
     def refuse(name, default):
         raise PySparkException("CONFIG_NOT_AVAILABLE")
 

@@ -173,7 +173,7 @@ def test_a_known_topic_is_not_requested(topics):
     assert topics.first_failure(0) is None
 
 
-def test_the_budget_runs_from_the_first_row_buffered(topics, clock):
+def test_the_budget_runs_from_the_first_record_buffered(topics, clock):
     topics.add(["a"])
     clock.now += 7
     topics.buffer("a")
@@ -211,7 +211,7 @@ def test_an_answer_ends_the_wait(topics):
     assert topics.first_failure(0) is None
 
 
-def test_a_missing_topic_waits_on_and_is_requested_ever_more_rarely(topics, clock):
+def test_a_missing_topic_keeps_waiting_and_is_requested_less_and_less_often(topics, clock):
     topics.buffer("a")
     pauses = []
     for _ in range(6):
@@ -228,7 +228,7 @@ def test_a_missing_topic_waits_on_and_is_requested_ever_more_rarely(topics, cloc
     assert topics.first_failure(5) == ("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def test_a_missing_topic_that_no_row_waits_for_is_not_requested_again(topics, clock):
+def test_a_missing_topic_that_no_record_waits_for_is_not_requested_again(topics, clock):
     topics.add(["a"])
     assert topics.due() == ["a"]
     topics.answer("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -262,7 +262,7 @@ def know(topics, *names):
         topics.answer(name)
 
 
-def test_metadata_is_fetched_again_at_its_greatest_age(topics, clock):
+def test_metadata_is_fetched_again_at_its_maximum_age(topics, clock):
     know(topics, "a")
     for _ in range(9):
         clock.now += 11
@@ -282,7 +282,7 @@ def test_a_change_makes_a_topic_urgent_at_once(topics):
     assert topics.due() == []
 
 
-def test_a_topic_without_rows_is_evicted_and_the_next_row_makes_it_urgent(topics, clock):
+def test_a_topic_without_records_is_evicted_and_the_next_record_makes_it_urgent(topics, clock):
     know(topics, "a")
     clock.now += 60
     assert topics.due() == []
@@ -307,7 +307,7 @@ def test_a_topic_in_use_is_never_evicted(topics, clock):
     assert topics.live() == []
 
 
-def test_an_answer_about_a_evicted_topic_is_ignored(topics, clock):
+def test_an_answer_about_an_evicted_topic_is_ignored(topics, clock):
     topics.add(["a"])
     topics.due()
     clock.now += 60
@@ -316,7 +316,7 @@ def test_an_answer_about_a_evicted_topic_is_ignored(topics, clock):
     assert topics.live() == []
 
 
-def test_a_topic_left_to_the_client_need_not_be_held_but_its_budget_runs(topics, clock):
+def test_a_delegated_topic_is_sendable_but_its_budget_runs(topics, clock):
     topics.buffer("a")
     topics.due()
     topics.fail_request()
@@ -332,7 +332,7 @@ def test_a_topic_left_to_the_client_need_not_be_held_but_its_budget_runs(topics,
     assert topics.is_sendable("a")
 
 
-def test_a_topic_with_a_partition_without_leader_is_requested_again_and_may_leave(topics, clock):
+def test_a_topic_with_a_leaderless_partition_is_requested_again_but_sendable(topics, clock):
     topics.buffer("a")
     topics.due()
     topics.answer("a", count=3, available=(0, 2))
@@ -352,7 +352,7 @@ def test_a_lost_broker_makes_all_topics_urgent(topics):
     assert topics.due() == ["a", "b"]
 
 
-def test_rows_on_their_way_wait_when_their_topic_vanishes(topics, clock):
+def test_sent_records_wait_for_metadata_when_their_topic_vanishes(topics, clock):
     know(topics, "a")
     topics.buffer("a")
     topics.request_update("a")
@@ -362,7 +362,7 @@ def test_rows_on_their_way_wait_when_their_topic_vanishes(topics, clock):
     assert topics.first_failure(3) == ("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def test_acknowledged_rows_end_the_wait_only_of_a_topic_left_to_the_client(topics):
+def test_acknowledged_records_end_the_wait_only_of_a_delegated_topic(topics):
     topics.buffer("a")
     topics.acknowledged("a")
     assert topics.first_failure(0) == ("a", 0)
@@ -371,7 +371,7 @@ def test_acknowledged_rows_end_the_wait_only_of_a_topic_left_to_the_client(topic
     assert topics.first_failure(0) is None
 
 
-def test_an_old_error_is_forgotten_when_rows_come(topics, clock):
+def test_an_old_error_is_forgotten_when_records_arrive(topics, clock):
     topics.add(["a"])
     topics.due()
     topics.answer("a", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
