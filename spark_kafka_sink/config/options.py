@@ -149,7 +149,7 @@ BATCH_ID: Option[int | None] = Option(
     default=None,
     minimum=0,
     maximum=2**63 - 1,
-    meaning="Id of the micro-batch, for the report and errors, if Spark does not pass it. "
+    meaning="Id of the micro-batch, for error messages, if Spark does not pass it. "
     "`foreach_batch` sets it.",
 )
 
