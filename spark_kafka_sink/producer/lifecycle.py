@@ -55,6 +55,9 @@ class Lifecycle:
         if self._owner == me:
             raise RuntimeError("the producer cannot be used from a handler of its own events")
         with self._changed:
+            if self._state is State.OPEN and self._owner is None and not self._requests:
+                self._owner = me  # the usual case, without a wait
+                return True
             self._requests.append(me)
             try:
                 self._changed.wait_for(
