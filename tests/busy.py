@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
 RUN_SECONDS = 3600.0
-AT_A_TIME = 3
+AT_A_TIME = 6
 
 # Also ends if its parent is killed.
 BURN = """
