@@ -102,11 +102,11 @@ class ProducerCache:
         return producer
 
     def _close(self, options: ProducerOptions, producer: NonBlockingProducer) -> None:
+        producer.close(0)
         self._live_topics.pop(options, None)
         self._live_topics[options] = producer.live_topics()
         if len(self._live_topics) > _MOST_IDLE:
             del self._live_topics[next(iter(self._live_topics))]
-        producer.close(0)
 
     def evict_expired(self) -> None:
         """Close producers that are idle for too long, and the longest idle of too many."""
