@@ -45,15 +45,20 @@ def source(request, tmp_path, monkeypatch):
 @pytest.fixture
 def sleeper():
     with subprocess.Popen([*SLEEP, FAR]) as process:
+        wait_until(lambda: has_argument(process.pid, FAR))  # the kernel sets them after the start
         yield process
         process.kill()
 
 
-def wait_until_ended(pid):
+def wait_until(condition):
     end = time.monotonic() + 10
-    while is_running(pid):
+    while not condition():
         assert time.monotonic() < end
-        time.sleep(0.02)  # there is no event for a process that is not our child
+        time.sleep(0.02)  # nothing tells a stranger about a process
+
+
+def wait_until_ended(pid):
+    wait_until(lambda: not is_running(pid))
 
 
 def test_a_process_runs_until_it_ends_even_if_nobody_reaps_it(source, sleeper):
@@ -127,9 +132,8 @@ def test_a_released_process_stays(tmp_path):
 
 def test_a_process_whose_guard_is_gone_cannot_be_released_but_ended(tmp_path):
     guarded = GuardedProcess([*SLEEP, FAR], tmp_path / "log")
-    end = time.monotonic() + 10
-    while not processes._command_line(guarded.pid).startswith(sys.executable):
-        assert time.monotonic() < end  # until then it is a copy of its guard, with the same input
+    # Until then it is a copy of its guard, with the same input.
+    wait_until(lambda: processes._command_line(guarded.pid).startswith(sys.executable))
     guarded._guard.kill()
     guarded._guard.wait()
     with pytest.raises(BrokenPipeError):
