@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 
 RUN_SECONDS = 3600.0
-AT_A_TIME = 6
+AT_A_TIME = 8
 
 # Also ends if its parent is killed.
 BURN = """
@@ -64,7 +64,12 @@ def outcome(command: list[str]) -> tuple[int, str, float]:
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:
             code = subprocess.run(
-                command, stdout=output, stderr=output, timeout=RUN_SECONDS, check=False
+                command,
+                env={**os.environ, "HYPOTHESIS_PROFILE": "repeated"},
+                stdout=output,
+                stderr=output,
+                timeout=RUN_SECONDS,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             code = 1

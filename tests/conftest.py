@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("tests", deadline=None)  # a slow machine is no failure
+# Generated examples depend on no clock: few of them will do where tests are repeated.
+settings.register_profile("repeated", deadline=None, max_examples=10)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
