@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -39,9 +40,21 @@ words.mkdir()
 stream = spark.readStream.format("text").load(str(words))
 
 
+def start(writer):
+    """Start the query; Connect gives the worker of foreachBatch 10 s to start, however busy."""
+    for _ in range(3):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+            late = error
+    raise late
+
+
 def finish(writer, checkpoint):
     writer = writer.option("checkpointLocation", f"{folder}/{checkpoint}")
-    query = writer.trigger(availableNow=True).start()
+    query = start(writer.trigger(availableNow=True))
     assert query.awaitTermination(60)
     if query.exception():
         raise query.exception()
