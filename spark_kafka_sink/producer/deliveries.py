@@ -111,6 +111,11 @@ class IncompleteDeliveries:
         self.report.sent_bytes += sent_bytes
         self._complete(delivery)
 
+    def seal_all(self) -> None:
+        """End all sends: the producer is closing."""
+        for delivery in list(self._incomplete.values()):
+            self.seal(delivery)
+
     def apply(self, report: ReportedRecords) -> Delivery | None:
         """Count a report; returns its delivery if that was still incomplete."""
         delivery = self._incomplete.get(report.delivery_id)
@@ -140,9 +145,6 @@ class IncompleteDeliveries:
             if left := delivery.outstanding:
                 code = ErrorCode.PURGE_INFLIGHT
                 yield ReportedRecords(delivery.delivery_id, UNASSIGNED, code, True, left)
-
-    def incomplete(self) -> list[Delivery]:
-        return list(self._incomplete.values())
 
     def take_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""

@@ -297,8 +297,7 @@ class NonBlockingProducer:
     def _drain(self, deadline: Deadline) -> None:
         """Wait for records already accepted. Sends that wait for room accept no more."""
         while not deadline.expired and self._lifecycle.take_last_turn(State.DRAINING, deadline):
-            for delivery in self._deliveries.incomplete():
-                self._deliveries.seal(delivery)
+            self._deliveries.seal_all()
             try:
                 self._push_out(deadline)
             finally:
@@ -311,8 +310,7 @@ class NonBlockingProducer:
         """Fail what is left, collect the reports, free the client."""
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
         self._events.apply_reports(self._buffer.fail_all())
-        for delivery in self._deliveries.incomplete():
-            self._deliveries.seal(delivery)
+        self._deliveries.seal_all()
         self._client.purge()
         while self._deliveries and not collecting.expired:
             self._events.collect(collecting.slice(_POLL_SECONDS))
