@@ -647,8 +647,10 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_close_zero(
                 p.close(30)
                 took[0] = time.monotonic() - started
 
-    with handling(Closing()), pytest.raises(ProducerClosed):
-        waits()
+    with handling(Closing()):
+        with pytest.raises(ProducerClosed):
+            waits()
+        p.close(5)  # the handler may run in the background thread, which then ends its turn
     assert took[0] < SLACK_SECONDS
     assert "acting as close(0)" in caplog.text
     assert delivery.delivery.total_failed == 10
