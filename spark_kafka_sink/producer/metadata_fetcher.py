@@ -22,15 +22,25 @@ class MetadataFetcher:
         self._client = client
         self._topics = topics
         self._request_seconds = _FIRST_REQUEST_SECONDS
+        self._is_new = True
 
     def connect(self) -> None:
         """Find the brokers now, so that the first topic request does not have to."""
+        self._is_new = False
         self._client.connect(self._request_seconds)
 
     def fetch_due(self, in_use: Container[str]) -> None:
         """Request all topics that are due. ``in_use``: topics with incomplete deliveries."""
-        if due := self._topics.next_request(in_use):
-            self._client.fetch_metadata(due, self._request_seconds)
+        due = self._topics.next_request(in_use)
+        if not due:
+            return
+        if self._is_new:
+            # The client's own first requests then name the topics too. Otherwise they name none,
+            # and brokers would answer both of them before ours.
+            for topic in due:
+                self._client.open_topic(topic)
+            self._is_new = False
+        self._client.fetch_metadata(due, self._request_seconds)
 
     def apply(self, answer: TopicDescription, *, is_in_use: bool) -> None:
         """Apply the answer for one topic."""

@@ -76,7 +76,7 @@ def measure(
         writer = writer.option("kafka.bootstrap.servers", f"127.0.0.1:{proxy.port}")
         writer = writer.option("kafka.client.id", uuid.uuid4().hex)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-        proxy.metadata_requests.clear()
+        proxy.reset()
         query = writer.trigger(availableNow=True).start()
         if not query.awaitTermination(1800):
             raise TimeoutError("a query did not end within half an hour")

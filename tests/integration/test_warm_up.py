@@ -33,7 +33,7 @@ def test_the_first_micro_batch_finds_producers_with_the_topics_metadata(proxy):
         assert done["problem"] == ""
         assert 0 < done["micro_batch_seconds"] < done["seconds"]
         assert topics.read(topic) == []
-        proxy.metadata_requests.clear()
+        proxy.reset()
         app.communicate("go on\n", timeout=90)
     assert app.returncode == 0
     assert proxy.metadata_requests == []

@@ -10,19 +10,22 @@ from contextlib import contextmanager
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
-_METADATA = 3
+_PRODUCE, _METADATA = 0, 3
 
 
 class KafkaProxy:
     """Context manager. ``kafka``, to be set, is the broker, which must advertise ``port``.
 
-    ``metadata_delay_seconds`` may be changed at any time. ``metadata_requests`` holds the number of
-    topics of each metadata request, in the order of arrival.
+    ``metadata_delay_seconds`` may be changed at any time. Like a broker, which handles one request
+    of a connection at a time, the proxy holds an answer back until those before it were sent.
+    ``metadata_requests`` holds the number of topics of each metadata request, in the order of
+    arrival; ``answers_before_records`` is the number of metadata answers that left before the first
+    produce request came, or None. ``reset`` starts counting again.
     """
 
     def __init__(self) -> None:
         self.metadata_delay_seconds = 0.0
-        self.metadata_requests: list[int] = []
+        self.reset()
         self.kafka: LocalKafka | None = None
         self.port = 0
         self._connections: set[asyncio.StreamWriter] = set()
@@ -41,6 +44,11 @@ class KafkaProxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
+
+    def reset(self) -> None:
+        self.metadata_requests: list[int] = []
+        self.answers_before_records: int | None = None
+        self._answers = 0
 
     def drop_connections(self) -> None:
         """Reset all connections; what is in transit is lost."""
@@ -88,16 +96,15 @@ class KafkaProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
-        answer_at: dict[int, float] = {}
+        delays: dict[int, float] = {}
         try:
             host, _, port = self.kafka.bootstrap_servers.rpartition(":")
             there, back = await asyncio.open_connection(host, port)
             self._connections.add(back)
-            pumps = self._requests(reader, back, answer_at), self._answers(there, writer, answer_at)
-            await asyncio.wait(
-                [asyncio.create_task(pump) for pump in pumps],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            requests = asyncio.create_task(self._send_requests(reader, back, delays))
+            answers = asyncio.create_task(self._send_answers(there, writer, delays))
+            await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
+            writer.transport.abort()
             back.transport.abort()
             self._connections.discard(back)
         except OSError:
@@ -106,7 +113,7 @@ class KafkaProxy:
             writer.transport.abort()
             self._connections.discard(writer)
 
-    async def _requests(self, reader, writer, answer_at) -> None:
+    async def _send_requests(self, reader, writer, delays) -> None:
         try:
             while True:
                 frame = await _frame(reader)
@@ -114,19 +121,22 @@ class KafkaProxy:
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 if api_key == _METADATA:
                     self.metadata_requests.append(_topics_asked_for(frame))
-                    answer_at[correlation] = self._loop.time() + self.metadata_delay_seconds
+                    delays[correlation] = self.metadata_delay_seconds
+                elif api_key == _PRODUCE and self.answers_before_records is None:
+                    self.answers_before_records = self._answers
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             return
 
-    async def _answers(self, reader, writer, answer_at) -> None:
+    async def _send_answers(self, reader, writer, delays) -> None:
         try:
             while True:
                 frame = await _frame(reader)
                 (correlation,) = struct.unpack_from(">i", frame, 4)
-                # The delay counts from the request, so that answers on one connection overlap.
-                await asyncio.sleep(answer_at.pop(correlation, 0.0) - self._loop.time())
+                if correlation in delays:
+                    await asyncio.sleep(delays.pop(correlation))
+                    self._answers += not writer.is_closing()
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

@@ -125,7 +125,17 @@ def test_records_wait_if_metadata_is_lost_again_before_there_is_room(engine):
     assert sending.enqueued == 0
 
 
+def test_the_first_request_opens_its_topics_so_that_the_client_requests_them_while_connecting(
+    engine,
+):
+    engine.send("t")
+    engine.send("u")
+    assert [topics for topics, _ in engine.client.requests] == [["t"], ["u"]]
+    assert engine.client.opened == ["t"]
+
+
 def test_a_missing_topic_with_records_is_opened_so_that_brokers_create_it(engine):
+    engine.events.connect()
     engine.topics.add(["u"])
     engine.send()
     engine.tell(unknown("t"), unknown("u"))

@@ -1,0 +1,51 @@
+"""How many metadata answers a new producer awaits, on a broker that gives one at a time."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pytest
+from kafka_proxy import proxied_kafka
+from topics import Topics
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark.writer import write_partition
+
+ANSWER_SECONDS = 0.3
+# A client that connects before it knows a topic needs one answer more. Only a starved test does.
+ATTEMPTS = 3
+
+
+@pytest.fixture(scope="module")
+def proxy():
+    with proxied_kafka() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy):
+    proxy.metadata_delay_seconds = 0.0
+    topics = Topics(f"127.0.0.1:{proxy.port}")
+    yield topics
+    proxy.metadata_delay_seconds = 0.0
+    process_cache().close(5)
+    topics.close()
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_the_first_records_leave_after_two_answers(proxy, proxied, count):
+    names = [proxied.create() for _ in range(count)]
+    batch = pa.record_batch({"topic": pa.array(names), "value": pa.array(names)})
+    option = {"topic": names[0]} if count == 1 else {}
+    proxy.metadata_delay_seconds = ANSWER_SECONDS
+    awaited = []
+    while len(awaited) < ATTEMPTS and 2 not in awaited:
+        settings = {"kafka.bootstrap.servers": proxied.bootstrap_servers, **option}
+        proxy.reset()
+        report = write_partition([batch], parse({**settings, "kafka.client.id": uuid.uuid4().hex}))
+        assert report.sent_records == dict.fromkeys(names, 1)
+        assert proxy.metadata_requests[0] == count
+        awaited.append(proxy.answers_before_records)
+    assert awaited[-1] == 2, awaited
