@@ -19,8 +19,7 @@ from spark_kafka_sink.records.partitioner import UNASSIGNED
 class Delivery:
     """What has become of the records of one send.
 
-    ``failed`` counts records by partition (-1: not assigned yet) and error code;
-    ``possibly_persisted`` of them may be in the topic anyway.
+    ``failed`` counts records by partition (-1: not assigned yet) and error code.
     """
 
     delivery_id: int
@@ -31,7 +30,6 @@ class Delivery:
     is_sealed: bool = False
     acknowledged: int = 0
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
-    possibly_persisted: int = 0
 
     @property
     def total_failed(self) -> int:
@@ -134,7 +132,6 @@ class IncompleteDeliveries:
         self.first_failed = self.first_failed or delivery
         self.report.failed_records[delivery.topic, report.partition, report.code] += report.count
         if report.possibly_persisted:
-            delivery.possibly_persisted += report.count
             self.report.possibly_persisted_records += report.count
         elif report.code in PURGE_ERRORS:
             self.report.unsent_records += report.count
