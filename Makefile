@@ -12,10 +12,18 @@ JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_
 N ?= 20
 TESTS ?= tests/unit tests/mock_broker
 
+# In the order of `make bench`; docs/benchmark/README.md says what each one answers.
+BENCHES := $(addprefix bench-,throughput distant-brokers single-process cold small-micro-batches memory tuning \
+  first-micro-batch fresh-session first-row many-topics)
+WANTED_BENCHES = $(if $(filter bench,$(MAKECMDGOALS)),$(BENCHES),$(filter bench-%,$(MAKECMDGOALS)))
+BEGUN_AT := $(shell date +%s)
+# Two benchmarks at once would measure each other.
+.NOTPARALLEL:
+
 .PHONY: help demo test test-unit test-integration test-busy test-versions bench lint format types wheel clean setup
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
@@ -35,9 +43,14 @@ test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core b
 test-versions: setup ## test the lowest versions that setup.cfg allows, and the newest Python here
 	$(JAVA) $(BIN)/python tests/versions.py; code=$$?; rm -rf build *.egg-info; exit $$code
 
-bench: setup ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
-	for each in throughput single_process cold small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
-	  $(JAVA) $(BIN)/python tests/bench/$$each.py || exit; done
+bench: $(BENCHES) ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
+	@echo "== all $(words $(BENCHES)) benchmarks took $$((($$(date +%s) - $(BEGUN_AT)) / 60)) minutes"
+
+bench-%: setup ## one benchmark, such as bench-fresh-session; name several to go on after a failure
+	$(eval BENCHES_BEGUN += $@)
+	@echo "== $@: $(words $(BENCHES_BEGUN)) of $(words $(WANTED_BENCHES)), $$((($$(date +%s) - $(BEGUN_AT)) / 60)) minutes so far;" \
+	  "then: $(or $(filter-out $(BENCHES_BEGUN),$(WANTED_BENCHES)),nothing)"
+	$(JAVA) $(BIN)/python tests/bench/$(subst -,_,$*).py
 
 lint: setup ## check the style, and that imports only point downwards
 	$(BIN)/ruff check .

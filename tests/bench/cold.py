@@ -12,8 +12,11 @@ import time
 
 from common import (
     AS_THEY_COME,
-    SESSION_PEERS,
+    FLOOR,
+    FORMATS,
+    OURS,
     SPARKS_OWN,
+    WARMED,
     create_topics,
     fresh_session,
     in_fresh_sessions,
@@ -25,13 +28,14 @@ from common import (
 from spark_kafka_sink.local_kafka import LocalKafka
 
 ROWS, WRITES = 2_000_000, 3
+PEERS = (SPARKS_OWN, OURS, WARMED, FLOOR)
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 3
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["cold"], partitions=4)
-        figures = in_fresh_sessions(__file__, kafka.bootstrap_servers, rounds)
+        figures = in_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
     theirs = figures[SPARKS_OWN]
     rows = [
         (
@@ -49,7 +53,7 @@ def main() -> None:
 def one_session(peer: str, servers: str) -> None:
     options = {"kafka.bootstrap.servers": servers, "topic": "cold"}
     options |= AS_THEY_COME
-    spark, form, _ = fresh_session(peer, options)
+    spark, _ = fresh_session(peer, options)
     seconds = []
     for number in range(WRITES):
         ids = spark.range(number * ROWS, (number + 1) * ROWS, numPartitions=2)
@@ -57,7 +61,7 @@ def one_session(peer: str, servers: str) -> None:
             "concat('key-', id % 10000) as key",
             "lpad(cast(id as string), 100, 'abcdefgh') as value",
         )
-        writer = rows.write.format(form).options(**options)
+        writer = rows.write.format(FORMATS[peer]).options(**options)
         started = time.monotonic()
         writer.mode("append").save()
         seconds.append(round(time.monotonic() - started, 2))
@@ -66,7 +70,7 @@ def one_session(peer: str, servers: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in SESSION_PEERS:
+    if sys.argv[1:] and sys.argv[1] in PEERS:
         one_session(*sys.argv[1:])
     else:
         main()

@@ -8,27 +8,32 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from drop_sink import DropSink
 from spark_kafka_jars import jars
 
-from spark_kafka_sink import warm_up
+from spark_kafka_sink import foreach_batch, warm_up
 from spark_kafka_sink.deadline import Deadline
 
 FIGURES = Path(__file__).parents[2] / "docs" / "benchmark"
 SPARKS_OWN, OURS = "Spark's own sink", "this sink"
+LAUNCHED = "this sink, kafka-nb-python"
+FOREACH_BATCH = "foreach_batch"
+FOREACH_BATCH_LAUNCHED = "foreach_batch, kafka-nb-python"
 WARMED = "this sink after warm_up"
 FLOOR = "Python sink that drops all"
-SESSION_PEERS = (SPARKS_OWN, OURS, WARMED, FLOOR)
+# Starts Spark's Python workers; installed beside this Python.
+KAFKA_NB_PYTHON = str(Path(sys.executable).with_name("kafka-nb-python"))
 EMPTY: Mapping[str, str] = {}
 AS_THEY_COME = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
 # What docs/tuning.md recommends for Spark itself.
@@ -36,12 +41,21 @@ TUNED_SPARK = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": "4m",
 }
-FORMATS = {SPARKS_OWN: "kafka", OURS: "kafka-nb", WARMED: "kafka-nb", FLOOR: "drop"}
+FORMATS = {
+    SPARKS_OWN: "kafka",
+    OURS: "kafka-nb",
+    LAUNCHED: "kafka-nb",
+    WARMED: "kafka-nb",
+    FLOOR: "drop",
+}
 
 
-def session(conf: Mapping[str, str] = EMPTY) -> SparkSession:
-    """Spark on this machine, with its own defaults except for ``conf``."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def session(conf: Mapping[str, str] = EMPTY, python: str = sys.executable) -> SparkSession:
+    """Spark on this machine, with its own defaults except for ``conf``.
+
+    ``python`` starts its Python workers.
+    """
+    os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks
     spark = (
         SparkSession.builder.master("local[2]")
@@ -65,19 +79,22 @@ def in_process(script: str, *arguments: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def in_fresh_sessions(script: str, servers: str, rounds: int) -> dict[str, list[Any]]:
+def in_fresh_sessions(
+    script: str, peers: Sequence[str], servers: str, rounds: int
+) -> dict[str, list[Any]]:
     """The figures of ``script <peer> <servers>`` for each peer, interleaved."""
-    figures: dict[str, list[Any]] = {peer: [] for peer in SESSION_PEERS}
+    figures: dict[str, list[Any]] = {peer: [] for peer in peers}
     for _ in range(rounds):
-        for peer in SESSION_PEERS:
+        for peer in peers:
             figures[peer].append(in_process(script, peer, servers))
             print(peer, figures[peer][-1], flush=True)
     return figures
 
 
-def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, str, float]:
-    """A session, the peer's format, and the seconds that ``warm_up`` took, or 0.0 without it."""
-    spark = session()
+def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, float]:
+    """A session for the peer, and the seconds that ``warm_up`` took, or 0.0 without it."""
+    is_launched = peer in (LAUNCHED, FOREACH_BATCH_LAUNCHED)
+    spark = session(python=KAFKA_NB_PYTHON if is_launched else sys.executable)
     seconds = 0.0
     if peer == FLOOR:
         spark.dataSource.register(DropSink)
@@ -85,7 +102,14 @@ def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, 
         done = warm_up(spark, options)
         assert not done.problem, done.problem
         seconds = done.seconds
-    return spark, FORMATS[peer], seconds
+    return spark, seconds
+
+
+def to_peer(writer: DataStreamWriter, peer: str, options: Mapping[str, str]) -> DataStreamWriter:
+    """The writer of a stream, directed to the peer."""
+    if peer in (FOREACH_BATCH, FOREACH_BATCH_LAUNCHED):
+        return writer.foreachBatch(foreach_batch(options))
+    return writer.format(FORMATS[peer]).options(**options)
 
 
 def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> None:

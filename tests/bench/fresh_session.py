@@ -1,72 +1,121 @@
-"""The first micro-batch of a fresh session: Spark's own sink, this one, cold and warm, and none.
+"""The first micro-batch of a fresh session: Spark's own sink, the ways to use this one, and none.
 
 Every figure comes from a session in its own process; rounds are interleaved. A micro-batch is
-1,000 rows of a text file. Argument: rounds (default 3).
+1,000 rows of a text file. The first is timed from ``start()`` to its end, which includes whatever a
+way does in ``start()`` itself; the later ones by Spark's ``triggerExecution``. The start of the
+session is not included, and ``warm_up`` has a column of its own. Argument: rounds (default 4).
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from common import (
-    SESSION_PEERS,
+    FLOOR,
+    FOREACH_BATCH,
+    FOREACH_BATCH_LAUNCHED,
+    LAUNCHED,
+    OURS,
+    SPARKS_OWN,
+    WARMED,
     create_topics,
     fresh_session,
     in_fresh_sessions,
+    pyplot,
+    save_plot,
     spread,
     table,
+    to_peer,
     write_figures,
 )
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
+PEERS = (SPARKS_OWN, OURS, LAUNCHED, FOREACH_BATCH, FOREACH_BATCH_LAUNCHED, WARMED, FLOOR)
 ROWS, MICRO_BATCHES = 1000, 5
+COLOURS = {SPARKS_OWN: "tab:orange", FLOOR: "tab:gray"}
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["fresh"], partitions=2)
-        figures = in_fresh_sessions(__file__, kafka.bootstrap_servers, rounds)
-    names = ("first_seconds", "second_seconds", "later_seconds", "warm_up_seconds")
-    rows = [(p, *(spread([each[n] for each in figures[p]]) for n in names)) for p in SESSION_PEERS]
-    head = ("", "First micro-batch, s", "Second, s", "Later (median), s", "warm_up, s")
-    write_figures("fresh_session", figures, table(head, rows))
+        figures = in_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
+    names = ("first_seconds", "second_seconds", "later_seconds")
+    rows = [
+        (
+            peer,
+            *(spread([each[name] for each in done]) for name in names),
+            spread([each["warm_up_seconds"] for each in done]) if peer == WARMED else "-",
+        )
+        for peer, done in figures.items()
+    ]
+    head = ("", "start() to the end of the first micro-batch, s", "Second, s", "Later (median), s")
+    write_figures("fresh_session", figures, table((*head, "warm_up before, s"), rows))
+    plot(figures)
 
 
 def one_session(peer: str, servers: str) -> None:
     options = {"kafka.bootstrap.servers": servers, "topic": "fresh"}
-    spark, form, warm_up_seconds = fresh_session(peer, options)
+    spark, warm_up_seconds = fresh_session(peer, options)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "source")
         source.mkdir()
         for number in range(MICRO_BATCHES):
             (source / f"{number}.txt").write_text("\n".join(str(i) for i in range(ROWS)))
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
-        writer = lines.writeStream.format(form).options(**options)
-        writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-        started = time.monotonic()
-        query = writer.trigger(availableNow=True).start()
+        writer = lines.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
+        writer = writer.trigger(availableNow=True)
+        started = time.time()  # the clock of Spark's progress
+        query = to_peer(writer, peer, options).start()
         assert query.awaitTermination(120)
-        whole_seconds = time.monotonic() - started
-    seconds = [each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress]
+    progress = query.recentProgress
+    assert len(progress) == MICRO_BATCHES
+    seconds = [each["durationMs"]["triggerExecution"] / 1000 for each in progress]
+    triggered = datetime.fromisoformat(progress[0]["timestamp"].replace("Z", "+00:00"))
     result = {
-        "first_seconds": seconds[0],
+        "first_seconds": triggered.timestamp() + seconds[0] - started,
         "second_seconds": seconds[1],
-        "later_seconds": sorted(seconds[2:])[len(seconds[2:]) // 2],
+        "later_seconds": statistics.median(seconds[2:]),
         "warm_up_seconds": warm_up_seconds,
-        "whole_query_seconds": whole_seconds,
     }
     spark.stop()
     print(json.dumps(result))
 
 
+def plot(figures: dict[str, list[dict[str, Any]]]) -> None:
+    """Every session's first micro-batch, as dots, and their median, as a bar."""
+    plt = pyplot()
+    _, axes = plt.subplots(figsize=(7, 3.2))
+    labels = []
+    for place, (peer, done) in enumerate(figures.items()):
+        points = [each["first_seconds"] for each in done]
+        median, colour = statistics.median(points), COLOURS.get(peer, "tab:blue")
+        axes.barh(place, median, color=colour, alpha=0.5)
+        axes.plot(points, [place] * len(points), ".", color=colour)
+        axes.annotate(f"{median:.1f}", (max(points), place), (6, 0), va="center",
+                      textcoords="offset points")  # fmt: skip
+        labels.append(peer)
+        if peer == WARMED:
+            before = statistics.median(each["warm_up_seconds"] for each in done)
+            labels[-1] += f"\n(which takes {before:.1f} s before)"
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel="first micro-batch of a fresh session, seconds")
+    axes.margins(x=0.15)
+    axes.grid(visible=True, axis="x", alpha=0.3)
+    save_plot(plt, "fresh_session")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in SESSION_PEERS:
+    if sys.argv[1:] and sys.argv[1] in PEERS:
         one_session(*sys.argv[1:])
     else:
         main()

@@ -6,7 +6,7 @@
 - this sink's ``write_partition`` on Arrow batches.
 
 All have the same settings and send the same rows, each in its own process, interleaved.
-Argument: rounds (default 5).
+Argument: rounds (default 3).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TIMES = 3  # in each process, after one for warming up
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 3
     figures: dict[str, dict[str, list[dict[str, float]]]] = {
         str(size): {peer: [] for peer in PEERS} for size in ROWS
     }

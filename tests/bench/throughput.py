@@ -4,7 +4,7 @@ For each kind of work, all peers write the same rows to the same broker with the
 repeated rounds. Every other round reverses the order; the first rounds are for warming up. Ratios
 compare the peers within a round. Half of a value is compressible text, the other half is not.
 
-Arguments: rounds (default 5), and the names of kinds of work, separated by semicolons. Without
+Arguments: rounds (default 4), and the names of kinds of work, separated by semicolons. Without
 names, all are run and their figures are written.
 """
 
@@ -45,7 +45,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 
 BY_HAND = "foreachPartition + confluent_kafka"
 # Until Java, in Spark and the broker, has compiled the hot code: for the first work, for others.
-FIRST_WARMING_ROUNDS, WARMING_ROUNDS = 8, 2
+FIRST_WARMING_ROUNDS, WARMING_ROUNDS = 8, 1
 TUNED = AS_THEY_COME | {"kafka.linger.ms": "50", "kafka.batch.size": "1000000"}
 
 
@@ -96,14 +96,14 @@ class Round:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
     wanted = sys.argv[2].split(";") if sys.argv[2:] else [work.name for work in WORKS]
     figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
-        for conf in (EMPTY, TUNED_SPARK):
+        warming = FIRST_WARMING_ROUNDS
+        for conf in (EMPTY, TUNED_SPARK):  # one after another in the same Java process
             spark = session(conf)
             spark.dataSource.register(DropSink)
-            warming = FIRST_WARMING_ROUNDS
             for work in WORKS:
                 if work.name in wanted and work.spark == conf:
                     numbers = range(-warming, rounds)

@@ -1,6 +1,6 @@
 """What one setting changes: this sink with lz4, and with one more setting changed at a time.
 
-Interleaved rounds, in changing order, of rows of 100 B and of 1 KB. Argument: rounds (default 5).
+Interleaved rounds, in changing order, of rows of 100 B and of 1 KB. Argument: rounds (default 4).
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ WORKS = (
     Work("100 B", 1_500_000, 100, {}),
     Work("1 KB", 500_000, 1000, {}),
 )
-WARMING_ROUNDS = 2
+WARMING_ROUNDS = 1  # of all variants
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
     figures: dict[str, dict[str, list[Round]]] = {}
     with LocalKafka() as kafka:
         spark = session()
