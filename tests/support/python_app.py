@@ -1,6 +1,7 @@
 """Writes rows to Kafka and prints where the driver and a task found PySpark, as JSON.
 
-Arguments: kind of session ("submitted": by spark-submit), bootstrap servers, topic.
+Arguments: kind of session ("submitted": by spark-submit), bootstrap servers, topic, "registered" or
+"found".
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
-kind, servers, topic = sys.argv[1:]
+import spark_kafka_sink
+
+kind, servers, topic, how = sys.argv[1:]
 builder = SparkSession.builder
 if kind == "connect":
     builder = builder.remote("local[1]")
@@ -23,21 +26,22 @@ else:
     if kind != "submitted":
         builder = builder.master(kind)
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+if how == "registered":
+    spark_kafka_sink.register(spark)
 
 
 def origins(batches):
     import py4j
     import pyspark
 
-    yield from batches
+    list(batches)
     yield pa.RecordBatch.from_pydict({"origin": [pyspark.__file__, py4j.__file__]})
 
 
 rows = spark.range(3, numPartitions=1).selectExpr("concat('row-', id) as value")
-rows.write.format("kafka-nb").option("kafka.bootstrap.servers", servers).option(
-    "topic", topic
-).mode("append").save()
-nothing = spark.range(0, numPartitions=1).selectExpr("cast(id as string) as origin")
-task = [row.origin for row in nothing.mapInArrow(origins, "origin string").collect()]
+options = {"kafka.bootstrap.servers": servers, "topic": topic}
+rows.write.format("kafka-nb").options(**options).mode("append").save()
+found = spark.range(1, numPartitions=1).mapInArrow(origins, "origin string").collect()
+task = [row.origin for row in found]
 print(json.dumps({"driver": [pyspark.__file__, py4j.__file__], "task": task}))
 spark.stop()
