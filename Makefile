@@ -36,7 +36,7 @@ test-versions: setup ## test the lowest versions that setup.cfg allows, and the 
 	$(JAVA) $(BIN)/python tests/versions.py; code=$$?; rm -rf build *.egg-info; exit $$code
 
 bench: setup ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
-	for each in throughput single_process cold small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
+	for each in throughput single_process cold cold_import small_micro_batches memory tuning first_micro_batch fresh_session first_row many_topics; do \
 	  $(JAVA) $(BIN)/python tests/bench/$$each.py || exit; done
 
 lint: setup ## check the style, and that imports only point downwards
