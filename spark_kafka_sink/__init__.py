@@ -27,6 +27,7 @@ from spark_kafka_sink.errors import (
 )
 
 if TYPE_CHECKING:
+    from spark_kafka_sink.producer.delivery_report import DeliveryReport
     from spark_kafka_sink.spark.datasource import KafkaSink, register
     from spark_kafka_sink.spark.foreach_batch import foreach_batch
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
@@ -39,6 +40,7 @@ __all__ = [
     "BufferExhausted",
     "DeadlineExceeded",
     "DeliveryFailed",
+    "DeliveryReport",
     "InvalidOption",
     "InvalidRecord",
     "InvalidSchema",
@@ -58,11 +60,12 @@ __all__ = [
 ]
 
 _LAZY = {
-    "KafkaSink": "datasource",
-    "register": "datasource",
-    "foreach_batch": "foreach_batch",
-    "WarmUpResult": "warm_up",
-    "warm_up": "warm_up",
+    "DeliveryReport": "producer.delivery_report",
+    "KafkaSink": "spark.datasource",
+    "register": "spark.datasource",
+    "foreach_batch": "spark.foreach_batch",
+    "WarmUpResult": "spark.warm_up",
+    "warm_up": "spark.warm_up",
 }
 # Former names, until 0.2.
 _RENAMED = {"LoginRefused": "AuthenticationFailed", "WarmUp": "WarmUpResult"}
@@ -76,5 +79,5 @@ def __getattr__(name: str) -> Any:
         warnings.warn(f"{name} is now called {new}", DeprecationWarning, stacklevel=2)
         return globals().get(new) or __getattr__(new)
     if name in _LAZY:
-        return getattr(import_module(f"spark_kafka_sink.spark.{_LAZY[name]}"), name)
+        return getattr(import_module(f"spark_kafka_sink.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

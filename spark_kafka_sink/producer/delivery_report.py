@@ -13,7 +13,8 @@ class DeliveryReport:
     """Records that were sent and records that failed, so far.
 
     ``sent_records``: by topic. ``failed_records``: by topic, partition (-1: not assigned yet) and
-    librdkafka's error code. ``sent_bytes``: of keys and values.
+    librdkafka's error code. ``sent_bytes``: of keys and values. Without failures, what was sent was
+    delivered: the brokers have acknowledged it.
     """
 
     sent_records: Counter[str] = field(default_factory=Counter)
@@ -25,6 +26,8 @@ class DeliveryReport:
     possibly_persisted_records: int = 0
     #: the latest error between client and brokers, or ""
     broker_error: str = ""
+    #: the micro-batch's id, in its report; None in a task's, and in a sum
+    batch_id: int | None = None
 
     @property
     def total_sent(self) -> int:

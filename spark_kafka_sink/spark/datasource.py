@@ -88,33 +88,36 @@ class KafkaSink(DataSource):
 
 def _preflight(options: SinkOptions) -> None:
     from spark_kafka_sink.spark.preflight import check
+    from spark_kafka_sink.spark.reached_brokers import application_folder
 
-    check(options)
+    check(options, application_folder())
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
     """Raise InvalidSchema, with one message for all problems, if rows cannot become records."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    problems = []
-    for column, allowed in COLUMNS.items():
-        if column == "topic" and topic is not None:
-            continue  # the option wins, whatever the column holds
-        if column in types and types[column] not in allowed:
-            problems.append(
-                f"column {column} has type {types[column]}; allowed: {' or '.join(allowed)}"
-            )
+    used = used_columns(topic)
+    problems = [
+        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column])}"
+        for column in used
+        if column in types and types[column] not in COLUMNS[column]
+    ]
     if "value" not in types:
         problems.append(
             f"column value ({' or '.join(_TEXT)}) is required but missing{_other_case(types)}"
         )
     if "topic" not in types and topic is None:
         problems.append("no topic: set the option topic, or add a column topic (string)")
-    used = COLUMNS.keys() - ({"topic"} if topic is not None else set())
     repeated = sorted(name for name in used if schema.names.count(name) > 1)
     if repeated:
         problems.append(f"more than one column is named {', '.join(repeated)}")
     if problems:
         raise InvalidSchema("; ".join(problems))
+
+
+def used_columns(topic: str | None) -> list[str]:
+    """The columns that make up a record, as far as present; the option ``topic`` replaces one."""
+    return [column for column in COLUMNS if column != "topic" or topic is None]
 
 
 def _other_case(types: Mapping[str, str]) -> str:

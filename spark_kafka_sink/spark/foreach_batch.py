@@ -1,28 +1,50 @@
-"""foreach_batch: the sink as a function of micro-batches, for update mode."""
+"""foreach_batch: the sink as a function of micro-batches, with reports in the user's process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config.options import BATCH_ID
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
-from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.spark.datasource import check_schema, used_columns
+from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.speculation import warn_of_speculation
+from spark_kafka_sink.spark.writer import log_report, write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_REPORT = StructType([StructField("report", BinaryType())])
 
-def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """A function for update mode, which Spark refuses for every Python data source.
 
-    ``writeStream.outputMode("update").foreachBatch(foreach_batch({...}))``: the same options,
-    errors and writer as ``format("kafka-nb")``. The first micro-batch issues a UserWarning if the
-    session has ``spark.speculation``.
+def foreach_batch(
+    options: Mapping[str, str], on_report: Callable[[DeliveryReport], object] | None = None
+) -> Callable[[DataFrame, int], None]:
+    """A function for ``writeStream.foreachBatch``, in any output mode, update mode included.
+
+    ``options`` are those of ``format("kafka-nb")``. Raises InvalidOption. The function that it
+    returns raises InvalidSchema, BrokerUnavailable, AuthenticationFailed or TopicUnavailable before
+    any row moves; errors of tasks arrive in Spark's exceptions, as with the format.
+
+    After every micro-batch, its report is logged (logger ``spark_kafka_sink``, level INFO) and
+    given to ``on_report``, in the process that runs the function: yours, or under Spark Connect a
+    Python worker of the server. If ``on_report`` raises, the query fails, like with any error in a
+    function for foreachBatch. The micro-batch is in Kafka then, and a restarted query sends it
+    again; so catch what is not worth that.
+
+    The first micro-batch issues a UserWarning if the session has ``spark.speculation``.
+    Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process.
     """
-    given = {name: Secret(value) for name, value in options.items()}
-
+    parsed = parse({name: Secret(value) for name, value in options.items()})
     is_first = True
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -30,8 +52,40 @@ def foreach_batch(options: Mapping[str, str]) -> Callable[[DataFrame, int], None
         if is_first:
             is_first = False
             warn_of_speculation(batch.sparkSession)
-        make_known(batch.sparkSession)
-        writer = batch.write.format(FORMAT).options(**given).option(BATCH_ID.name, str(batch_id))
-        writer.mode("append").save()
+        names = batch.schema.names
+        try:
+            check_schema(batch.schema, parsed.topic)
+            check(parsed)
+        except KafkaSinkError as error:
+            # Spark shows users the whole traceback; our frames would not help them.
+            raise error.with_traceback(None) from None
+        columns = [name for name in used_columns(parsed.topic) if name in names]
+        if len(columns) < len(names):
+            batch = batch.select(columns)  # or Spark would pass the others to Python too
+        task = WriteToKafka(replace(parsed, batch_id=batch_id))
+        rows = batch.mapInArrow(task, _REPORT).collect()
+        # Our own tasks' pickles; the format's commit messages travel in the same way.
+        reports = [pickle.loads(row.report) for row in rows]  # noqa: S301
+        report = replace(total(reports), batch_id=batch_id)
+        log_report(report, f"micro-batch {batch_id} delivered")
+        if on_report is not None:
+            on_report(report)
 
     return write
+
+
+@dataclass(frozen=True)
+class WriteToKafka:
+    """What every task runs, as Spark shows it in plans: writes a partition, returns its report."""
+
+    options: SinkOptions
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _one_row(pickle.dumps(write_partition(batches, self.options)))
+
+
+def _one_row(pickled: bytes) -> pa.RecordBatch:
+    # pa.array would import pandas if it is installed, half a second of a cold worker.
+    ends = np.array([0, len(pickled)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(pickled)]
+    return pa.record_batch([pa.Array.from_buffers(pa.binary(), 1, buffers)], _REPORT.names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from spark_kafka_sink.config.options import SinkOptions
@@ -39,25 +40,27 @@ Answer = TopicDescription | ClusterDescription | BrokerConfiguration
 AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, BrokerConfiguration)
 
 
-def check(options: SinkOptions) -> None:
+def check(options: SinkOptions, folder: Path | None = None) -> None:
     """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
 
-    Runs once per process and configuration, so it runs again when Spark plans in a new process. A
-    failed check is repeated. A refused login or forbidden topic fails at once. Unreachable brokers
-    fail the first micro-batch after a few seconds, but a later one only after its tasks' metadata
-    budget, so that a stream survives a short outage. What the brokers do not answer in time is
-    left to the tasks.
+    Runs once per process and configuration, so it runs again when Spark plans in a new process,
+    which then needs the application's ``folder`` (``reached_brokers``). A failed check is repeated.
+    A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
+    after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
+    survives a short outage. What the brokers do not answer in time is left to the tasks.
     """
     if options.preflight:
-        _check(options.producer.client, options.producer.budget, options.topic)
+        _check(options.producer.client, options.producer.budget, options.topic, folder)
 
 
 @cache
-def _check(settings: ClientSettings, budget: BlockBudget, topic: str | None) -> None:
+def _check(
+    settings: ClientSettings, budget: BlockBudget, topic: str | None, folder: Path | None
+) -> None:
     brokers = _Brokers(settings)
     try:
-        description = _reach(brokers, budget, topic)
-        remember(settings)
+        description = _reach(brokers, budget, topic, were_reached(settings, folder))
+        remember(settings, folder)
         if description is not None:
             _check_topic(brokers, description)
     finally:
@@ -129,14 +132,16 @@ class _Brokers:
         return None
 
 
-def _reach(brokers: _Brokers, budget: BlockBudget, topic: str | None) -> TopicDescription | None:
+def _reach(
+    brokers: _Brokers, budget: BlockBudget, topic: str | None, reached_before: bool
+) -> TopicDescription | None:
     """Wait for a broker that accepts the login; returns its answer on the topic if it comes soon.
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
     seconds = max(budget.metadata_seconds, _REFUSAL_SECONDS)
     deadline = Deadline(seconds)
-    refusal = deadline if were_reached(brokers.settings) else Deadline(_REFUSAL_SECONDS)
+    refusal = deadline if reached_before else Deadline(_REFUSAL_SECONDS)
     if topic is None:
         brokers.client.connect(seconds)
     else:

@@ -1,4 +1,7 @@
-"""Which brokers a Spark application has reached before, shared by all its Python workers."""
+"""Which brokers a Spark application has reached before, shared by all its Python workers.
+
+A folder of None remembers nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +14,44 @@ from pathlib import Path
 from spark_kafka_sink.config.producer_options import ClientSettings
 
 
-def were_reached(settings: ClientSettings) -> bool:
-    """Whether ``remember`` was called for these brokers in this Spark application.
+def application_folder() -> Path | None:
+    """In a Python worker: the folder of Spark's block manager, which all its workers share.
+
+    Spark creates that folder for the application, removes it at the end, and names it in the
+    environment of every Python worker. Elsewhere that variable may name a folder of the machine's.
+    """
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return Path(folder) if folder else None
+
+
+def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
+    """Whether ``remember`` was called for these brokers with this folder.
 
     If nothing can be stored, they count as reached: it is worse to end a stream after a short
     outage than to report a wrong address late.
     """
-    marker = _marker(settings)
-    if marker is None:
+    if folder is None:
         return False
-    if not os.access(marker.parent, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         return True
     try:
-        found = marker.lstat()
+        found = _marker(settings, folder).lstat()
     except OSError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def remember(settings: ClientSettings) -> None:
+def remember(settings: ClientSettings, folder: Path | None) -> None:
     """Create an empty marker file for these brokers; never raises."""
-    marker = _marker(settings)
-    if marker is not None:
+    if folder is not None:
         flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
         with suppress(OSError):
-            os.close(os.open(marker, flags, 0o600))
+            os.close(os.open(_marker(settings, folder), flags, 0o600))
 
 
-def _marker(settings: ClientSettings) -> Path | None:
-    """The file for these brokers, in the folder of Spark's block manager; None outside Spark.
-
-    Spark creates that folder for the application, removes it at the end, and names it in the
-    environment of every Python worker. The file's name contains no secret, not even hashed.
-    """
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    if not folder:
-        return None
+def _marker(settings: ClientSettings, folder: Path) -> Path:
+    """The file for these brokers. Its name contains no secret, not even hashed."""
     # A different protocol means other listeners, or the wrong protocol for this one.
     protocol = settings.get("security.protocol", "plaintext").lower()
     public = f"{protocol} {settings['bootstrap.servers']}"
-    return Path(folder, f"kafka-nb-reached-{hashlib.sha256(public.encode()).hexdigest()}")
+    return folder / f"kafka-nb-reached-{hashlib.sha256(public.encode()).hexdigest()}"

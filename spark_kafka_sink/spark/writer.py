@@ -81,9 +81,13 @@ def _place(options: SinkOptions) -> str:
     return ", ".join(place) or "outside Spark"
 
 
-def _log_total(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    report = total(m.report for m in messages if isinstance(m, KafkaCommitMessage))
+def log_report(report: DeliveryReport, what: str) -> None:
+    """Log a sentence that begins with ``what`` and ends with the records by topic."""
     _log.info("%s %s", what, report.to_json())
+
+
+def _log_total(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    log_report(total(m.report for m in messages if isinstance(m, KafkaCommitMessage)), what)
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):

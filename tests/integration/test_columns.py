@@ -8,13 +8,25 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
+import spark_kafka_sink
+
 HEADERS = "array<struct<key:string,value:binary>>"
 SCHEMA = f"key binary, value binary, headers {HEADERS}, partition int, timestamp timestamp"
 
 
-def write(df, bootstrap_servers, **options):
+def write_by_format(df, bootstrap_servers, **options):
     writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", bootstrap_servers)
     writer.options(**options).mode("append").save()
+
+
+def write_by_foreach_batch(df, bootstrap_servers, **options):
+    options = {"kafka.bootstrap.servers": bootstrap_servers, **options}
+    spark_kafka_sink.foreach_batch(options)(df, 0)
+
+
+@pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])
+def write(request):
+    return request.param
 
 
 def read(spark, bootstrap_servers, topic):
@@ -22,7 +34,9 @@ def read(spark, bootstrap_servers, topic):
     return reader.option("subscribe", topic).option("includeHeaders", "true").load()
 
 
-def test_all_columns_arrive_as_sparks_own_source_reads_them(spark, bootstrap_servers, topics):
+def test_all_columns_arrive_as_sparks_own_source_reads_them(
+    spark, write, bootstrap_servers, topics
+):
     topic = topics.create(partitions=3)
     at = datetime(2024, 2, 29, 12, 30, 15, 123000)
     rows = [
@@ -40,7 +54,7 @@ def test_all_columns_arrive_as_sparks_own_source_reads_them(spark, bootstrap_ser
     assert_df_equality(actual, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_records_are_those_that_sparks_own_sink_writes(spark, bootstrap_servers, topics):
+def test_records_are_those_that_sparks_own_sink_writes(spark, write, bootstrap_servers, topics):
     ours, theirs = topics.create(partitions=7), topics.create(partitions=7)
     df = spark.range(2000).select(
         F.concat(F.lit("key-"), F.col("id") % 321).alias("key"),
@@ -63,7 +77,7 @@ def test_records_are_those_that_sparks_own_sink_writes(spark, bootstrap_servers,
 
 
 def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
-    spark, bootstrap_servers, topics
+    spark, write, bootstrap_servers, topics
 ):
     ours, theirs = topics.create(partitions=5), topics.create(partitions=5)
     df = spark.range(1000).selectExpr("cast(cast(id as string) as binary) as key", "'v' as value")
@@ -77,7 +91,7 @@ def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
     )
 
 
-def test_topic_option_wins_over_the_column(spark, bootstrap_servers, topics):
+def test_topic_option_wins_over_the_column(spark, write, bootstrap_servers, topics):
     chosen, ignored = topics.create(), topics.create()
     df = spark.createDataFrame([("v", ignored)], "value string, topic string")
     write(df, bootstrap_servers, topic=f" {chosen} ")
@@ -85,7 +99,7 @@ def test_topic_option_wins_over_the_column(spark, bootstrap_servers, topics):
     assert topics.read(ignored) == []
 
 
-def test_topic_column_spreads_rows_and_keeps_their_order(spark, bootstrap_servers, topics):
+def test_topic_column_spreads_rows_and_keeps_their_order(spark, write, bootstrap_servers, topics):
     names = [topics.create() for _ in range(3)]
     df = spark.range(0, 3000, numPartitions=1).select(
         F.col("id").cast("string").alias("value"),
@@ -98,7 +112,7 @@ def test_topic_column_spreads_rows_and_keeps_their_order(spark, bootstrap_server
 
 
 @pytest.mark.parametrize("columns", [["value"], ["value", "timestamp"]], ids=["plain", "detailed"])
-def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, columns):
+def test_order_per_key_is_kept_within_a_task(spark, write, bootstrap_servers, topics, columns):
     topic = topics.create(partitions=4)
     df = spark.range(0, 20_000, numPartitions=1).select(
         (F.col("id") % 50).cast("string").alias("key"),
@@ -115,7 +129,9 @@ def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, c
     assert len(last) == 50
 
 
-def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_servers, topics):
+def test_a_missing_or_null_timestamp_is_the_time_of_sending(
+    spark, write, bootstrap_servers, topics
+):
     topic = topics.create()
     before = datetime.now(timezone.utc).timestamp() * 1000
     write(spark.createDataFrame([("a",)], "value string"), bootstrap_servers, topic=topic)
@@ -127,7 +143,7 @@ def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_ser
     assert all(before - 1 <= r.timestamp_ms <= after for r in records)
 
 
-def test_large_arrow_types_are_accepted_too(spark, bootstrap_servers, topics):
+def test_large_arrow_types_are_accepted_too(spark, write, bootstrap_servers, topics):
     topic = topics.create()
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
@@ -138,13 +154,13 @@ def test_large_arrow_types_are_accepted_too(spark, bootstrap_servers, topics):
     assert [(r.key, r.value) for r in topics.read(topic)] == [(b"k", b"v")]
 
 
-def test_an_empty_dataframe_writes_nothing(spark, bootstrap_servers, topics):
+def test_an_empty_dataframe_writes_nothing(spark, write, bootstrap_servers, topics):
     topic = topics.create()
     write(spark.createDataFrame([], "value string"), bootstrap_servers, topic=topic)
     assert topics.read(topic) == []
 
 
-def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, bootstrap_servers, topics):
+def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, write, bootstrap_servers, topics):
     topic = topics.create()
     df = spark.range(0, 50_000, numPartitions=1).select(
         F.lpad(F.col("id").cast("string"), 200, "0").alias("value")

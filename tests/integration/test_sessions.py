@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -34,6 +35,9 @@ def test_batch_and_streams_arrive_in_every_kind_of_session(
     answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]
     assert sorted(r.value for r in topics.read(topic)) == EXPECTED
+    (report,) = tmp_path.glob("report-*")
+    assert report.name == "report-0"
+    assert json.loads(report.read_text())["records_by_topic"] == {topic: 2}
     if how == "found":
         assert "row 0 has a null topic" in answer.stdout
     else:

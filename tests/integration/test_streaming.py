@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pyspark.sql import functions as F
+from streams import counts, run, stream_of
 
 import spark_kafka_sink
-
-
-def stream_of(spark, folder, *batches):
-    """A streaming DataFrame with a micro-batch for each list of words."""
-    folder.mkdir(exist_ok=True)
-    for words in batches:
-        number = len(list(folder.iterdir()))
-        path = folder / f"{number:03}.txt"
-        path.write_text("\n".join(words))
-        os.utime(path, (number, number))  # Spark takes the oldest file first
-    reader = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
-    return reader.load(str(folder))
-
-
-def run(writer, tmp_path):
-    query = (
-        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(60)
-    return query
-
-
-def counts(words):
-    return words.groupBy("value").count().selectExpr("value as key", "string(count) as value")
 
 
 def test_append_mode_writes_every_micro_batch(spark, bootstrap_servers, topics, tmp_path):
@@ -70,31 +43,6 @@ def test_complete_mode_writes_the_whole_result_each_time(
     run(writer, tmp_path)
     written = sorted((r.key, r.value) for r in topics.read(topic))
     assert written == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"b", b"1")]
-
-
-def test_update_mode_goes_through_foreach_batch(spark, bootstrap_servers, topics, tmp_path):
-    topic = topics.create()
-    words = stream_of(spark, tmp_path / "in", ["a", "b"], ["a"])
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
-    sink = spark_kafka_sink.foreach_batch(options)
-    run(counts(words).writeStream.outputMode("update").foreachBatch(sink), tmp_path)
-    written = sorted((r.key, r.value) for r in topics.read(topic))
-    assert written == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
-
-
-def test_foreach_batch_raises_the_sinks_own_errors_with_the_micro_batch(
-    spark, bootstrap_servers, tmp_path
-):
-    words = stream_of(spark, tmp_path / "in", ["a"], ["b"])
-    nowhere = words.withColumn("topic", F.lit(None).cast("string"))
-    sink = spark_kafka_sink.foreach_batch({"kafka.bootstrap.servers": bootstrap_servers})
-    query = (
-        nowhere.writeStream.foreachBatch(sink)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    with pytest.raises(Exception, match=r"micro-batch 0, partition 0, Arrow batch 0: row 0 has a"):
-        query.awaitTermination(60)
 
 
 def test_update_mode_through_the_format_is_refused_by_spark(spark, bootstrap_servers, tmp_path):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from topics import Topics
 
+from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.local_kafka import LocalKafka
 
 SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
@@ -74,21 +75,22 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_late
     assert 0 <= zombies <= possibly_persisted
 
 
+@pytest.mark.parametrize("way", ["format", "foreach_batch"])
 def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seconds(
-    spark, kafka, own_topics, tmp_path
+    spark, kafka, own_topics, tmp_path, way
 ):
-    topic = own_topics.create()
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": own_topics.create(),
+        "close.timeout.ms": "120000",
+    }
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
-    writer = stream.selectExpr("string(value) as value").writeStream.format("kafka-nb")
-    writer = writer.options(
-        **{
-            "kafka.bootstrap.servers": kafka.bootstrap_servers,
-            "topic": topic,
-            "close.timeout.ms": "120000",
-            "checkpointLocation": str(tmp_path),
-        }
-    )
-    query = writer.start()
+    writer = stream.selectExpr("string(value) as value").writeStream
+    if way == "format":
+        writer = writer.format("kafka-nb").options(**options)
+    else:
+        writer = writer.foreachBatch(foreach_batch(options))
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
     tracker = spark.sparkContext.statusTracker()
     try:
         wait_until(lambda: len(query.recentProgress) > 0, 60)

@@ -23,9 +23,8 @@ NOBODY = "127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch, tmp_path):
-    """Every test is a Spark application of its own."""
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+def forget():
+    """Every test is a process of its own."""
     preflight._check.cache_clear()
     yield
     preflight._check.cache_clear()
@@ -149,29 +148,29 @@ def not_resolving(proxy, unresolvable):
 
 @pytest.mark.parametrize("outage", [refusing, not_resolving])
 def test_a_later_micro_batch_survives_an_outage(
-    options, cluster, unresolvable, monkeypatch, outage
+    options, cluster, unresolvable, monkeypatch, tmp_path, outage
 ):
     monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
         proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
         given = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
-        preflight.check(given)
+        preflight.check(given, tmp_path)
         preflight._check.cache_clear()  # as in a new Python worker
         with outage(proxy, unresolvable):
-            checking = pool.submit(preflight.check, given)
+            checking = pool.submit(preflight.check, given, tmp_path)
             time.sleep(1)
             assert not checking.done()
         checking.result(30)
 
 
 def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budget(
-    options, cluster, monkeypatch
+    options, cluster, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(preflight, "_REFUSAL_SECONDS", 0.2)
     given = options(kafka_max_block_ms="2000")
-    preflight.check(given)
+    preflight.check(given, tmp_path)
     preflight._check.cache_clear()
     cluster.set_down(0)
     cluster.set_down(1)
     with pytest.raises(BrokerUnavailable, match=r"within 2 s \(kafka\.max\.block\.ms\)"):
-        preflight.check(given)
+        preflight.check(given, tmp_path)

@@ -148,6 +148,29 @@ def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
         assert second.producer is not first.producer
 
 
+REPORTING = """
+import pickle, sys
+from array import array
+import pyarrow as pa
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.spark.foreach_batch import WriteToKafka
+already = set(sys.modules)  # PySpark 4.1 itself loads much
+task = WriteToKafka(parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"}))
+# pa.array would load pandas itself.
+buffers = [None, pa.py_buffer(array("i", [0, 1, 2])), pa.py_buffer(b"ab")]
+(row,) = task([pa.record_batch([pa.Array.from_buffers(pa.string(), 2, buffers)], ["value"])])
+assert "pandas" not in set(sys.modules) - already
+row.validate(full=True)
+report = pickle.loads(row.column("report")[0].as_py())
+assert (row.num_rows, dict(report.sent_records), report.sent_bytes) == (1, {"t": 2}, 2)
+"""
+
+
+def test_a_task_of_foreach_batch_returns_one_row_with_its_report_and_loads_no_pandas(cluster):
+    command = [sys.executable, "-c", REPORTING, cluster.bootstrap_servers]
+    subprocess.run(command, check=True, timeout=60)
+
+
 FORKING = """
 import os, sys
 import pyarrow as pa

@@ -94,8 +94,7 @@ def attempt(case, write):
         print(f"{case}: {type(error).__name__}: {error}")
 
 
-def run(options, checkpoint):
-    writer = stream.writeStream.format("kafka-nb").options(**options)
+def run(writer, checkpoint):
     query = writer.option("checkpointLocation", f"{folder}/checkpoint-{checkpoint}").start()
     try:
         query.processAllAvailable()
@@ -105,12 +104,20 @@ def run(options, checkpoint):
         query.stop()
 
 
+def run_foreach_batch(options, checkpoint):
+    sink = spark_kafka_sink.foreach_batch(options, on_report=print)
+    print(sink, [cell.cell_contents for cell in sink.__closure__])
+    run(stream.writeStream.foreachBatch(sink), checkpoint)
+
+
 for number, (case, options) in enumerate(CASES.items()):
     batch = rows.write.format("kafka-nb").options(**options).mode("append")
     attempt(f"batch, {case}", batch.save)
-    attempt(f"stream, {case}", lambda options=options, number=number: run(options, number))
-    sink = spark_kafka_sink.foreach_batch(options)
-    print(sink, sink.__closure__)
-    attempt(f"foreach_batch, {case}", lambda sink=sink: sink(rows, 1))
+    writer = stream.writeStream.format("kafka-nb").options(**options)
+    attempt(f"stream, {case}", lambda writer=writer, number=number: run(writer, number))
+    attempt(
+        f"foreach_batch, {case}",
+        lambda options=options, number=number: run_foreach_batch(options, f"foreach-{number}"),
+    )
 print(spark.tvf.python_worker_logs().collect())
 spark.stop()

@@ -63,7 +63,9 @@ def finish(writer, checkpoint):
 finish(stream.writeStream.format("kafka-nb").options(**options), "append")
 counts = stream.groupBy("value").count()
 updates = counts.select(F.concat_ws("=", "value", "count").alias("value"))
-sink = spark_kafka_sink.foreach_batch(options)
+sink = spark_kafka_sink.foreach_batch(
+    options, lambda report: Path(folder, f"report-{report.batch_id}").write_text(report.to_json())
+)
 finish(updates.writeStream.outputMode("update").foreachBatch(sink), "update")
 
 if how == "found":

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_kafka_sink import foreach_batch, register, warm_up
 
+OPTIONS = {"kafka.bootstrap.servers": "host:9092", "topic": "t", "preflight": "false"}
 WARNING = "spark.speculation is true: .* twice"
 
 
@@ -20,18 +22,13 @@ class Session:
         self.dataSource = SimpleNamespace(register=lambda source: None)
 
 
-class Batch:
-    """A DataFrame whose writer accepts anything."""
-
-    def __init__(self, session: Session) -> None:
-        self.sparkSession = session
-
-    @property
-    def write(self):
-        return self
-
-    def __getattr__(self, name):
-        return lambda *args, **options: self
+def batch_of(session: Session) -> SimpleNamespace:
+    """The part of a DataFrame without partitions that foreach_batch needs."""
+    return SimpleNamespace(
+        schema=StructType([StructField("value", StringType())]),
+        sparkSession=session,
+        mapInArrow=lambda function, schema: SimpleNamespace(collect=list),
+    )
 
 
 def test_registering_warns_at_the_users_line():
@@ -51,7 +48,7 @@ def test_warming_up_never_raises_even_where_warnings_are_errors():
 
 
 def test_a_foreach_batch_function_warns_at_its_first_micro_batch():
-    batch, write = Batch(Session("true")), foreach_batch({})
+    batch, write = batch_of(Session("true")), foreach_batch(OPTIONS)
     with pytest.warns(UserWarning, match=WARNING):
         write(batch, 0)
     write(batch, 1)
@@ -61,7 +58,7 @@ def test_a_foreach_batch_function_warns_at_its_first_micro_batch():
 def test_without_speculation_there_is_no_warning(speculation):
     session = Session(speculation)
     register(session)
-    foreach_batch({})(Batch(session), 0)
+    foreach_batch(OPTIONS)(batch_of(session), 0)
 
 
 def test_a_session_that_hides_the_setting_gets_no_warning():

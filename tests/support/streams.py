@@ -1,0 +1,32 @@
+"""Streams of words for tests, with known micro-batches."""
+
+from __future__ import annotations
+
+import os
+
+
+def stream_of(spark, folder, *batches):
+    """A streaming DataFrame with a micro-batch for each list of words."""
+    folder.mkdir(exist_ok=True)
+    for words in batches:
+        number = len(list(folder.iterdir()))
+        path = folder / f"{number:03}.txt"
+        path.write_text("\n".join(words))
+        os.utime(path, (number, number))  # Spark takes the oldest file first
+    reader = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
+    return reader.load(str(folder))
+
+
+def run(writer, tmp_path):
+    """Run all micro-batches; the checkpoint is the same each time."""
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    return query
+
+
+def counts(words):
+    return words.groupBy("value").count().selectExpr("value as key", "string(count) as value")
