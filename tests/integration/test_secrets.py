@@ -7,17 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 APP = Path(__file__).parent.parent / "support" / "secrets_app.py"
 WORKING = ("works", "works with JAAS")
 
 
+@pytest.mark.timeout(400)  # three ways to write, with Spark's most verbose logs
 def test_secrets_appear_in_no_output_of_working_and_failing_queries(
     bootstrap_servers, topics, tmp_path
 ):
     topic = topics.create()
     command = [sys.executable, str(APP), bootstrap_servers, topic, str(tmp_path)]
     environment = {**os.environ, "SPARK_TRACEBACK_WITH_LOCALS": "1"}
-    answer = subprocess.run(command, capture_output=True, timeout=170, check=False, env=environment)
+    answer = subprocess.run(command, capture_output=True, timeout=380, check=False, env=environment)
     output = (answer.stdout + answer.stderr).decode(errors="replace")
     assert answer.returncode == 0, output[-3000:]
     ways = ("batch,", "stream,", "foreach_batch,")
