@@ -138,10 +138,15 @@ def register(spark: SparkSession) -> None:
     warn_of_speculation(spark)
 
 
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the driver is in this process's session, rather than behind Spark Connect."""
+    return hasattr(spark, "_jsparkSession")
+
+
 def make_known(spark: SparkSession) -> None:
     """``register`` without the warning."""
     spark.dataSource.register(KafkaSink)
-    if hasattr(spark, "_jsparkSession"):  # Spark Connect does not need this
+    if is_classic(spark):
         # no public API does only this
         jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001

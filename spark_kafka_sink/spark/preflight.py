@@ -53,6 +53,22 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
         _check(options.producer.client, options.producer.budget, options.topic, folder)
 
 
+def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
+    """Whether a broker says within the timeout that the option's topic exists.
+
+    Raises AuthenticationFailed or InvalidOption.
+    """
+    if options.topic is None:
+        return False
+    brokers = _Brokers(options.producer.client)
+    try:
+        brokers.client.fetch_metadata([options.topic], timeout_seconds)
+        answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
+        return answer is not None and answer.code == ErrorCode.NO_ERROR
+    finally:
+        brokers.client.close(Deadline(_FREE_SECONDS))
+
+
 @cache
 def _check(
     settings: ClientSettings, budget: BlockBudget, topic: str | None, folder: Path | None

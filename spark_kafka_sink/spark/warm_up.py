@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.config.options import TOPIC, parse
+from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.spark.datasource import FORMAT, is_classic, make_known
+from spark_kafka_sink.spark.preflight import check, topic_exists
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("spark_kafka_sink")
 
 _SHORTEST_WAIT_SECONDS = 0.001  # Spark does not accept 0
+_TOPIC_SECONDS = 5.0
 QUERY_NAME = "kafka-nb warm-up"
 
 
@@ -27,11 +31,13 @@ class WarmUpResult:
     """The outcome of ``warm_up``.
 
     ``seconds``: how long it took. ``micro_batch_seconds``: how long the micro-batch without rows
-    took, or 0.0 if it did not finish. ``problem``: why it did not finish, or "".
+    took, or 0.0 if it did not finish. ``topic``: the topic whose metadata the producers now have,
+    or "". ``problem``: why the micro-batch did not finish, or "".
     """
 
     seconds: float
     micro_batch_seconds: float
+    topic: str
     problem: str
 
 
@@ -42,9 +48,11 @@ def warm_up(
 
     Starts what the first micro-batch of a session would wait for: Spark's four kinds of Python
     worker with their imports, a producer in each worker that may run a task, its connections, and
-    the metadata of the option ``topic``. Pass the ``options`` of the query that follows, so that it
-    finds its producers. Spark stops workers that are idle for a minute, and executors that start
-    later are cold.
+    the metadata of the option ``topic``, if the driver sees that it exists: a producer's request
+    could create it. Behind Spark Connect it does not look, and leaves the topic out.
+
+    Pass the ``options`` of the query that follows, so that it finds its producers. Spark stops
+    workers that are idle for a minute, and executors that start later are cold.
 
     May run in its own thread while the source is being prepared. If something goes wrong it does
     not raise; the result and the log say what.
@@ -52,17 +60,29 @@ def warm_up(
     """
     started = time.monotonic()
     deadline = Deadline(timeout_seconds)
-    micro_batch_seconds, problem = 0.0, ""
+    micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
         make_known(spark)
         warn_of_speculation(spark)
+        # A client of Spark Connect may be far from the brokers.
+        topic = _existing_topic(options) if is_classic(spark) else ""
+        passed = {k: v for k, v in options.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
-            micro_batch_seconds, problem = _run(spark, dict(options), checkpoint, deadline)
+            micro_batch_seconds, problem = _run(spark, passed, checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - the application must go on
         problem = str(error) or type(error).__name__
     if problem:
         _log.warning("warm-up: %s", problem)
-    return WarmUpResult(time.monotonic() - started, micro_batch_seconds, problem)
+    seconds = time.monotonic() - started
+    return WarmUpResult(seconds, micro_batch_seconds, "" if problem else topic, problem)
+
+
+def _existing_topic(options: Mapping[str, str]) -> str:
+    """The option ``topic``, if the driver may ask the brokers and they know it; else ""."""
+    parsed = parse({name: Secret(value) for name, value in options.items()})
+    check(parsed)
+    exists = parsed.preflight and topic_exists(parsed, _TOPIC_SECONDS)
+    return (exists and parsed.topic) or ""
 
 
 def _run(

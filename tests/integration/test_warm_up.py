@@ -30,7 +30,7 @@ def test_the_first_micro_batch_finds_producers_with_the_topics_metadata(proxy):
         command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as app:
         done = json.loads(app.stdout.readline())
-        assert done["problem"] == ""
+        assert (done["problem"], done["topic"]) == ("", topic)
         assert 0 < done["micro_batch_seconds"] < done["seconds"]
         assert topics.read(topic) == []
         proxy.reset()
@@ -51,7 +51,7 @@ def test_problems_are_reported_and_never_raised(spark, caplog):
 def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics):
     topic = topics.new_name()
     done = warm_up(spark, {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
-    assert done.problem == ""
+    assert (done.problem, done.topic) == ("", "")
     assert not topics.exists(topic)
 
 
