@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -21,7 +22,7 @@ from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import log_report, write_partition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 _REPORT = StructType([StructField("report", BinaryType())])
 
@@ -42,8 +43,10 @@ def foreach_batch(
     again; so catch what is not worth that.
 
     The first micro-batch issues a UserWarning if the session has ``spark.speculation``.
-    Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process.
+    Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
+    here, so that the first micro-batch does not have to; raises PySparkImportError.
     """
+    require_minimum_pandas_version()
     parsed = parse({name: Secret(value) for name, value in options.items()})
     is_first = True
 
@@ -63,7 +66,7 @@ def foreach_batch(
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
         task = WriteToKafka(replace(parsed, batch_id=batch_id))
-        rows = batch.mapInArrow(task, _REPORT).collect()
+        rows = _collect(batch.mapInArrow(task, _REPORT))
         # Our own tasks' pickles; the format's commit messages travel in the same way.
         reports = [pickle.loads(row.report) for row in rows]  # noqa: S301
         report = replace(total(reports), batch_id=batch_id)
@@ -72,6 +75,18 @@ def foreach_batch(
             on_report(report)
 
     return write
+
+
+def _collect(frame: DataFrame) -> list[Row]:
+    try:
+        return frame.collect()
+    except Exception as error:
+        # query.stop() interrupts this call. Spark recognises that by searching our exception's text
+        # (StreamExecution.isInterruptionException), which overflows its stack if the text is long.
+        text = str(error).partition("\n\tat ")[0]
+        if text.endswith("java.lang.InterruptedException"):
+            raise InterruptedError(f"py4j.protocol.Py4JJavaError: {text}") from None
+        raise
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from pyspark import java_gateway
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
@@ -75,9 +76,29 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_late
     assert 0 <= zombies <= possibly_persisted
 
 
+@pytest.fixture
+def uncaught(spark):
+    """What threads of the driver's JVM died of during the test."""
+    errors = []
+
+    class Handler:
+        def uncaughtException(self, thread, error):  # noqa: N802 - Java's name
+            errors.append(error.toString())
+
+        class Java:
+            implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+    java_gateway.ensure_callback_server_started(spark.sparkContext._gateway)
+    thread = spark.sparkContext._jvm.java.lang.Thread
+    before = thread.getDefaultUncaughtExceptionHandler()
+    thread.setDefaultUncaughtExceptionHandler(Handler())
+    yield errors
+    thread.setDefaultUncaughtExceptionHandler(before)
+
+
 @pytest.mark.parametrize("way", ["format", "foreach_batch"])
 def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seconds(
-    spark, kafka, own_topics, tmp_path, way
+    spark, kafka, own_topics, tmp_path, way, uncaught
 ):
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
@@ -105,6 +126,8 @@ def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seco
             assert time.monotonic() - started < 4
     finally:
         query.stop()
+    assert query.exception() is None
+    assert uncaught == []
 
 
 def wait_until(condition, seconds):
