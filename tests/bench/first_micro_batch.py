@@ -85,7 +85,7 @@ def measure(
             raise TimeoutError("a query did not end within half an hour")
     proxy.metadata_delay_seconds = 0.0
     first, second = (each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress)
-    asked = list(proxy.metadata_requests)
+    asked = [request.topics for request in proxy.metadata_requests]
     return Figure(sink, len(names), delay_seconds, first, second, len(asked), sum(asked))
 
 

@@ -27,9 +27,9 @@ def main() -> None:
         servers = f"127.0.0.1:{proxy.port}"
         create_topics(servers, names)
         for kind in (EVICTING, PLAIN):
-            proxy.metadata_requests.clear()
+            proxy.reset()
             done = in_process(__file__, kind, servers, str(len(names)))
-            asked = list(proxy.metadata_requests)
+            asked = [request.topics for request in proxy.metadata_requests]
             figures[kind] = {
                 **done,
                 "requests": len(asked),

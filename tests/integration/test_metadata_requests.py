@@ -46,6 +46,6 @@ def test_the_first_records_leave_after_two_answers(proxy, proxied, count):
         proxy.reset()
         report = write_partition([batch], parse({**settings, "kafka.client.id": uuid.uuid4().hex}))
         assert report.sent_records == dict.fromkeys(names, 1)
-        assert proxy.metadata_requests[0] == count
+        assert proxy.metadata_requests[0].topics == count
         awaited.append(proxy.answers_before_records)
     assert awaited[-1] == 2, awaited

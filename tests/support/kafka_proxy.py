@@ -7,10 +7,17 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
 _PRODUCE, _METADATA = 0, 3
+
+
+class MetadataRequest(NamedTuple):
+    client_id: str
+    #: how many topics it names; 0 if it requests all of them, or none
+    topics: int
 
 
 class KafkaProxy:
@@ -18,9 +25,9 @@ class KafkaProxy:
 
     ``metadata_delay_seconds`` may be changed at any time. Like a broker, which handles one request
     of a connection at a time, the proxy holds an answer back until those before it were sent.
-    ``metadata_requests`` holds the number of topics of each metadata request, in the order of
-    arrival; ``answers_before_records`` is the number of metadata answers that left before the first
-    produce request came, or None. ``reset`` starts counting again.
+    ``metadata_requests`` holds the metadata requests in the order of arrival, and
+    ``answers_before_records`` the number of their answers that left before the first produce
+    request came, or None. ``reset`` starts counting again.
     """
 
     def __init__(self) -> None:
@@ -46,7 +53,7 @@ class KafkaProxy:
         self._loop.close()
 
     def reset(self) -> None:
-        self.metadata_requests: list[int] = []
+        self.metadata_requests: list[MetadataRequest] = []
         self.answers_before_records: int | None = None
         self._answers = 0
 
@@ -120,7 +127,7 @@ class KafkaProxy:
                 await self._is_speaking.wait()
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 if api_key == _METADATA:
-                    self.metadata_requests.append(_topics_asked_for(frame))
+                    self.metadata_requests.append(_metadata_request(frame))
                     delays[correlation] = self.metadata_delay_seconds
                 elif api_key == _PRODUCE and self.answers_before_records is None:
                     self.answers_before_records = self._answers
@@ -159,16 +166,16 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return size + await reader.readexactly(struct.unpack(">i", size)[0])
 
 
-def _topics_asked_for(frame: bytes) -> int:
-    """Length of the topic array in a metadata request; 0 if it requests all topics."""
+def _metadata_request(frame: bytes) -> MetadataRequest:
     version, _, client_id_bytes = struct.unpack_from(">hih", frame, 6)
     at = 14 + max(0, client_id_bytes)
+    client_id = frame[14:at].decode()
     if version < 9:
-        return max(0, struct.unpack_from(">i", frame, at)[0])
+        return MetadataRequest(client_id, max(0, struct.unpack_from(">i", frame, at)[0]))
     at += 1  # no tags in the header
     length, shift = 0, 0
     while True:  # an unsigned varint: the array's length plus one
         length |= (frame[at] & 0x7F) << shift
         if frame[at] < 0x80:
-            return max(0, length - 1)
+            return MetadataRequest(client_id, max(0, length - 1))
         at, shift = at + 1, shift + 7
