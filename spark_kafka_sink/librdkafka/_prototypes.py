@@ -134,6 +134,7 @@ conf_properties_show = prototype("rd_kafka_conf_properties_show", None, c_void_p
 # --- Client, topics, queue -----------------------------------------------------------------------
 
 new = prototype("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+brokers_add = prototype("rd_kafka_brokers_add", c_int, c_void_p, c_char_p)
 destroy = prototype("rd_kafka_destroy", None, c_void_p)
 topic_new = prototype("rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
 topic_destroy = prototype("rd_kafka_topic_destroy", None, c_void_p)

@@ -29,7 +29,9 @@ from spark_kafka_sink.librdkafka.messages import (
 class Client:
     """One producer handle (``rd_kafka_t``) in event mode: no callback ever enters Python.
 
-    Only the process that created a Client may use it, and only one thread at a time.
+    It connects with its first request or record, so that topics opened before are part of the
+    client's own first request. Only the process that created a Client may use it, and only one
+    thread at a time.
     ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses.
 
     Values are not copied: the client keeps an Arrow batch until each of its records is reported,
@@ -44,7 +46,8 @@ class Client:
         #: delivery id -> how many of its records librdkafka still has, and their Arrow batch
         self._unreported: dict[int, tuple[int, object]] = {}
         conf = c.conf_new()
-        for name, value in {**settings, "log.queue": "true"}.items():
+        own = {"bootstrap.servers": "", "log.queue": "true"}
+        for name, value in {**settings, **own}.items():
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)
                 raise ValueError(f"librdkafka refuses the value of {name}")
@@ -54,6 +57,8 @@ class Client:
         if not self._handle:
             c.conf_destroy(conf)
             raise ValueError(text.value.decode(errors="replace"))
+        #: not connected to yet
+        self._servers = settings.get("bootstrap.servers", "")
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
         # Its threads run until it is closed, even if nothing refers to it. Its batches must live as
@@ -106,6 +111,7 @@ class Client:
         if batch.prepared is None:
             topic = self.open_topic(records.topic)
             batch.prepared = prepare(topic, batch.partitioned, batch.delivery_id)
+        self._bootstrap()
         before, left = batch.enqueued, len(batch) - batch.enqueued
         # Counted before the call: on an error the batch is kept too long rather than too short.
         self._add_unreported(batch.delivery_id, left, records.batch)
@@ -238,12 +244,19 @@ class Client:
 
     @contextmanager
     def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:
+        self._bootstrap()
         options = c.admin_options_new(self.handle, operation)
         try:
             c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
             yield options
         finally:
             c.admin_options_destroy(options)
+
+    def _bootstrap(self) -> None:
+        """Connect, once; librdkafka keeps these servers for bootstrapping again."""
+        servers, self._servers = self._servers, ""
+        if servers:
+            c.brokers_add(self.handle, servers.encode())
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -38,6 +38,10 @@ _LOG_LEVELS = (
 )
 
 
+# Logged when a client is created; it gets its servers later.
+_NO_SERVERS = b"No `bootstrap.servers` configured"
+
+
 def read(event: int) -> Sequence[Event]:
     """Convert an event to Python values; log lines go to the logger instead."""
     reader = _READERS.get(c.event_type(event))
@@ -148,6 +152,8 @@ def _configuration_answer(event: int) -> list[BrokerConfiguration]:
 def _forward_log(event: int) -> list[Event]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
+    if _NO_SERVERS in (text.value or b""):
+        return []
     _log.log(
         _LOG_LEVELS[min(max(level.value, 0), 7)],
         "%s: %s",

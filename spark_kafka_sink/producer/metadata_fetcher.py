@@ -35,8 +35,8 @@ class MetadataFetcher:
         if not due:
             return
         if self._is_new:
-            # The client's own first requests then name the topics too. Otherwise they name none,
-            # and brokers would answer both of them before ours.
+            # Before the client connects, so that its own first requests name the topics too.
+            # Otherwise they name none, and brokers would answer both of them before ours.
             for topic in due:
                 self._client.open_topic(topic)
             self._is_new = False

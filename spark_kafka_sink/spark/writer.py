@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -42,8 +41,6 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     from spark_kafka_sink.producer.cache import process_cache
     from spark_kafka_sink.records.arrow import split_by_topic
 
-    # A new producer's first request names topics: the option's, or those of the first batch.
-    batches = batches if options.topic else _first_read(batches)
     with process_cache().lease(options) as lease:
         if options.topic:
             # Before the first batch is requested from Spark, so that the two overlap.
@@ -59,14 +56,6 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
                 lease.send(records)
         lease.prefetch([])  # a task without rows connects for the one after it
         return lease.close(options.close_timeout_ms / 1000)
-
-
-def _first_read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; the first one has been computed when this returns."""
-    rest = iter(batches)
-    for first in rest:
-        return chain([first], rest)
-    return rest
 
 
 def _place(options: SinkOptions) -> str:

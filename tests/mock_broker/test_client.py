@@ -229,6 +229,7 @@ def test_every_acknowledged_record_is_reported_with_its_send(client, records):
 
 def test_a_broker_error_is_an_event_and_a_log_line(caplog):
     client = Client(NOWHERE)
+    client.connect(5)
     with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
         events = list(client.poll(5))
         while not (caplog.records and events):
@@ -261,7 +262,30 @@ def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client)
     os.close(writer)
     assert b"belongs to the process" in os.read(reader, 1000)
     os.close(reader)
+    assert list(client.poll()) == []
     assert queued(client) == 0
+
+
+def test_topics_opened_before_the_first_request_are_part_of_it(cluster):
+    client = Client({"bootstrap.servers": cluster.bootstrap_servers, "debug": "metadata"})
+    for name in ("t", "u", "v"):
+        client.open_topic(name)
+    logged = []
+    reader = logging.getLogger("spark_kafka_sink.librdkafka")
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())
+    reader.addHandler(handler)
+    reader.setLevel(logging.DEBUG)
+    try:
+        client.fetch_metadata(["t"], 5)
+        assert answer(client).topic == "t"
+    finally:
+        reader.removeHandler(handler)
+        reader.setLevel(logging.NOTSET)
+    assert not any("bootstrap.servers" in line for line in logged)
+    requests = [line for line in logged if "Request metadata for" in line and "connected" in line]
+    assert "for 3 topic(s): connected" in requests[0]
+    assert client.close(Deadline(5))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import cache as producer_cache
-from spark_kafka_sink.producer import producer as producer_module
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.writer import write_partition
 
@@ -72,30 +71,6 @@ def test_metadata_is_requested_before_the_first_batch(options, monkeypatch):
     monkeypatch.setattr(producer_cache, "NonBlockingProducer", Watched)
     write_partition(batches(), options(kafka_client_id="watched"))
     assert order[:2] == [["t"], "batch"]
-
-
-def test_without_an_option_the_first_request_names_the_topics_of_the_first_batch(
-    without_topic, monkeypatch
-):
-    calls = []
-
-    class Watched(Client):
-        def __init__(self, settings):
-            calls.append("connect")
-            super().__init__(settings)
-
-        def fetch_metadata(self, topics, timeout):
-            calls.append(topics)
-            super().fetch_metadata(topics, timeout)
-
-    def batches():
-        calls.append("batch")
-        yield batch("a", "b", topic=["t", "u"])
-
-    monkeypatch.setattr(producer_module, "Client", Watched)
-    process_cache().close(5)  # so that the task makes a new producer
-    write_partition(batches(), without_topic)
-    assert calls[:3] == ["batch", "connect", ["t", "u"]]
 
 
 def test_the_new_topics_of_a_batch_are_requested_together(without_topic, monkeypatch):
@@ -175,7 +150,6 @@ FORKING = """
 import os, sys
 import pyarrow as pa
 from spark_kafka_sink.producer import cache as producer_cache
-from spark_kafka_sink.producer import producer as producer_module
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.spark.writer import write_partition
 
