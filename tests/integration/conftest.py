@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 from spark_kafka_jars import jars
 from topics import Topics
@@ -28,6 +29,22 @@ def bootstrap_servers() -> Iterator[str]:
 def topics(bootstrap_servers: str) -> Iterator[Topics]:
     topics = Topics(bootstrap_servers)
     yield topics
+    topics.close()
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[KafkaProxy]:
+    with proxied_kafka() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: KafkaProxy) -> Iterator[Topics]:
+    """Topics behind the proxy, which delays no metadata before and after the test."""
+    proxy.metadata_delay_seconds = 0.0
+    topics = Topics(f"127.0.0.1:{proxy.port}")
+    yield topics
+    proxy.metadata_delay_seconds = 0.0
     topics.close()
 
 

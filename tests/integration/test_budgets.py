@@ -7,28 +7,10 @@ import time
 import uuid
 
 import pytest
-from kafka_proxy import proxied_kafka
-from topics import Topics
 
 # A cold client needs two answers, the cluster's and the topic's.
 ANSWERS, WHOLE_FETCH_SECONDS = 2, 3.0
 SPARK_SECONDS = 3.0  # for what Spark itself does around a small task, on a busy machine
-
-
-@pytest.fixture(scope="module")
-def proxy():
-    with proxied_kafka() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxied(proxy):
-    """Topics behind the proxy."""
-    proxy.metadata_delay_seconds = 0.0
-    topics = Topics(f"127.0.0.1:{proxy.port}")
-    yield topics
-    proxy.metadata_delay_seconds = 0.0
-    topics.close()
 
 
 @pytest.fixture

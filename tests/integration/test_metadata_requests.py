@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from kafka_proxy import proxied_kafka
-from topics import Topics
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.producer.cache import process_cache
@@ -14,20 +12,10 @@ from spark_kafka_sink.spark.writer import write_partition
 ANSWER_SECONDS = 0.3
 
 
-@pytest.fixture(scope="module")
-def proxy():
-    with proxied_kafka() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxied(proxy):
-    proxy.metadata_delay_seconds = 0.0
-    topics = Topics(f"127.0.0.1:{proxy.port}")
-    yield topics
-    proxy.metadata_delay_seconds = 0.0
+@pytest.fixture(autouse=True)
+def new_producer():
+    yield
     process_cache().close(5)
-    topics.close()
 
 
 @pytest.mark.parametrize("count", [1, 50])

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kafka_proxy import KafkaProxy, proxied_kafka
+from kafka_proxy import KafkaProxy
 from topics import Topics
 
 APP = Path(__file__).parent.parent / "support" / "outage_app.py"
@@ -36,12 +36,6 @@ class Stream:
 
     def delivered(self) -> list[str]:
         return [record.value.decode() for record in self._topics.read(self._topic)]
-
-
-@pytest.fixture(scope="module")
-def proxy():
-    with proxied_kafka() as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from kafka_proxy import proxied_kafka
 from topics import Topics
 
 from spark_kafka_sink import warm_up
 from spark_kafka_sink.config.client_settings import DEFAULTS
 
 APP = Path(__file__).parent.parent / "support" / "warm_up_app.py"
-
-
-@pytest.fixture
-def proxy():
-    with proxied_kafka() as proxy:
-        yield proxy
 
 
 def test_the_first_micro_batch_finds_producers_with_the_topics_metadata(proxy):
