@@ -79,6 +79,11 @@ class Client:
         """Whether this process is a fork of the one that created the client."""
         return self._pid != os.getpid()
 
+    @property
+    def has_bootstrapped(self) -> bool:
+        """Whether the bootstrap servers were added: by the first request or record."""
+        return not self._servers
+
     def open_topic(self, name: str) -> int:
         """The ``rd_kafka_topic_t`` pointer of a topic; stays inside this package.
 

@@ -22,11 +22,9 @@ class MetadataFetcher:
         self._client = client
         self._topics = topics
         self._request_seconds = _FIRST_REQUEST_SECONDS
-        self._is_new = True
 
     def connect(self) -> None:
         """Find the brokers now, so that the first topic request does not have to."""
-        self._is_new = False
         self._client.connect(self._request_seconds)
 
     def fetch_due(self, in_use: Container[str]) -> None:
@@ -34,12 +32,11 @@ class MetadataFetcher:
         due = self._topics.next_request(in_use)
         if not due:
             return
-        if self._is_new:
+        if not self._client.has_bootstrapped:
             # Before the client connects, so that its own first requests name the topics too.
             # Otherwise they name none, and brokers would answer both of them before ours.
             for topic in due:
                 self._client.open_topic(topic)
-            self._is_new = False
         self._client.fetch_metadata(due, self._request_seconds)
 
     def apply(self, answer: TopicDescription, *, is_in_use: bool) -> None:

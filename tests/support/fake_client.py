@@ -34,6 +34,10 @@ class FakeClient:
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         self.requests.append((list(topics), timeout))
 
+    @property
+    def has_bootstrapped(self) -> bool:
+        return bool(self.requests or self.connects or self.enqueued)
+
     def open_topic(self, topic: str) -> int:
         self.opened.append(topic)
         return 1
