@@ -119,7 +119,7 @@ class LocalKafka:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = configuration.write_logging(self.folder)
         ports = _free_ports(3 * self._size)
-        brokers, controllers, internal = (ports[n :: 3] for n in range(3))
+        brokers, controllers, internal = (ports[n::3] for n in range(3))
         servers = configuration.write_servers(
             self.folder, brokers, controllers, internal, self._security, self._settings
         )
