@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.result import Finding, failed, passed, warned
@@ -120,7 +121,8 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     elif location == "probe":
         context.load_default_certs()
     else:
-        _load_authorities(context, location)
+        kind = "capath" if Path(location).is_dir() else "cafile"
+        context.load_verify_locations(**{kind: location})
     if "ssl.certificate.location" in settings:
         context.load_cert_chain(
             settings["ssl.certificate.location"],
@@ -129,13 +131,6 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             lambda: settings.get("ssl.key.password", ""),
         )
     return context
-
-
-def _load_authorities(context: ssl.SSLContext, location: str) -> None:
-    try:
-        context.load_verify_locations(location)
-    except IsADirectoryError:
-        context.load_verify_locations(capath=location)
 
 
 def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
