@@ -19,6 +19,7 @@ from spark_kafka_sink.doctor.network import Server
 from spark_kafka_sink.doctor.result import (
     Finding,
     Outcome,
+    counted,
     failed,
     not_applicable,
     passed,
@@ -31,8 +32,8 @@ from spark_kafka_sink.errors import (
     LibraryUnavailable,
 )
 
+_GRACE_SECONDS = 0.1
 _OTHERS_WORK = "A client starts from any other one, but only while one of those runs. "
-_RESERVE_SECONDS = 0.2  # a server's own message is better than that of its thread
 
 
 def options(examination: Examination) -> list[Finding]:
@@ -52,7 +53,7 @@ def bootstrap_servers(examination: Examination) -> list[Finding]:
         named = network.servers(text)
     except ValueError as error:
         return [failed(f"kafka.bootstrap.servers: {error}", "Write host:port, host:port, ...")]
-    findings = _of_each(named, partial(network.tcp, deadline=_reserved(examination)), examination)
+    findings = _of_each(named, partial(network.tcp, deadline=examination.deadline), examination)
     return _keep_working(examination, named, findings)
 
 
@@ -71,14 +72,21 @@ def tls(examination: Examination) -> list[Finding]:
                 "Check the files of kafka.ssl.truststore.location and kafka.ssl.keystore.location",
             )
         ]
-    look = partial(network.tls, context=context, deadline=_reserved(examination))
+    look = partial(network.tls, context=context, deadline=examination.deadline)
     findings = _of_each(examination.servers, look, examination)
     return _keep_working(examination, examination.servers, findings)
 
 
 def api_versions(examination: Examination) -> list[Finding]:
     """Kafka answers, in versions of its protocol that the sink needs."""
-    context, deadline = examination.tls_context, _reserved(examination)
+    context, deadline = examination.tls_context, examination.deadline
+    if context is not None and network.has_hidden_certificate(examination.settings):
+        return [
+            not_applicable(
+                "only the Kafka client can present the client's certificate, unless key and "
+                "certificate are PEM files"
+            )
+        ]
 
     def look(server: Server) -> Finding:
         finding, versions = network.api_versions(server, context, deadline)
@@ -96,7 +104,7 @@ def login(examination: Examination) -> list[Finding]:
     working = ",".join(map(str, examination.servers))
     try:
         examination.brokers = Brokers({**settings, "bootstrap.servers": working})
-        examination.advertised = examination.brokers.log_in(_reserved(examination))
+        examination.advertised = examination.brokers.log_in(examination.deadline)
     except KafkaException as error:
         return [
             failed(
@@ -128,7 +136,7 @@ def login(examination: Examination) -> list[Finding]:
 
 def advertised_listeners(examination: Examination) -> list[Finding]:
     """Clients can connect to the address that each broker tells them."""
-    context, deadline = examination.tls_context, _reserved(examination)
+    context, deadline = examination.tls_context, examination.deadline
 
     def look(server: Server) -> Finding:
         finding = network.tcp(server, deadline)
@@ -154,19 +162,17 @@ def advertised_listeners(examination: Examination) -> list[Finding]:
 def cluster(examination: Examination) -> list[Finding]:
     """A controller is there, and all brokers."""
     found = examination.cluster = examination.client.cluster(examination.deadline)
-    message = f"{found.cluster_id}: {len(found.nodes)} brokers, controller {found.controller.id}"
-    return [passed(message)]
-
-
-def _reserved(examination: Examination) -> Deadline:
-    return Deadline(max(0.0, examination.deadline.remaining() - _RESERVE_SECONDS))
+    size = counted(len(found.nodes), "broker")
+    return [passed(f"{found.cluster_id}: {size}, controller {found.controller.id}")]
 
 
 def _of_each(
     servers: Sequence[Server], look: Callable[[Server], Finding], examination: Examination
 ) -> list[Finding]:
     findings = []
-    calls = call_each(look, servers, examination.deadline)
+    # A little more than each has, to hear what it says at its own deadline.
+    deadline = Deadline(examination.deadline.remaining() + _GRACE_SECONDS)
+    calls = call_each(look, servers, deadline)
     for server, call in zip(servers, calls, strict=True):
         finding = call.value or failed(
             str(call.error), "Check the name service and the network of this machine", str(server)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30.0
 _MORE_TIME = "Raise --timeout"
+_RESERVE_SECONDS = 0.2  # a check that ends by itself says more than that it did not end
 _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 
 
@@ -46,6 +48,7 @@ CHECKS = (
     Check(connection.options, seconds=10.0),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), seconds=10.0),
+    Check(workers.executors, ("spark_packages",), seconds=20.0),
     Check(workers.kafka_nb_python, ("spark_python",)),
     Check(workers.arrow_batches, ("spark_python",)),
     Check(connection.bootstrap_servers, ("options",)),
@@ -95,8 +98,7 @@ def diagnose(
                 findings = [skipped(f"no time left: {timeout_seconds:g} s have passed", _MORE_TIME)]
                 blocked[check.name] = check.name
             else:
-                examination.deadline = Deadline(deadline.slice(check.seconds))
-                findings = _findings(check, examination)
+                findings = _findings(check, examination, deadline.slice(check.seconds))
                 if any(each.blocks for each in findings):
                     blocked[check.name] = check.name
             for finding in findings:
@@ -105,8 +107,9 @@ def diagnose(
         examination.close()
 
 
-def _findings(check: Check, examination: Examination) -> list[Finding]:
-    (call,) = call_each(check.run, [examination], examination.deadline)
+def _findings(check: Check, examination: Examination, seconds: float) -> list[Finding]:
+    examination.deadline = Deadline(max(0.0, seconds - _RESERVE_SECONDS))
+    (call,) = call_each(check.run, [examination], Deadline(seconds))
     findings = call.value
     if findings is None:
         findings = [_mishap(call)]
@@ -118,7 +121,7 @@ def _findings(check: Check, examination: Examination) -> list[Finding]:
 
 def _mishap(call: Call[list[Finding]]) -> Finding:
     error = call.error
-    if isinstance(error, TimeoutError):
+    if isinstance(error, (TimeoutError, FutureTimeoutError)):  # one class since Python 3.11
         return failed(
             f"no answer after {call.seconds:.1f} s",
             "Check the lines above; if the brokers are only slow, raise --timeout",

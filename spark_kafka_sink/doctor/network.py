@@ -20,6 +20,7 @@ _PLAINTEXT_ADVICE = (
     "Check that kafka.security.protocol is that of this listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
     "or SASL_SSL), and that the port is Kafka's"
 )
+_KEY_ADVICE = "Set kafka.ssl.keystore.* to the certificate and key of this client"
 
 # OpenSSL's verification codes (x509_vfy.h)
 _EXPIRED, _NOT_YET_VALID = 10, 9
@@ -107,8 +108,7 @@ def _reason(error: OSError) -> str:
 def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """What librdkafka's settings mean to Python's TLS. Raises OSError if a file is unusable.
 
-    Of the client's own certificates it presents those in PEM files, which are all that Python reads
-    without writing keys to disk.
+    It presents the client's own certificate unless ``has_hidden_certificate``.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.get("enable.ssl.certificate.verification", "true").lower() == "false":
@@ -131,6 +131,11 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             lambda: settings.get("ssl.key.password", ""),
         )
     return context
+
+
+def has_hidden_certificate(settings: Mapping[str, str]) -> bool:
+    """Whether the client has a certificate that Python cannot read without writing it to disk."""
+    return any(each in settings for each in ("ssl.keystore.location", "ssl.key.pem"))
 
 
 def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
@@ -203,7 +208,8 @@ def api_versions(
             versions = _ask_versions(connection)
     except (OSError, ValueError) as error:
         reason = _reason(error) if isinstance(error, OSError) else str(error)
-        return failed(f"no answer of a Kafka broker: {reason}", _PLAINTEXT_ADVICE, str(server)), {}
+        advice = _KEY_ADVICE if "CERTIFICATE_REQUIRED" in str(error) else _PLAINTEXT_ADVICE
+        return failed(f"no answer of a Kafka broker: {reason}", advice, str(server)), {}
     oldest, newest = versions.get(PRODUCE, (0, 0))
     if newest < _OLDEST_PRODUCE:
         return failed(

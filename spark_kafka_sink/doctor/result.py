@@ -46,6 +46,15 @@ class Result:
     advice: str
 
 
+def first_line(error: Exception) -> str:
+    """Its text, without the stack traces that Spark adds."""
+    return str(error).strip().partition("\n")[0]
+
+
+def counted(number: float, noun: str) -> str:
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+
+
 def passed(message: str, subject: str = "", advice: str = "") -> Finding:
     return Finding(Outcome.PASSED, message, advice, subject)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
@@ -13,6 +11,7 @@ from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.network import DESCRIBE_CLUSTER
 from spark_kafka_sink.doctor.result import (
     Finding,
+    counted,
     failed,
     not_applicable,
     passed,
@@ -20,6 +19,7 @@ from spark_kafka_sink.doctor.result import (
     warned,
 )
 
+_MS_PER_DAY = 86_400_000
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -52,7 +52,8 @@ def topic(examination: Examination) -> list[Finding]:
             )
         ]
     replicas = min(len(each.replicas) for each in found.partitions)
-    return [passed(f"{len(found.partitions)} partitions, {replicas} replicas each", name)]
+    size = counted(len(found.partitions), "partition")
+    return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
 
 
 def _missing(examination: Examination, name: str) -> Finding:
@@ -110,7 +111,7 @@ def topic_settings(examination: Examination) -> list[Finding]:
             )
         ]
     examination.topic_settings = settings
-    return [passed(f"{len(settings)} settings", name)]
+    return [passed("may be read", name)]
 
 
 def in_sync_replicas(examination: Examination) -> list[Finding]:
@@ -122,7 +123,7 @@ def in_sync_replicas(examination: Examination) -> list[Finding]:
     short = [each.id for each in found.partitions if len(each.isr) < needed]
     if short:
         replicas = min(len(each.replicas) for each in found.partitions)
-        can = "" if replicas >= needed else f", and it has only {replicas} replicas"
+        can = "" if replicas >= needed else f", and there are only {replicas}"
         return [
             failed(
                 f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
@@ -161,6 +162,8 @@ def idempotent_write(examination: Examination) -> list[Finding]:
         return [not_applicable("kafka.enable.idempotence=false")]
     if AclOperation.IDEMPOTENT_WRITE in (examination.cluster.authorized_operations or ()):
         return [passed("allowed on the cluster (IdempotentWrite)")]
+    if not examination.api_versions:
+        return [not_applicable("the brokers' version is unknown")]
     if DESCRIBE_CLUSTER in examination.api_versions:  # Kafka 2.8, as is KIP-679
         return [passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")]
     return [
@@ -206,11 +209,16 @@ def retention(examination: Examination) -> list[Finding]:
         return [passed("records of any age are kept", name)]
     return [
         passed(
-            f"records are deleted {timedelta(milliseconds=milliseconds)} after their timestamp",
+            f"records are deleted {_age(milliseconds)} after their timestamp",
             name,
             "If the column timestamp holds older times, raise the topic's retention.ms",
         )
     ]
+
+
+def _age(milliseconds: int) -> str:
+    days = milliseconds / _MS_PER_DAY
+    return counted(days, "day") if days >= 1 else counted(round(24 * days, 2), "hour")
 
 
 def _partitions(ids: list[int]) -> str:

@@ -15,35 +15,56 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.examination import Examination
-from spark_kafka_sink.doctor.result import Finding, failed, not_applicable, passed, skipped, warned
+from spark_kafka_sink.doctor.result import (
+    Finding,
+    failed,
+    first_line,
+    not_applicable,
+    passed,
+    skipped,
+    warned,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAUNCHER = "kafka-nb-python"
 
-# Asks a Python what it would import, without importing it. The current folder, which -c puts on its
-# path, does not count as installed.
-_PROBE = """
-import json, sys
+# What a Python would import, without importing it.
+_LOOK = """
+def look(names):
+    import json, socket, sys
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+    found = {}
+    for name in names:
+        if find_spec(name) is not None:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = ""
+    return json.dumps({
+        "host": socket.gethostname(),
+        "path": sys.executable,
+        "python": list(sys.version_info[:2]),
+        "packages": found,
+    })
+"""
+# The current folder, which -c puts on the path, does not count as installed.
+_PROBE = f"""
+import sys
 sys.path = [entry for entry in sys.path if entry]
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-found = {}
-for name in sys.argv[1:]:
-    if find_spec(name) is not None:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = ""
-print(json.dumps({"python": list(sys.version_info[:2]), "packages": found}))
+{_LOOK}
+print(look(sys.argv[1:]))
 """
 #: what a task imports; Spark itself brings pyspark
 _NEEDED = ("spark_kafka_sink", "pyspark_kafka_nb", "confluent_kafka", "numpy", "pyarrow")
+_LOOKED_FOR = (*_NEEDED, "pyspark")
 _COMPARED = ("spark_kafka_sink", "pyspark")
 
 _RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+_TASKS_WITH_CONNECT = 16
 _MOST_RECORDS_PER_BATCH = 10_000
 
 
@@ -117,27 +138,37 @@ def spark_packages(examination: Examination) -> list[Finding]:
 
 
 def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
-    advice = f"Let Spark start the Python of the driver: {_use_this_python()}"
     try:
         answer = _ask(python, deadline)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return failed(f"does not run as a Python: {type(error).__name__}", advice, python.command)
+        return failed(
+            f"does not run as a Python: {type(error).__name__}", _switch(), python.command
+        )
+    return _judged(answer, python.command)
+
+
+def _switch() -> str:
+    return f"Let Spark start the Python of the driver: {_use_this_python()}"
+
+
+def _judged(answer: Any, subject: str) -> Finding:
+    """What follows from the answer of ``look``."""
     packages: dict[str, str] = answer["packages"]
     missing = [name for name in _NEEDED if name not in packages]
     if missing:
         return failed(
-            f"{', '.join(missing)} not installed in {python.path}. Spark will say "
+            f"{', '.join(missing)} not installed in {answer['path']}. Spark will say "
             "DATA_SOURCE_NOT_FOUND or ModuleNotFoundError",
-            f"{advice}; or install spark-kafka-sink there",
-            python.command,
+            f"{_switch()}; or install spark-kafka-sink there",
+            subject,
         )
     if answer["python"] != list(sys.version_info[:2]):
         theirs = ".".join(map(str, answer["python"]))
         return failed(
             f"is Python {theirs}, the driver Python {sys.version_info[0]}.{sys.version_info[1]}. "
             "Spark will say PYTHON_VERSION_MISMATCH",
-            advice,
-            python.command,
+            _switch(),
+            subject,
         )
     mine = {name: _version(name) for name in _COMPARED}
     # Spark puts its own pyspark first, so it may be missing there.
@@ -150,17 +181,16 @@ def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
         return warned(
             f"has {' and '.join(differing)}",
             "Install the same versions on the driver and on all executors",
-            python.command,
+            subject,
         )
     shown = ", ".join(f"{name} {packages[name]}" for name in _COMPARED if name in packages)
-    return passed(shown, python.command)
+    return passed(shown, subject)
 
 
 def _ask(python: WorkersPython, deadline: Deadline) -> Any:
     """Raises OSError, ValueError or SubprocessError if it does not answer."""
-    names = [*_NEEDED, "pyspark"]
     done = subprocess.run(
-        [python.path or python.command, "-c", _PROBE, *names],
+        [python.path or python.command, "-c", _PROBE, *_LOOKED_FOR],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -175,6 +205,48 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def executors(examination: Examination) -> list[Finding]:
+    """Python on the executors has the same; asked by a small job, one task per core."""
+    spark = examination.spark
+    if spark is None:
+        return [not_applicable("only a running session can ask them")]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    source, names = _LOOK, list(_LOOKED_FOR)
+
+    # Nested, so that Spark pickles its code: the executors may lack this package.
+    def look(_: int) -> str:
+        scope: dict[str, Any] = {}
+        exec(source, scope)  # noqa: S102 - the text above
+        return str(scope["look"](names))
+
+    tasks = _cores(spark)
+    rows = spark.range(0, tasks, 1, tasks)
+    asked = rows.select(F.udf(look, useArrow=False)("id").alias("answer")).distinct()
+    try:
+        answers = asked.collect()
+    except PySparkException as error:
+        return [
+            failed(
+                f"a task that only looks at its Python fails: {first_line(error)}",
+                "Check that the Python of PYSPARK_PYTHON is on every executor",
+            )
+        ]
+    findings = []
+    for text in sorted(row.answer for row in answers):
+        answer = json.loads(text)
+        findings.append(_judged(answer, f"{answer['host']}:{answer['path']}"))
+    return findings
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except AttributeError:  # Spark Connect
+        return _TASKS_WITH_CONNECT
 
 
 def kafka_nb_python(examination: Examination) -> list[Finding]:

@@ -79,7 +79,7 @@ def examine(kafka, folder):
 
 def not_passed(results, but_for=()):
     """Names and outcomes of everything that did not pass, and was not left out."""
-    expected = {"arrow_batches", "kafka_nb_python", *but_for}
+    expected = {"arrow_batches", "executors", "kafka_nb_python", *but_for}
     return {
         name: each.outcome.value
         for name, each in results.items()
@@ -206,7 +206,7 @@ def test_too_few_replicas_in_sync_fail(examine, topics):
     topic = topics.create(config={"min.insync.replicas": "2"})
     results = examine({"topic": topic})
     assert results["in_sync_replicas"].outcome is Outcome.FAILED
-    assert "it has only 1 replicas" in results["in_sync_replicas"].message
+    assert "there are only 1" in results["in_sync_replicas"].message
     assert "lower the topic's min.insync.replicas" in results["in_sync_replicas"].advice
 
 
@@ -225,6 +225,13 @@ def test_a_python_without_the_package_fails(examine, topics, tmp_path, monkeypat
     results = examine({"topic": topics.create()})
     assert not_passed(results, WRITING) == {"spark_packages": "failed"}
     assert "export PYSPARK_PYTHON=" in results["spark_packages"].advice
+
+
+def test_a_session_shows_its_executors_and_batches(examine, spark):
+    results = examine({}, spark=spark)
+    assert results["executors"].outcome is Outcome.PASSED
+    assert results["executors"].subject.endswith(sys.executable)
+    assert results["arrow_batches"].outcome is Outcome.PASSED
 
 
 def test_a_wrong_advertised_listener_fails_and_a_missing_topic_is_not_created():

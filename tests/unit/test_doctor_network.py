@@ -214,6 +214,38 @@ def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(auth
             network.tls_context({**settings, **password})
 
 
+def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, tmp_path):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = authority.issue_cert("127.0.0.1")
+    context.load_cert_chain(write_server_pem(certificate, tmp_path / "server.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    trusting = network.tls_context({"ssl.ca.location": str(tmp_path / "ca.pem")})
+
+    def talk(connection):
+        with contextlib.suppress(ssl.SSLError):
+            context.wrap_socket(connection, server_side=True).close()
+
+    with serving(talk) as server:
+        finding, _ = network.api_versions(server, trusting, Deadline(30))
+    assert finding.outcome is Outcome.FAILED
+    assert finding.advice == "Set kafka.ssl.keystore.* to the certificate and key of this client"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_hidden"),
+    [
+        ({}, False),
+        ({"ssl.key.location": "k", "ssl.certificate.location": "c"}, False),
+        ({"ssl.keystore.location": "k"}, True),
+        ({"ssl.key.pem": "k", "ssl.certificate.pem": "c"}, True),
+    ],
+)
+def test_python_reads_only_keys_in_pem_files(settings, is_hidden):
+    assert network.has_hidden_certificate(settings) == is_hidden
+
+
 # --- Kafka's protocol ----------------------------------------------------------------------------
 
 

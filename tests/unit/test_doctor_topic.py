@@ -148,7 +148,7 @@ def test_more_replicas_wanted_than_there_are_fail(look, brokers):
     brokers.found.partitions = [partition(n, in_sync=1, replicas=1) for n in range(8)]
     finding = look(topic.in_sync_replicas)
     assert finding.outcome is Outcome.FAILED
-    assert "partitions 0, 1, 2, 3, 4 and 3 more, and it has only 1 replicas" in finding.message
+    assert "partitions 0, 1, 2, 3, 4 and 3 more, and there are only 1" in finding.message
 
 
 def test_replicas_behind_are_a_warning(look, brokers):
@@ -226,7 +226,8 @@ def test_a_topic_with_a_smaller_limit_than_the_clients_is_a_warning(look, broker
 @pytest.mark.parametrize(
     ("settings", "message", "has_advice"),
     [
-        ({}, "records are deleted 7 days, 0:00:00 after their timestamp", True),
+        ({}, "records are deleted 7 days after their timestamp", True),
+        ({"retention.ms": "3600000"}, "records are deleted 1 hour after", True),
         ({"retention.ms": "-1"}, "records of any age are kept", False),
         ({"cleanup.policy": "compact"}, "records of any age are kept", False),
         ({"message.timestamp.type": "LogAppendTime"}, "brokers replace the column", True),

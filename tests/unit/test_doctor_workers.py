@@ -52,7 +52,8 @@ def answering(tmp_path, python=sys.version_info[:2], **packages):
     mine = dict.fromkeys(workers._NEEDED, "")
     mine["spark_kafka_sink"] = workers._version("spark_kafka_sink")
     found = {name: version for name, version in (mine | packages).items() if version is not None}
-    (tmp_path / "answer.json").write_text(json.dumps({"python": list(python), "packages": found}))
+    answer = {"host": "h", "path": "/p", "python": list(python), "packages": found}
+    (tmp_path / "answer.json").write_text(json.dumps(answer))
     return f"cat '{tmp_path / 'answer.json'}'"
 
 
