@@ -31,30 +31,30 @@ _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 class Check:
     """One entry of the table; its name is that of its function.
 
-    It is skipped if one of the checks that it ``needs`` failed, and fails after ``seconds``.
+    It is skipped if one of the checks that it ``needs`` failed. ``share``: the part of the whole
+    time that it may take; then it fails.
     """
 
     run: Callable[[Examination], list[Finding]]
     needs: tuple[str, ...] = ()
-    seconds: float = 5.0
+    share: float = 1 / 6
 
     @property
     def name(self) -> str:
         return self.run.__name__
 
 
-#: in the order in which they run; Spark first, because slow brokers may take all the time
+#: in the order in which they run; the commonest mistakes first
 CHECKS = (
-    Check(connection.options, seconds=10.0),
+    Check(connection.options, share=1 / 3),
     Check(workers.spark_python),
-    Check(workers.spark_packages, ("spark_python",), seconds=10.0),
-    Check(workers.executors, ("spark_packages",), seconds=20.0),
+    Check(workers.spark_packages, ("spark_python",), share=1 / 3),
     Check(workers.kafka_nb_python, ("spark_python",)),
     Check(workers.arrow_batches, ("spark_python",)),
     Check(connection.bootstrap_servers, ("options",)),
     Check(connection.tls, ("bootstrap_servers",)),
     Check(connection.api_versions, ("tls",)),
-    Check(connection.login, ("api_versions",), seconds=10.0),
+    Check(connection.login, ("api_versions",), share=1 / 3),
     Check(connection.advertised_listeners, ("login",)),
     Check(connection.cluster, ("advertised_listeners",)),
     Check(topic.topic, ("cluster",)),
@@ -64,9 +64,11 @@ CHECKS = (
     Check(topic.idempotent_write, ("write_permission",)),
     Check(topic.record_size, ("topic_settings",)),
     Check(topic.retention, ("topic_settings",)),
-    Check(writing.test_record, ("topic",), seconds=10.0),
+    Check(writing.test_record, ("topic",), share=1 / 3),
     Check(writing.clock_skew, ("test_record",)),
     Check(writing.transaction, ("cluster",)),
+    # Last, because busy executors may take all the time.
+    Check(workers.executors, ("spark_packages",), share=1.0),
 )
 
 
@@ -98,7 +100,9 @@ def diagnose(
                 findings = [skipped(f"no time left: {timeout_seconds:g} s have passed", _MORE_TIME)]
                 blocked[check.name] = check.name
             else:
-                findings = _findings(check, examination, deadline.slice(check.seconds))
+                findings = _findings(
+                    check, examination, deadline.slice(check.share * timeout_seconds)
+                )
                 if any(each.blocks for each in findings):
                     blocked[check.name] = check.name
             for finding in findings:
@@ -124,7 +128,7 @@ def _mishap(call: Call[list[Finding]]) -> Finding:
     if isinstance(error, (TimeoutError, FutureTimeoutError)):  # one class since Python 3.11
         return failed(
             f"no answer after {call.seconds:.1f} s",
-            "Check the lines above; if the brokers are only slow, raise --timeout",
+            "Check the lines above; raise --timeout if everything is only slow",
         )
     if isinstance(error, KafkaException):
         return failed(error_text(error), "Look this error of the brokers up, or raise --timeout")

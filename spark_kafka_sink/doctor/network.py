@@ -16,11 +16,11 @@ from spark_kafka_sink.doctor.result import Finding, failed, passed, warned
 _DEFAULT_PORT = 9092
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
-_PLAINTEXT_ADVICE = (
+_PROTOCOL_ADVICE = (
     "Check that kafka.security.protocol is that of this listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
     "or SASL_SSL), and that the port is Kafka's"
 )
-_KEY_ADVICE = "Set kafka.ssl.keystore.* to the certificate and key of this client"
+_KEY_ADVICE = "If the brokers require certificates of clients, set kafka.ssl.keystore.*. "
 
 # OpenSSL's verification codes (x509_vfy.h)
 _EXPIRED, _NOT_YET_VALID = 10, 9
@@ -150,7 +150,7 @@ def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
             str(server),
         )
     except OSError as error:
-        return failed(f"no TLS handshake: {_reason(error)}", _PLAINTEXT_ADVICE, str(server))
+        return failed(f"no TLS handshake: {_reason(error)}", _PROTOCOL_ADVICE, str(server))
 
 
 def _wrapped(server: Server, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:
@@ -208,7 +208,8 @@ def api_versions(
             versions = _ask_versions(connection)
     except (OSError, ValueError) as error:
         reason = _reason(error) if isinstance(error, OSError) else str(error)
-        advice = _KEY_ADVICE if "CERTIFICATE_REQUIRED" in str(error) else _PLAINTEXT_ADVICE
+        # TLS 1.3 tells the client only after the handshake that its certificate is missing.
+        advice = (_KEY_ADVICE if context else "") + _PROTOCOL_ADVICE
         return failed(f"no answer of a Kafka broker: {reason}", advice, str(server)), {}
     oldest, newest = versions.get(PRODUCE, (0, 0))
     if newest < _OLDEST_PRODUCE:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.doctor.bounded import call_each
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import (
     Finding,
@@ -140,6 +141,8 @@ def spark_packages(examination: Examination) -> list[Finding]:
 def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
     try:
         answer = _ask(python, deadline)
+    except subprocess.TimeoutExpired:
+        return failed("no answer in time", "Raise --timeout, or correct the path", python.command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return failed(
             f"does not run as a Python: {type(error).__name__}", _switch(), python.command
@@ -226,17 +229,25 @@ def executors(examination: Examination) -> list[Finding]:
     tasks = _cores(spark)
     rows = spark.range(0, tasks, 1, tasks)
     asked = rows.select(F.udf(look, useArrow=False)("id").alias("answer")).distinct()
-    try:
-        answers = asked.collect()
-    except PySparkException as error:
+    (call,) = call_each(lambda df: df.collect(), [asked], examination.deadline)
+    if isinstance(call.error, TimeoutError):
+        return [
+            warned(
+                f"their answers did not arrive within {call.seconds:.1f} s",
+                "Raise --timeout; executors may be busy or still starting",
+            )
+        ]
+    if isinstance(call.error, PySparkException):
         return [
             failed(
-                f"a task that only looks at its Python fails: {first_line(error)}",
+                f"a task that only looks at its Python fails: {first_line(call.error)}",
                 "Check that the Python of PYSPARK_PYTHON is on every executor",
             )
         ]
+    if call.error is not None:
+        raise call.error
     findings = []
-    for text in sorted(row.answer for row in answers):
+    for text in sorted(row.answer for row in call.value or ()):
         answer = json.loads(text)
         findings.append(_judged(answer, f"{answer['host']}:{answer['path']}"))
     return findings
@@ -270,7 +281,7 @@ def arrow_batches(examination: Examination) -> list[Finding]:
     if spark is None:
         return [not_applicable("known only in a running session")]
     records = int(spark.conf.get(_RECORDS_PER_BATCH) or "0")
-    size = spark.conf.get(_BYTES_PER_BATCH, "unlimited")
+    size = spark.conf.get(_BYTES_PER_BATCH)
     message = f"{_RECORDS_PER_BATCH}={records}, {_BYTES_PER_BATCH}={size}"
     if records <= 0 or records > _MOST_RECORDS_PER_BATCH:
         return [

@@ -18,12 +18,12 @@ from spark_kafka_sink.doctor.result import failed, not_applicable, passed
 SERVERS = "--option=kafka.bootstrap.servers=127.0.0.1:1"
 
 
-def check_named(name, answer, needs=(), seconds=30.0):
+def check_named(name, answer, needs=(), share=1.0):
     def run(examination):
         return answer(examination) if callable(answer) else [answer]
 
     run.__name__ = name
-    return Check(run, needs, seconds)
+    return Check(run, needs, share)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
 def test_a_check_that_hangs_leaves_time_for_others(run):
     released = threading.Event()
     results = run(
-        check_named("hangs", lambda examination: released.wait(60), seconds=0.1),
+        check_named("hangs", lambda examination: released.wait(60), share=0.01),
         check_named("after", passed("fine")),
     )
     released.set()

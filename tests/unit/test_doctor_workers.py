@@ -20,6 +20,7 @@ class FakeSpark:
 
     def __init__(self, **settings):
         self.settings = {"spark.sql.execution.arrow." + k: v for k, v in settings.items()}
+        self.settings["spark.sql.execution.arrow.maxBytesPerBatch"] = "64MB"
         self.conf = self
 
     def get(self, name, default=None):
@@ -149,10 +150,18 @@ def test_pyspark_may_be_missing_because_spark_brings_it(examination, choose, tmp
     assert finding.outcome is Outcome.PASSED
 
 
-@pytest.mark.parametrize("script", ["exit 3", "echo hello", "sleep 60"])
+def test_a_python_that_does_not_answer_fails_in_time(examination, choose):
+    choose("exec sleep 60")
+    examination.deadline = Deadline(0.5)
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message == "no answer in time"
+    assert "Raise --timeout" in finding.advice
+
+
+@pytest.mark.parametrize("script", ["exit 3", "echo hello"])
 def test_what_is_no_python_fails(examination, choose, script):
-    choose(f"exec {script}" if script.startswith("sleep") else script)
-    examination.deadline = Deadline(1 if script.startswith("sleep") else 60)
+    choose(script)
     (finding,) = workers.spark_packages(examination)
     assert finding.outcome is Outcome.FAILED
     assert finding.message.startswith("does not run as a Python")
