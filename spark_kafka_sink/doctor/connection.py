@@ -9,7 +9,6 @@ from functools import partial
 from confluent_kafka import KafkaException
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import network
 from spark_kafka_sink.doctor.bounded import call_each
@@ -39,11 +38,10 @@ _OTHERS_WORK = "A client starts from any other one, but only while one of those 
 def options(examination: Examination) -> list[Finding]:
     """The options are valid: parsed as the sink does."""
     try:
-        given = {name: Secret(value) for name, value in examination.given.items()}
-        examination.parsed = parse(given)
+        examination.parsed = parse(examination.given)
     except (InvalidOption, LibraryUnavailable) as error:
         return [failed(str(error), "Correct what the message names; the README lists the options")]
-    return [passed(f"valid: {len(given)} given")]
+    return [passed(f"valid: {len(examination.given)} given")]
 
 
 def bootstrap_servers(examination: Examination) -> list[Finding]:
@@ -160,8 +158,10 @@ def advertised_listeners(examination: Examination) -> list[Finding]:
 
 
 def cluster(examination: Examination) -> list[Finding]:
-    """A controller is there, and all brokers."""
+    """Brokers answer at an advertised address, and have a controller."""
     found = examination.cluster = examination.client.cluster(examination.deadline)
+    if found.controller is None:
+        return [failed("no controller", "Check the brokers' logs: they cannot elect one")]
     size = counted(len(found.nodes), "broker")
     return [passed(f"{found.cluster_id}: {size}, controller {found.controller.id}")]
 

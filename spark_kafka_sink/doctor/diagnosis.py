@@ -88,7 +88,8 @@ def diagnose(
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
     """
     deadline = Deadline(timeout_seconds)
-    examination = Examination(options, write_test_record, spark, deadline)
+    given = {name: Secret(value) for name, value in options.items()}
+    examination = Examination(given, write_test_record, spark, deadline)
     blocked: dict[str, str] = {}
     try:
         for check in CHECKS:
