@@ -1,4 +1,4 @@
-"""``python -m spark_kafka_sink``: starts and stops a local Kafka."""
+"""``python -m spark_kafka_sink``: a doctor for jobs, and a local Kafka."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from spark_kafka_sink.local_kafka import detached
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0, or 1 if it failed or ``status`` finds no Kafka."""
+    """Run one command; returns the exit code.
+
+    0, or 1 if it failed, ``status`` finds no Kafka, or ``doctor`` finds something that fails.
+    """
     parser = argparse.ArgumentParser(
-        prog="python -m spark_kafka_sink", description="Starts and stops a local Kafka."
+        prog="python -m spark_kafka_sink",
+        description="Says what would go wrong in a job, and runs a local Kafka.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_doctor(commands.add_parser("doctor", help="check what a job needs, from options to Kafka"))
     kafka = commands.add_parser("kafka", help="a real Apache Kafka on this machine")
     actions = kafka.add_subparsers(dest="action", required=True)
     start = actions.add_parser("start", help="start it and print its address")
@@ -25,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     actions.add_parser("status", help="print its address if it runs")
     choice = parser.parse_args(arguments)
     try:
+        if choice.command == "doctor":
+            return _doctor(choice)
         if choice.action == "start":
             print(detached.start(choice.brokers))
             return 0
@@ -32,6 +39,61 @@ def main(arguments: list[str] | None = None) -> int:
     except LocalKafkaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--option",
+        action="append",
+        required=True,
+        type=_option,
+        metavar="NAME=VALUE",
+        dest="options",
+        help="an option of the sink; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--write-test-record",
+        action="store_true",
+        help="also write a record to the topic, and begin a transactional producer",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="end after this time (default: 30)",
+    )
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        # Without the text, which may hold a password.
+        raise argparse.ArgumentTypeError("not of the form NAME=VALUE (its text is not shown)")
+    return name, value
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
+def _doctor(choice: argparse.Namespace) -> int:
+    from spark_kafka_sink.doctor import diagnose, report
+
+    results = diagnose(
+        dict(choice.options),
+        timeout_seconds=choice.timeout,
+        write_test_record=choice.write_test_record,
+    )
+    write = report.write_json if choice.json else report.write_text
+    return 0 if write(results, sys.stdout) else 1
 
 
 def _stop() -> int:

@@ -1,5 +1,6 @@
 """A real Apache Kafka on this machine, for demos and tests."""
 
 from spark_kafka_sink.local_kafka.cluster import LocalKafka
+from spark_kafka_sink.local_kafka.security import Security
 
-__all__ = ["LocalKafka"]
+__all__ = ["LocalKafka", "Security"]

@@ -22,6 +22,7 @@ from spark_kafka_sink.local_kafka.explained import explained
 from spark_kafka_sink.local_kafka.java_runtime import fetch_jars, java_home
 from spark_kafka_sink.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.local_kafka.readiness import wait_until_ready
+from spark_kafka_sink.local_kafka.security import Security
 
 KAFKA_VERSION = "4.3.0"
 _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
@@ -35,6 +36,9 @@ class LocalKafka:
     ``brokers``: 1 or 3. ``settings``: added to every broker's ``server.properties``.
     ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
     removed at the end, but kept if the brokers did not start.
+    ``security``: TLS, logins and ACLs at ``bootstrap_servers``. The addresses of
+    ``internal_servers`` then stay open to everyone on this machine, as a super user, for making
+    topics and ACLs. Without ``security`` both are the same.
     Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
     """
 
@@ -43,15 +47,18 @@ class LocalKafka:
         brokers: int = 1,
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        security: Security | None = None,
     ) -> None:
         if brokers not in (1, 3):
             raise ValueError(f"brokers must be 1 or 3, not {brokers}")
         self._size = brokers
         self._settings = dict(settings or {})
+        self._security = security
         self._folder = folder
         self._is_temporary = folder is None
         self._brokers: list[GuardedProcess] = []
         self.bootstrap_servers = ""
+        self.internal_servers = ""
 
     @property
     def folder(self) -> Path:
@@ -111,11 +118,14 @@ class LocalKafka:
     def _start(self, class_path: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = configuration.write_logging(self.folder)
-        ports = _free_ports(2 * self._size)
-        brokers, controllers = ports[: self._size], ports[self._size :]
-        servers = configuration.write_servers(self.folder, brokers, controllers, self._settings)
+        ports = _free_ports(3 * self._size)
+        brokers, controllers, internal = (ports[n::3] for n in range(3))
+        servers = configuration.write_servers(
+            self.folder, brokers, controllers, internal, self._security, self._settings
+        )
         java = str(java_home() / "bin" / "java")
-        configuration.format_storage([java, "-cp", class_path], servers)
+        arguments = self._security.format_arguments() if self._security else []
+        configuration.format_storage([java, "-cp", class_path], servers, arguments)
         for node, server in enumerate(servers, 1):
             command = [
                 java,
@@ -127,8 +137,11 @@ class LocalKafka:
             ]  # fmt: skip
             self._brokers.append(GuardedProcess(command, self._log(node)))
         self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in brokers)
+        self.internal_servers = self.bootstrap_servers
+        if self._security:
+            self.internal_servers = ",".join(f"127.0.0.1:{port}" for port in internal)
         deadline = Deadline(_START_SECONDS)
-        wait_until_ready(self.bootstrap_servers, self._check_alive, deadline, str(self._log("*")))
+        wait_until_ready(self.internal_servers, self._check_alive, deadline, str(self._log("*")))
 
     def _check_alive(self) -> None:
         for node, broker in enumerate(self._brokers, 1):

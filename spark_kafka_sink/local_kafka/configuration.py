@@ -11,6 +11,7 @@ from pathlib import Path
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.local_kafka.security import Security
 
 _FORMAT_SECONDS = 60.0
 
@@ -32,24 +33,30 @@ def write_logging(folder: Path) -> Path:
 
 
 def write_servers(
-    folder: Path, brokers: Sequence[int], controllers: Sequence[int], settings: Mapping[str, str]
+    folder: Path,
+    brokers: Sequence[int],
+    controllers: Sequence[int],
+    internal: Sequence[int],
+    security: Security | None,
+    settings: Mapping[str, str],
 ) -> list[Path]:
     """Write ``server-1.properties`` and so on; returns their paths.
 
-    ``brokers``, ``controllers``: the nodes' ports. ``settings`` are added to each
-    file and take precedence.
+    ``brokers``, ``controllers``, ``internal``: the nodes' ports. With ``security``, which applies
+    to ``brokers``, the brokers talk to each other on ``internal``, in plain text and without a
+    login. ``settings`` are added to each file and take precedence.
     """
     size = len(brokers)
     replicas, in_sync = str(size), str(min(2, size))
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
     paths = []
-    for node, (broker, controller) in enumerate(zip(brokers, controllers, strict=True), 1):
+    for node, ports in enumerate(zip(brokers, controllers, internal, strict=True), 1):
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(node),
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            **_listeners(*ports, security),
             "log.dirs": str(folder / f"data-{node}"),
             "default.replication.factor": replicas,
             "min.insync.replicas": in_sync,
@@ -69,12 +76,29 @@ def write_servers(
     return paths
 
 
-def format_storage(java: Sequence[str], configurations: Sequence[Path]) -> None:
+def _listeners(
+    broker: int, controller: int, internal: int, security: Security | None
+) -> dict[str, str]:
+    control = f"CONTROLLER://127.0.0.1:{controller}"
+    if security is None:
+        return {"listeners": f"PLAINTEXT://127.0.0.1:{broker},{control}"}
+    return {
+        "listeners": f"CLIENT://127.0.0.1:{broker},INTERNAL://127.0.0.1:{internal},{control}",
+        "listener.security.protocol.map": f"CLIENT:{security.protocol},INTERNAL:PLAINTEXT,"
+        "CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        **security.properties(),
+    }
+
+
+def format_storage(
+    java: Sequence[str], configurations: Sequence[Path], arguments: Sequence[str] = ()
+) -> None:
     """Format the storage of a new cluster's nodes. Raises LocalKafkaError with Kafka's output."""
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # The = is needed because one identifier in 64 begins with a dash.
     tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-    tool.append(f"--cluster-id={cluster}")
+    tool += [f"--cluster-id={cluster}", *arguments]
     deadline = Deadline(_FORMAT_SECONDS)
     with ExitStack() as stack:
         formats = []

@@ -10,11 +10,15 @@ import sys
 import time
 
 import pytest
+import trustme
+from certificates import write_server_pem
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka import LocalKafka, detached
+from spark_kafka_sink.local_kafka import LocalKafka, Security, detached
 from spark_kafka_sink.local_kafka.java_runtime import cache_folder, java_home
 from spark_kafka_sink.local_kafka.processes import is_running
 
@@ -46,6 +50,30 @@ def test_three_brokers_form_a_cluster_and_end_with_the_block():
         )
     wait_until_ended(pids, 1)
     assert not folder.exists()
+
+
+def test_three_secured_brokers_take_records_of_users_who_log_in(tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
+    security = Security(certificate, {"alice": "secret-of-alice"})
+    with LocalKafka(brokers=3, security=security) as kafka:
+        topics = Topics(kafka.internal_servers)
+        topic = topics.create(replicas=3)
+        settings = {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "security.protocol": security.protocol,
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": "secret-of-alice",
+            "ssl.ca.location": str(tmp_path / "ca.pem"),
+            "acks": "all",
+            "log_level": 2,
+        }
+        producer = Producer(settings)
+        producer.produce(topic, b"v")
+        assert producer.flush(60) == 0
+        assert [record.value for record in topics.read(topic)] == [b"v"]
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])

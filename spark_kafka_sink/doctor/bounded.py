@@ -1,0 +1,55 @@
+"""Calls that end in time, whatever hangs inside: a name look-up cannot be interrupted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from spark_kafka_sink.deadline import Deadline
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call that has ended: ``seconds`` it took, and its value or its error."""
+
+    seconds: float
+    value: T | None = None
+    error: Exception | None = None
+
+
+def call_each(
+    function: Callable[[A], T], arguments: Sequence[A], deadline: Deadline
+) -> list[Call[T]]:
+    """Call ``function`` with each argument, all at once, each in a daemon thread.
+
+    The error of a call that has not ended by the deadline is a TimeoutError; its thread is left
+    behind.
+    """
+    started = time.monotonic()
+    calls: dict[int, Call[T]] = {}
+
+    def run(number: int, argument: A) -> None:
+        try:
+            value = function(argument)
+        except Exception as error:  # noqa: BLE001 - handed to the caller
+            calls[number] = Call(time.monotonic() - started, error=error)
+        else:
+            calls[number] = Call(time.monotonic() - started, value)
+
+    threads = [
+        threading.Thread(target=run, args=each, name="doctor", daemon=True)
+        for each in enumerate(arguments)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(deadline.remaining())
+    waited = time.monotonic() - started
+    late: Call[T] = Call(waited, error=TimeoutError(f"no end after {waited:.1f} s"))
+    return [calls.get(number, late) for number in range(len(arguments))]

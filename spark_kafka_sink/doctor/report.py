@@ -1,0 +1,63 @@
+"""Results as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TextIO
+
+from spark_kafka_sink.doctor.diagnosis import CHECKS
+from spark_kafka_sink.doctor.result import Outcome, Result
+
+_OUTCOME_WIDTH = max(len(each.value) for each in Outcome)
+_NAME_WIDTH = max(len(each.name) for each in CHECKS)
+_INDENT = " " * (_OUTCOME_WIDTH + _NAME_WIDTH + 13)
+_WITHOUT_TERMINAL = (120, 24)
+
+
+def write_text(results: Iterable[Result], output: TextIO) -> bool:
+    """Write each result as it comes, and a summary; returns whether none failed."""
+    counts = dict.fromkeys(Outcome, 0)
+    columns = shutil.get_terminal_size(_WITHOUT_TERMINAL).columns
+    for result in results:
+        counts[result.outcome] += 1
+        print(paragraph(result, columns), file=output, flush=True)
+    print(", ".join(f"{n} {outcome.value}" for outcome, n in counts.items() if n), file=output)
+    return not counts[Outcome.FAILED]
+
+
+def paragraph(result: Result, columns: int) -> str:
+    """``outcome  name  seconds  message``, and what to do on lines of its own."""
+    begin = (
+        f"{result.outcome.value:<{_OUTCOME_WIDTH}}  {result.name:<{_NAME_WIDTH}}"
+        f"  {result.seconds:5.2f} s  "
+    )
+    about = f"{result.subject}: " if result.subject else ""
+    lines = _wrapped(about + result.message, columns, begin)
+    if result.advice:
+        lines += _wrapped(result.advice, columns, f"{_INDENT}-> ")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, columns: int, begin: str) -> list[str]:
+    # Commands and paths are for copying, so they are not cut.
+    return textwrap.wrap(
+        text,
+        max(columns, len(_INDENT) + 40),
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def write_json(results: Iterable[Result], output: TextIO) -> bool:
+    """Write one object when all results are there; returns whether none failed."""
+    found = list(results)
+    is_well = all(each.outcome is not Outcome.FAILED for each in found)
+    json.dump({"is_well": is_well, "results": [asdict(each) for each in found]}, output, indent=2)
+    print(file=output)
+    return is_well

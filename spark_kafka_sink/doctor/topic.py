@@ -1,0 +1,227 @@
+"""Checks of the option's topic: state, rights, and limits against the client's."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+
+from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
+from spark_kafka_sink.doctor.brokers import error_code, error_text
+from spark_kafka_sink.doctor.examination import Examination
+from spark_kafka_sink.doctor.network import DESCRIBE_CLUSTER
+from spark_kafka_sink.doctor.result import (
+    Finding,
+    counted,
+    failed,
+    not_applicable,
+    passed,
+    skipped,
+    warned,
+)
+
+_MS_PER_DAY = 86_400_000
+_FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def topic(examination: Examination) -> list[Finding]:
+    """The topic exists, or the brokers create it."""
+    name = examination.sink.topic
+    if name is None:
+        return [skipped("no option topic: the column topic names the topics")]
+    try:
+        found = examination.topic = examination.client.topic(name, examination.deadline)
+    except KafkaException as error:
+        if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return [_missing(examination, name)]
+        if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return [
+                failed(
+                    f"{examination.user} may not describe it, or it does not exist",
+                    _grant(examination, "Describe", "Write"),
+                    name,
+                )
+            ]
+        return [failed(error_text(error), "Check the name of the topic", name)]
+    orphans = [each.id for each in found.partitions if each.leader is None or each.leader.id < 0]
+    if orphans:
+        return [
+            failed(
+                f"no leader for {_partitions(orphans)}",
+                "Start the brokers that hold these partitions: records for them wait until then",
+                name,
+            )
+        ]
+    replicas = min(len(each.replicas) for each in found.partitions)
+    size = counted(len(found.partitions), "partition")
+    return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
+
+
+def _missing(examination: Examination, name: str) -> Finding:
+    try:
+        node_id = examination.cluster.nodes[0].id
+        broker = examination.client.broker_settings(node_id, examination.deadline)
+    except KafkaException as error:
+        return failed(
+            f"it does not exist, and whether the brokers create it is unknown: {error_text(error)}",
+            _create(name),
+            name,
+        )
+    if broker["auto.create.topics.enable"] == "false":
+        return failed(
+            "it does not exist, and these brokers do not create topics "
+            "(auto.create.topics.enable=false)",
+            _create(name),
+            name,
+        )
+    finding = warned(
+        f"it does not exist; the first record creates it, with {broker['num.partitions']} "
+        f"partitions and {broker['default.replication.factor']} replicas, if "
+        f"{examination.user} may create topics",
+        _create(name) + ", to choose these yourself",
+        name,
+    )
+    # There is nothing to say about the partitions, rights and limits of a missing topic.
+    return Finding(**{**vars(finding), "blocks": True})
+
+
+def _create(name: str) -> str:
+    return f"Create it: kafka-topics.sh --create --topic {name} --partitions N"
+
+
+def _grant(examination: Examination, *operations: str) -> str:
+    rights = " ".join(f"--operation {each}" for each in operations)
+    return (
+        f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} {rights} "
+        f"--topic {examination.topic_name}"
+    )
+
+
+def topic_settings(examination: Examination) -> list[Finding]:
+    """The user may read the topic's configuration, which the next checks need."""
+    name = examination.topic_name
+    try:
+        settings = examination.client.topic_settings(name, examination.deadline)
+    except KafkaException as error:
+        if error_code(error) not in _FORBIDDEN:
+            raise
+        return [
+            skipped(
+                f"{examination.user} may not read the topic's configuration",
+                _grant(examination, "DescribeConfigs") + ", to let doctor check its limits",
+            )
+        ]
+    examination.topic_settings = settings
+    return [passed("may be read", name)]
+
+
+def in_sync_replicas(examination: Examination) -> list[Finding]:
+    """Enough replicas are in sync for acks=all, with one to spare."""
+    name, found = examination.topic_name, examination.topic
+    if examination.settings["acks"] not in ("all", "-1"):
+        return [not_applicable(f"kafka.acks={examination.settings['acks']} does not wait for them")]
+    needed = int(examination.topic_settings["min.insync.replicas"])
+    short = [each.id for each in found.partitions if len(each.isr) < needed]
+    if short:
+        replicas = min(len(each.replicas) for each in found.partitions)
+        can = "" if replicas >= needed else f", and there are only {replicas}"
+        return [
+            failed(
+                f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
+                "refuse records with acks=all",
+                "Start the missing brokers, or lower the topic's min.insync.replicas",
+                name,
+            )
+        ]
+    behind = [each.id for each in found.partitions if len(each.isr) < len(each.replicas)]
+    if behind:
+        return [
+            warned(
+                f"replicas of {_partitions(behind)} are not in sync",
+                "Start the missing brokers, or wait until theirs have caught up",
+                name,
+            )
+        ]
+    return [passed(f"all, and min.insync.replicas={needed} are needed", name)]
+
+
+def write_permission(examination: Examination) -> list[Finding]:
+    """The user may write to the topic."""
+    name, allowed = examination.topic_name, examination.topic.authorized_operations
+    if not allowed:  # whoever sees the topic may at least describe it
+        return [skipped("the brokers do not say what this user may do (before Kafka 2.3)")]
+    if AclOperation.WRITE not in allowed:
+        return [
+            failed(f"{examination.user} may not write to it", _grant(examination, "Write"), name)
+        ]
+    return [passed(f"{examination.user} may write to it", name)]
+
+
+def idempotent_write(examination: Examination) -> list[Finding]:
+    """The user may write idempotently."""
+    if examination.settings["enable.idempotence"] != "true":
+        return [not_applicable("kafka.enable.idempotence=false")]
+    if AclOperation.IDEMPOTENT_WRITE in (examination.cluster.authorized_operations or ()):
+        return [passed("allowed on the cluster (IdempotentWrite)")]
+    if not examination.api_versions:
+        return [not_applicable("the brokers' version is unknown")]
+    if DESCRIBE_CLUSTER in examination.api_versions:  # Kafka 2.8, as is KIP-679
+        return [passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")]
+    return [
+        failed(
+            f"{examination.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
+            f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} "
+            "--operation IdempotentWrite --cluster; or set kafka.enable.idempotence=false",
+        )
+    ]
+
+
+def record_size(examination: Examination) -> list[Finding]:
+    """The topic accepts the largest records that the client accepts."""
+    clients = examination.settings.max_request_bytes
+    topics = int(examination.topic_settings["max.message.bytes"])
+    name = examination.topic_name
+    if topics < clients:
+        return [
+            warned(
+                f"records between max.message.bytes={topics} and {MAX_REQUEST_SIZE}={clients} "
+                "bytes pass the client, and the brokers refuse them",
+                f"Raise the topic's max.message.bytes, or lower {MAX_REQUEST_SIZE}",
+                name,
+            )
+        ]
+    return [passed(f"the topic takes {topics} bytes, the client sends at most {clients}", name)]
+
+
+def retention(examination: Examination) -> list[Finding]:
+    """What the topic does to records whose timestamp is old."""
+    name, settings = examination.topic_name, examination.topic_settings
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return [
+            passed(
+                "brokers replace the column timestamp by the time of arrival "
+                "(message.timestamp.type=LogAppendTime)",
+                name,
+                "To keep the column's times, set message.timestamp.type=CreateTime",
+            )
+        ]
+    milliseconds = int(settings["retention.ms"])
+    if "delete" not in settings["cleanup.policy"] or milliseconds < 0:
+        return [passed("records of any age are kept", name)]
+    return [
+        passed(
+            f"records are deleted {_age(milliseconds)} after their timestamp",
+            name,
+            "If the column timestamp holds older times, raise the topic's retention.ms",
+        )
+    ]
+
+
+def _age(milliseconds: int) -> str:
+    days = milliseconds / _MS_PER_DAY
+    return counted(days, "day") if days >= 1 else counted(round(24 * days, 2), "hour")
+
+
+def _partitions(ids: list[int]) -> str:
+    shown = ", ".join(map(str, sorted(ids)[:5]))
+    more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
+    return f"partition {shown}{more}" if len(ids) == 1 else f"partitions {shown}{more}"

@@ -1,0 +1,65 @@
+"""Security: TLS, logins and ACLs of a local Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
+
+_LOGIN = "org.apache.kafka.common.security"
+
+
+@dataclass(frozen=True)
+class Security:
+    """What clients of a local Kafka must bring; at least one of the two.
+
+    ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain; then
+    clients speak TLS.
+    ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512), and
+    ACLs hold. What no ACL mentions is allowed to everybody.
+    """
+
+    certificate: Path | None = None
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.certificate is None and not self.users:
+            raise ValueError("Security needs a certificate, users, or both")
+
+    @property
+    def protocol(self) -> str:
+        """The clients' ``security.protocol``: SSL, SASL_PLAINTEXT or SASL_SSL."""
+        if not self.users:
+            return "SSL"
+        return "SASL_PLAINTEXT" if self.certificate is None else "SASL_SSL"
+
+    def properties(self) -> dict[str, str]:
+        """The brokers' settings, for a listener named CLIENT."""
+        properties: dict[str, str] = {}
+        if self.certificate is not None:
+            properties["listener.name.client.ssl.keystore.type"] = "PEM"
+            properties["listener.name.client.ssl.keystore.location"] = str(self.certificate)
+        if self.users:
+            plain = "".join(f' user_{name}="{word}"' for name, word in self.users.items())
+            properties |= {
+                "listener.name.client.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+                "listener.name.client.plain.sasl.jaas.config": f"{_LOGIN}.plain.PlainLoginModule "
+                f"required{plain};",
+                "listener.name.client.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram."
+                "ScramLoginModule required;",
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "allow.everyone.if.no.acl.found": "true",
+                # the brokers themselves, and whoever uses the internal listener
+                "super.users": "User:ANONYMOUS",
+            }
+        return properties
+
+    def format_arguments(self) -> list[str]:
+        """Arguments of Kafka's tool for storage: it creates the users of SCRAM."""
+        return [
+            argument
+            for name, word in self.users.items()
+            for argument in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={word}]")
+        ]

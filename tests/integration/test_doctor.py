@@ -1,0 +1,256 @@
+"""What doctor says about a real Kafka; each test breaks one thing on purpose."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import trustme
+from certificates import write_server_pem
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from kafka_proxy import proxied_kafka
+from topics import Topics
+
+from spark_kafka_sink.doctor import Outcome, diagnose
+from spark_kafka_sink.local_kafka import LocalKafka, Security
+
+PASSWORD = "planted-secret-of-alice"
+SECONDS = 120.0  # a busy machine is no failure
+
+
+@pytest.fixture(scope="module", autouse=True)
+def this_python():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="module")
+def kafka(folder):
+    """TLS and logins; brokers that do not create topics."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), folder / "server.pem")
+    security = Security(certificate, {"alice": PASSWORD})
+    settings = {"auto.create.topics.enable": "false"}
+    with LocalKafka(settings=settings, security=security) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def topics(kafka):
+    topics = Topics(kafka.internal_servers)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def examine(kafka, folder):
+    """All results by name, with an option replaced or left out (None). None holds the password."""
+
+    def examine(options, **arguments):
+        secured = {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.username": "alice",
+            "kafka.sasl.password": PASSWORD,
+            "kafka.ssl.ca.location": str(folder / "ca.pem"),
+        }
+        given = {k: v for k, v in (secured | options).items() if v is not None}
+        results = list(diagnose(given, timeout_seconds=SECONDS, **arguments))
+        assert "planted-secret" not in repr(results)
+        return {each.name: each for each in results}
+
+    return examine
+
+
+def not_passed(results, but_for=()):
+    """Names and outcomes of everything that did not pass, and was not left out."""
+    expected = {"arrow_batches", "executors", "kafka_nb_python", *but_for}
+    return {
+        name: each.outcome.value
+        for name, each in results.items()
+        if each.outcome is not Outcome.PASSED and name not in expected
+    }
+
+
+WRITING = ("test_record", "clock_skew", "transaction")
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_everything_passes_and_nothing_is_written(examine, topics, mechanism):
+    topic = topics.create()
+    results = examine({"topic": topic, "kafka.sasl.mechanism": mechanism})
+    assert not_passed(results, WRITING) == {}
+    assert results["login"].message == f"{mechanism} as User:alice"
+    assert {results[name].outcome for name in WRITING} == {Outcome.SKIPPED}
+    assert topics.read(topic) == []
+
+
+def test_a_test_record_shows_the_brokers_clock(examine, topics):
+    topic = topics.create(config={"message.timestamp.type": "LogAppendTime"})
+    results = examine({"topic": topic}, write_test_record=True)
+    assert not_passed(results) == {}
+    (record,) = topics.read(topic)
+    assert record.key == b"spark-kafka-sink doctor"
+    assert results["test_record"].message.startswith("written to partition 0 at offset 0")
+    assert results["clock_skew"].message.startswith("less than ")
+
+
+def test_a_wrong_password_fails(examine):
+    results = examine({"kafka.sasl.password": "planted-secret-wrong"})
+    assert results["login"].outcome is Outcome.FAILED
+    assert "the brokers refuse the login" in results["login"].message
+    assert "Correct the user name, password" in results["login"].advice
+    assert results["cluster"].message == "needs login"
+
+
+def test_a_wrong_mechanism_fails_and_the_brokers_own_are_named(examine):
+    results = examine({"kafka.sasl.mechanism": "SCRAM-SHA-256"})
+    assert results["login"].outcome is Outcome.FAILED
+    assert "supported mechanisms: PLAIN,SCRAM-SHA-512" in results["login"].message
+
+
+def test_a_missing_login_fails(examine):
+    options = dict.fromkeys(("kafka.sasl.mechanism", "kafka.sasl.username"))
+    results = examine(options | {"kafka.security.protocol": "SSL", "kafka.sasl.password": None})
+    assert results["login"].outcome is Outcome.FAILED
+    assert "no broker lets this client in" in results["login"].message
+    assert "The listener may require a login" in results["login"].advice
+
+
+def test_a_wrong_authority_fails(examine, tmp_path):
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    results = examine({"kafka.ssl.ca.location": str(tmp_path / "other.pem")})
+    assert results["tls"].outcome is Outcome.FAILED
+    assert "kafka.ssl.truststore.location" in results["tls"].advice
+    assert results["login"].message == "needs tls"
+
+
+def test_a_trust_store_that_is_missing_fails(examine, tmp_path):
+    results = examine({"kafka.ssl.ca.location": str(tmp_path / "nowhere.pem")})
+    assert results["tls"].outcome is Outcome.FAILED
+    assert "Check the files of kafka.ssl.truststore.location" in results["tls"].advice
+
+
+def test_plain_text_to_a_tls_listener_fails(examine):
+    results = examine({"kafka.security.protocol": "SASL_PLAINTEXT"})
+    assert results["api_versions"].outcome is Outcome.FAILED
+    assert results["api_versions"].message == "no answer of a Kafka broker: it speaks TLS"
+
+
+def test_one_wrong_bootstrap_server_of_two_is_a_warning(examine, kafka):
+    servers = f"127.0.0.1:1,{kafka.bootstrap_servers}"
+    results = examine({"kafka.bootstrap.servers": servers})
+    assert results["login"].outcome is Outcome.PASSED
+    found = list(diagnose({"kafka.bootstrap.servers": servers}, timeout_seconds=SECONDS))
+    servers = [each.outcome for each in found if each.name == "bootstrap_servers"]
+    assert servers == [Outcome.WARNED, Outcome.PASSED]
+
+
+def test_a_missing_topic_fails(examine, topics):
+    name = topics.new_name()
+    results = examine({"topic": name})
+    assert results["topic"].outcome is Outcome.FAILED
+    assert f"kafka-topics.sh --create --topic {name}" in results["topic"].advice
+    assert results["write_permission"].message == "needs topic"
+    assert not topics.exists(name)
+
+
+def grant(kafka, topic, user, operation):
+    """Allow ``user`` this operation on the topic; others then lack it."""
+    admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
+    kind, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    rule = AclBinding(ResourceType.TOPIC, topic, kind, f"User:{user}", "*", operation, allow)
+    for future in admin.create_acls([rule]).values():
+        future.result(30)
+
+
+def test_a_missing_right_to_write_fails_with_the_command_that_grants_it(examine, kafka, topics):
+    topic = topics.create()
+    grant(kafka, topic, "alice", AclOperation.DESCRIBE)
+    results = examine({"topic": topic}, write_test_record=True)
+    assert results["write_permission"].outcome is Outcome.FAILED
+    assert results["write_permission"].advice == (
+        "Grant it: kafka-acls.sh --add --allow-principal User:alice --operation Write "
+        f"--topic {topic}"
+    )
+    assert results["topic_settings"].outcome is Outcome.SKIPPED
+    assert results["test_record"].outcome is Outcome.FAILED
+    assert "authorization failed" in results["test_record"].message
+    assert topics.read(topic) == []
+
+
+def test_a_topic_that_others_may_use_fails(examine, kafka, topics):
+    topic = topics.create()
+    grant(kafka, topic, "bob", AclOperation.ALL)
+    results = examine({"topic": topic})
+    assert results["topic"].outcome is Outcome.FAILED
+    assert "--operation Describe --operation Write" in results["topic"].advice
+
+
+def test_too_few_replicas_in_sync_fail(examine, topics):
+    topic = topics.create(config={"min.insync.replicas": "2"})
+    results = examine({"topic": topic})
+    assert results["in_sync_replicas"].outcome is Outcome.FAILED
+    assert "there are only 1" in results["in_sync_replicas"].message
+    assert "lower the topic's min.insync.replicas" in results["in_sync_replicas"].advice
+
+
+def test_a_topic_with_a_smaller_limit_is_a_warning(examine, topics):
+    topic = topics.create(config={"max.message.bytes": "5000"})
+    results = examine({"topic": topic})
+    assert results["record_size"].outcome is Outcome.WARNED
+    assert "Raise the topic's max.message.bytes" in results["record_size"].advice
+
+
+def test_a_python_without_the_package_fails(examine, topics, tmp_path, monkeypatch):
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    results = examine({"topic": topics.create()})
+    assert not_passed(results, WRITING) == {"spark_packages": "failed"}
+    assert "export PYSPARK_PYTHON=" in results["spark_packages"].advice
+
+
+def test_a_session_shows_its_executors_and_batches(examine, spark):
+    results = examine({}, spark=spark)
+    assert results["executors"].outcome is Outcome.PASSED
+    assert results["executors"].subject.endswith(sys.executable)
+    assert results["arrow_batches"].outcome is Outcome.PASSED
+
+
+def test_a_wrong_advertised_listener_fails_and_a_missing_topic_is_not_created():
+    with proxied_kafka() as proxy:
+        topics = Topics(proxy.kafka.bootstrap_servers)
+        options = {"kafka.bootstrap.servers": proxy.kafka.bootstrap_servers}
+        options["topic"] = topics.new_name()
+        found = diagnose(options, timeout_seconds=SECONDS)
+        topic = next(each for each in found if each.name == "topic")
+        assert topic.outcome is Outcome.WARNED
+        assert "the first record creates it" in topic.message
+        found.close()
+        assert not topics.exists(options["topic"])
+        with proxy.refusing():
+            results = {each.name: each for each in diagnose(options, timeout_seconds=SECONDS)}
+    assert results["login"].outcome is Outcome.PASSED
+    listeners = results["advertised_listeners"]
+    assert listeners.outcome is Outcome.FAILED
+    assert listeners.subject == f"127.0.0.1:{proxy.port}"
+    assert "broker 1: accepts no connection" in listeners.message
+    assert "Correct advertised.listeners of broker 1" in listeners.advice
+    assert results["topic"].message == "needs advertised_listeners"

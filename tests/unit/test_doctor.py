@@ -1,0 +1,207 @@
+"""The table of checks, its time, its secrets, and its command."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from spark_kafka_sink.__main__ import main
+from spark_kafka_sink.doctor import Outcome, Result, diagnose, diagnosis, report
+from spark_kafka_sink.doctor.diagnosis import CHECKS, Check
+from spark_kafka_sink.doctor.result import failed, not_applicable, passed
+
+SERVERS = "--option=kafka.bootstrap.servers=127.0.0.1:1"
+
+
+def check_named(name, answer, needs=(), share=1.0):
+    def run(examination):
+        return answer(examination) if callable(answer) else [answer]
+
+    run.__name__ = name
+    return Check(run, needs, share)
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """The results of a table made by the test."""
+
+    def run(*checks, **arguments):
+        monkeypatch.setattr(diagnosis, "CHECKS", checks)
+        return list(diagnose({}, **arguments))
+
+    return run
+
+
+def fail(error):
+    def answer(examination):
+        raise error
+
+    return answer
+
+
+def test_every_check_needs_only_checks_before_it():
+    names = [check.name for check in CHECKS]
+    assert len(names) == len(set(names))
+    for number, check in enumerate(CHECKS):
+        assert set(check.needs) <= set(names[:number])
+
+
+def test_checks_after_a_failure_are_skipped_with_the_reason_and_others_run(run):
+    results = run(
+        check_named("a", failed("broken", "mend it")),
+        check_named("b", passed("fine"), ("a",)),
+        check_named("c", passed("fine"), ("b",)),
+        check_named("d", passed("fine")),
+    )
+    found = [(each.name, each.outcome.value, each.message) for each in results]
+    assert found == [
+        ("a", "failed", "broken"),
+        ("b", "skipped", "needs a"),
+        ("c", "skipped", "needs a"),
+        ("d", "passed", "fine"),
+    ]
+
+
+def test_what_does_not_apply_stops_nothing(run):
+    results = run(
+        check_named("a", not_applicable("no TLS")), check_named("b", passed("fine"), ("a",))
+    )
+    assert [each.outcome for each in results] == [Outcome.SKIPPED, Outcome.PASSED]
+
+
+def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
+    released = threading.Event()
+    started = time.monotonic()
+    results = run(
+        check_named("hangs", lambda examination: released.wait(60)),
+        check_named("after", passed("fine")),
+        timeout_seconds=0.5,
+    )
+    assert time.monotonic() - started < 30
+    released.set()
+    assert [each.outcome for each in results] == [Outcome.FAILED, Outcome.SKIPPED]
+    assert results[0].message == "no answer after 0.5 s"
+    assert "--timeout" in results[0].advice
+    assert results[1].message == "no time left: 0.5 s have passed"
+
+
+def test_a_check_that_hangs_leaves_time_for_others(run):
+    released = threading.Event()
+    results = run(
+        check_named("hangs", lambda examination: released.wait(60), share=0.01),
+        check_named("after", passed("fine")),
+    )
+    released.set()
+    assert [each.outcome for each in results] == [Outcome.FAILED, Outcome.PASSED]
+
+
+def test_errors_of_brokers_and_defects_are_results(run):
+    first, second = run(
+        check_named("a", fail(KafkaException(KafkaError(KafkaError.NOT_CONTROLLER)))),
+        check_named("b", fail(KeyError("x"))),
+    )
+    assert first.outcome is second.outcome is Outcome.FAILED
+    assert "Not controller" in first.message
+    assert second.message == "KeyError: 'x'"
+
+
+def test_a_secret_that_a_library_quotes_is_hidden(monkeypatch):
+    def answer(examination):
+        secret = examination.settings["sasl.password"]
+        return [failed(f"refused {secret}", f"not {secret}")]
+
+    options = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.sasl.password": "planted-secret",
+        "kafka.sasl.mechanism": "PLAIN",
+    }
+    monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
+    _, result = diagnose(options)
+    assert result.message == "refused [hidden]"
+    assert result.advice == "not [hidden]"
+
+
+def test_wrong_options_fail_and_only_spark_is_looked_at():
+    results = list(diagnose({"kafka.bootstrap.servers": "a:1", "kafka.lingr.ms": "5"}))
+    assert results[0].outcome is Outcome.FAILED
+    assert "did you mean kafka.linger.ms?" in results[0].message
+    ran = {each.name for each in results if each.message != "needs options"}
+    assert "spark_python" in ran
+    assert "bootstrap_servers" not in ran
+    assert {each.message for each in results if each.name == "transaction"} == {"needs options"}
+
+
+def test_no_broker_fails_and_the_rest_is_skipped():
+    results = {each.name: each for each in diagnose({"kafka.bootstrap.servers": "127.0.0.1:1"})}
+    assert results["bootstrap_servers"].outcome is Outcome.FAILED
+    assert results["bootstrap_servers"].subject == "127.0.0.1:1"
+    assert results["login"].message == "needs bootstrap_servers"
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+RESULTS = [
+    Result("options", "", Outcome.PASSED, 0.25, "valid: 2 given", ""),
+    Result("login", "", Outcome.FAILED, 1.0, "refused: " + "long " * 20, "Correct it"),
+]
+
+
+def test_text_fits_the_terminal_and_counts(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    output = io.StringIO()
+    assert not report.write_text(RESULTS, output)
+    lines = output.getvalue().splitlines()
+    assert lines[0] == "passed   options                0.25 s  valid: 2 given"
+    assert lines[1].startswith("failed   login                  1.00 s  refused: long")
+    assert lines[-2] == " " * 40 + "-> Correct it"
+    assert lines[-1] == "1 passed, 1 failed"
+    assert max(map(len, lines)) <= 90
+
+
+def test_json_has_stable_names():
+    output = io.StringIO()
+    assert report.write_json(RESULTS[:1], output)
+    assert json.loads(output.getvalue()) == {
+        "is_well": True,
+        "results": [
+            {
+                "name": "options",
+                "subject": "",
+                "outcome": "passed",
+                "seconds": 0.25,
+                "message": "valid: 2 given",
+                "advice": "",
+            }
+        ],
+    }
+
+
+def test_the_command_fails_if_a_check_does(capsys):
+    assert main(["doctor", SERVERS, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["is_well"]
+    assert len({each["name"] for each in found["results"]}) == len(CHECKS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--option", "planted-secret"],
+        ["--option", "=planted-secret"],
+        [SERVERS, "--timeout", "soon"],
+        [SERVERS, "--timeout", "0"],
+        [SERVERS, "--timeout", "nan"],
+        [SERVERS, "--unknown"],
+    ],
+)
+def test_wrong_usage_exits_with_2_and_quotes_no_option(arguments, capsys):
+    with pytest.raises(SystemExit) as exited:
+        main(["doctor", *arguments])
+    assert exited.value.code == 2
+    assert "planted-secret" not in capsys.readouterr().err

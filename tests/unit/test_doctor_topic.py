@@ -1,0 +1,243 @@
+"""What doctor says about a topic whose brokers answer in a certain way."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.doctor import topic
+from spark_kafka_sink.doctor.examination import Examination
+from spark_kafka_sink.doctor.result import Outcome
+
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "max.message.bytes": "1048588",
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "message.timestamp.type": "CreateTime",
+}
+NODES = [SimpleNamespace(id=number) for number in (1, 2, 3)]
+
+
+def partition(number, in_sync=3, replicas=3, leader=NODES[0]):
+    return SimpleNamespace(id=number, leader=leader, replicas=NODES[:replicas], isr=NODES[:in_sync])
+
+
+class FakeBrokers:
+    """Answers with what the test sets; an exception is raised."""
+
+    def __init__(self):
+        self.found = SimpleNamespace(
+            partitions=[partition(0), partition(1)],
+            authorized_operations=[AclOperation.DESCRIBE, AclOperation.WRITE],
+        )
+        self.topics_own = dict(SETTINGS)
+        self.brokers_own = {
+            "auto.create.topics.enable": "true",
+            "num.partitions": "4",
+            "default.replication.factor": "3",
+        }
+
+    def topic(self, name, deadline):
+        return answer(self.found)
+
+    def topic_settings(self, name, deadline):
+        return answer(self.topics_own)
+
+    def broker_settings(self, node_id, deadline):
+        return answer(self.brokers_own)
+
+
+def answer(value):
+    if isinstance(value, int):
+        raise KafkaException(KafkaError(value))
+    return value
+
+
+@pytest.fixture
+def brokers():
+    return FakeBrokers()
+
+
+@pytest.fixture
+def look(brokers):
+    """The finding of one check after those that it needs."""
+
+    def look(check, **options):
+        given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+        given |= {name.replace("_", "."): value for name, value in options.items()}
+        examination = Examination(given, False, None, Deadline(30))
+        examination.parsed = parse(given)
+        examination.brokers = brokers
+        examination.api_versions = {60: (0, 2)}
+        examination.cluster = SimpleNamespace(nodes=NODES, authorized_operations=None)
+        examination.topic = brokers.found
+        examination.topic_settings = brokers.topics_own
+        (finding,) = check(examination)
+        return finding
+
+    return look
+
+
+def test_a_topic_passes(look):
+    finding = look(topic.topic)
+    assert finding.outcome is Outcome.PASSED
+    assert finding.message == "2 partitions, 3 replicas each"
+
+
+def test_a_missing_topic_that_brokers_do_not_create_fails(look, brokers):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    brokers.brokers_own["auto.create.topics.enable"] = "false"
+    finding = look(topic.topic)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.advice == "Create it: kafka-topics.sh --create --topic t --partitions N"
+
+
+def test_a_missing_topic_that_brokers_create_is_a_warning_and_the_rest_is_skipped(look, brokers):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    finding = look(topic.topic)
+    assert finding.outcome is Outcome.WARNED
+    assert "with 4 partitions and 3 replicas" in finding.message
+    assert finding.blocks
+
+
+def test_a_missing_topic_fails_if_the_brokers_do_not_say_what_they_do(look, brokers):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    brokers.brokers_own = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+    finding = look(topic.topic)
+    assert finding.outcome is Outcome.FAILED
+    assert "whether the brokers create it is unknown" in finding.message
+
+
+def test_a_forbidden_topic_fails_with_the_command_that_grants_it(look, brokers):
+    brokers.found = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    finding = look(topic.topic)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.advice == (
+        "Grant it: kafka-acls.sh --add --allow-principal User:ANONYMOUS --operation Describe "
+        "--operation Write --topic t"
+    )
+
+
+@pytest.mark.parametrize("leader", [None, SimpleNamespace(id=-1)])
+def test_a_partition_without_leader_fails(look, brokers, leader):
+    brokers.found.partitions[1] = partition(1, leader=leader)
+    finding = look(topic.topic)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message == "no leader for partition 1"
+
+
+def test_enough_replicas_in_sync_pass(look):
+    assert look(topic.in_sync_replicas).outcome is Outcome.PASSED
+
+
+def test_too_few_replicas_in_sync_fail(look, brokers):
+    brokers.found.partitions[1] = partition(1, in_sync=1)
+    finding = look(topic.in_sync_replicas)
+    assert finding.outcome is Outcome.FAILED
+    assert "fewer than min.insync.replicas=2 for partition 1:" in finding.message
+    assert "Start the missing brokers, or lower" in finding.advice
+
+
+def test_more_replicas_wanted_than_there_are_fail(look, brokers):
+    brokers.found.partitions = [partition(n, in_sync=1, replicas=1) for n in range(8)]
+    finding = look(topic.in_sync_replicas)
+    assert finding.outcome is Outcome.FAILED
+    assert "partitions 0, 1, 2, 3, 4 and 3 more, and there are only 1" in finding.message
+
+
+def test_replicas_behind_are_a_warning(look, brokers):
+    brokers.found.partitions[0] = partition(0, in_sync=2)
+    finding = look(topic.in_sync_replicas)
+    assert finding.outcome is Outcome.WARNED
+    assert finding.message == "replicas of partition 0 are not in sync"
+
+
+def test_replicas_do_not_matter_without_acks_all(look, brokers):
+    brokers.found.partitions[1] = partition(1, in_sync=1)
+    options = {"kafka_acks": "1", "kafka_enable_idempotence": "false"}
+    assert look(topic.in_sync_replicas, **options).outcome is Outcome.SKIPPED
+
+
+def test_configuration_that_may_not_be_read_skips_what_needs_it(look, brokers):
+    brokers.topics_own = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    finding = look(topic.topic_settings)
+    assert finding.outcome is Outcome.SKIPPED
+    assert finding.blocks
+    assert "--operation DescribeConfigs --topic t" in finding.advice
+
+
+def test_no_right_to_write_fails(look, brokers):
+    brokers.found.authorized_operations = [AclOperation.DESCRIBE]
+    finding = look(topic.write_permission)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message == "User:ANONYMOUS may not write to it"
+    assert "--operation Write --topic t" in finding.advice
+
+
+def test_brokers_that_do_not_tell_rights_skip_the_check(look, brokers):
+    brokers.found.authorized_operations = None
+    assert look(topic.write_permission).outcome is Outcome.SKIPPED
+
+
+def look_at_idempotence(brokers, api_versions, operations):
+    given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+    examination = Examination(given, False, None, Deadline(30))
+    examination.parsed = parse(given)
+    examination.api_versions = api_versions
+    examination.cluster = SimpleNamespace(authorized_operations=operations)
+    (finding,) = topic.idempotent_write(examination)
+    return finding
+
+
+def test_idempotent_writing_is_implied_since_kafka_2_8(brokers):
+    finding = look_at_idempotence(brokers, {60: (0, 0)}, None)
+    assert finding.outcome is Outcome.PASSED
+    assert "KIP-679" in finding.message
+
+
+def test_before_kafka_2_8_idempotent_writing_needs_a_right_of_its_own(brokers):
+    finding = look_at_idempotence(brokers, {0: (0, 8)}, None)
+    assert finding.outcome is Outcome.FAILED
+    assert "--operation IdempotentWrite --cluster" in finding.advice
+    finding = look_at_idempotence(brokers, {0: (0, 8)}, [AclOperation.IDEMPOTENT_WRITE])
+    assert finding.outcome is Outcome.PASSED
+
+
+def test_without_idempotence_its_right_does_not_matter(look):
+    options = {"kafka_enable_idempotence": "false"}
+    assert look(topic.idempotent_write, **options).outcome is Outcome.SKIPPED
+
+
+def test_a_topic_with_a_smaller_limit_than_the_clients_is_a_warning(look, brokers):
+    assert look(topic.record_size).outcome is Outcome.PASSED
+    brokers.topics_own["max.message.bytes"] = "5000"
+    finding = look(topic.record_size)
+    assert finding.outcome is Outcome.WARNED
+    assert "max.message.bytes=5000 and kafka.max.request.size=1048576" in finding.message
+    assert "Raise the topic's max.message.bytes" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "has_advice"),
+    [
+        ({}, "records are deleted 7 days after their timestamp", True),
+        ({"retention.ms": "3600000"}, "records are deleted 1 hour after", True),
+        ({"retention.ms": "-1"}, "records of any age are kept", False),
+        ({"cleanup.policy": "compact"}, "records of any age are kept", False),
+        ({"message.timestamp.type": "LogAppendTime"}, "brokers replace the column", True),
+    ],
+)
+def test_retention_is_told_in_view_of_a_column_timestamp(
+    look, brokers, settings, message, has_advice
+):
+    brokers.topics_own |= settings
+    finding = look(topic.retention)
+    assert finding.outcome is Outcome.PASSED
+    assert finding.message.startswith(message)
+    assert bool(finding.advice) == has_advice

@@ -1,0 +1,207 @@
+"""What doctor says about the Python of Spark's workers; each test breaks one thing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.doctor import workers
+from spark_kafka_sink.doctor.examination import Examination
+from spark_kafka_sink.doctor.result import Outcome
+
+
+class FakeSpark:
+    """A session with only a configuration."""
+
+    def __init__(self, **settings):
+        self.settings = {"spark.sql.execution.arrow." + k: v for k, v in settings.items()}
+        self.settings["spark.sql.execution.arrow.maxBytesPerBatch"] = "64MB"
+        self.conf = self
+
+    def get(self, name, default=None):
+        return self.settings.get(name, default)
+
+
+@pytest.fixture
+def examination():
+    return Examination({}, write_test_record=False, spark=None, deadline=Deadline(60))
+
+
+@pytest.fixture
+def choose(tmp_path, monkeypatch):
+    """Make the shell script ``text`` the workers' Python; returns its path."""
+    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+
+    def choose(text, variable="PYSPARK_PYTHON", name="chosen"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv(variable, str(program))
+        return str(program)
+
+    return choose
+
+
+def answering(tmp_path, python=sys.version_info[:2], **packages):
+    """A script that answers like a Python of that version with those packages."""
+    mine = dict.fromkeys(workers._NEEDED, "")
+    mine["spark_kafka_sink"] = workers._version("spark_kafka_sink")
+    found = {name: version for name, version in (mine | packages).items() if version is not None}
+    answer = {"host": "h", "path": "/p", "python": list(python), "packages": found}
+    (tmp_path / "answer.json").write_text(json.dumps(answer))
+    return f"cat '{tmp_path / 'answer.json'}'"
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, {"python3": ""}),
+        ({"PYSPARK_PYTHON": "a"}, {"a": "PYSPARK_PYTHON"}),
+        ({"PYSPARK_PYTHON": ""}, {"python3": ""}),
+        (
+            {"PYSPARK_PYTHON": "a", "PYSPARK_DRIVER_PYTHON": "b"},
+            {"b": "PYSPARK_DRIVER_PYTHON", "a": "PYSPARK_PYTHON"},
+        ),
+    ],
+)
+def test_the_pythons_are_those_that_spark_starts(environment, expected):
+    found = workers.workers_pythons(environment, None)
+    assert {each.command: each.source for each in found} == expected
+
+
+def test_a_sessions_own_setting_counts_too():
+    spark = FakeSpark()
+    spark.settings["spark.pyspark.python"] = "c"
+    found = workers.workers_pythons({"PYSPARK_PYTHON": "a"}, spark)
+    assert [each.command for each in found] == ["a", "c"]
+
+
+def test_this_python_passes(examination, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    (python,) = workers.spark_python(examination)
+    assert python.outcome is Outcome.PASSED
+    assert python.message == f"{sys.executable} (PYSPARK_PYTHON)"
+    (packages,) = workers.spark_packages(examination)
+    assert packages.outcome is Outcome.PASSED
+    assert "spark_kafka_sink 0." in packages.message
+    assert "pyspark 4." in packages.message
+
+
+def test_without_the_variable_it_says_so(examination, choose, monkeypatch, tmp_path):
+    choose("", "IRRELEVANT", "python3")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (finding,) = workers.spark_python(examination)
+    assert finding.subject == "python3"
+    assert finding.message == f"{tmp_path / 'python3'}: PYSPARK_PYTHON is not set"
+
+
+def test_a_command_that_does_not_exist_fails(examination, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+    (finding,) = workers.spark_python(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert "PYSPARK_PYTHON names no program of PATH" in finding.message
+    assert "export PYSPARK_PYTHON=" in finding.advice
+
+
+def test_a_python_without_the_packages_fails(examination, choose):
+    command = choose(f'exec "{sys.executable}" -I -S "$@"')  # without site-packages
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.subject == command
+    assert "spark_kafka_sink, pyspark_kafka_nb, confluent_kafka" in finding.message
+    assert "DATA_SOURCE_NOT_FOUND" in finding.message
+    launcher = Path(sys.executable).with_name("kafka-nb-python")
+    assert f"export PYSPARK_PYTHON={launcher}" in finding.advice
+
+
+def test_one_missing_package_is_named(examination, choose, tmp_path):
+    choose(answering(tmp_path, pyarrow=None))
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message.startswith("pyarrow not installed in ")
+
+
+def test_another_minor_version_of_python_fails(examination, choose, tmp_path):
+    choose(answering(tmp_path, python=(3, 1)))
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message.startswith("is Python 3.1, the driver Python 3.")
+    assert "PYTHON_VERSION_MISMATCH" in finding.message
+
+
+def test_another_version_of_this_package_or_pyspark_is_a_warning(examination, choose, tmp_path):
+    choose(answering(tmp_path, spark_kafka_sink="0.0.1", pyspark="4.0.9"))
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.WARNED
+    assert "has spark_kafka_sink 0.0.1 (driver: 0." in finding.message
+    assert "pyspark 4.0.9 (driver: 4." in finding.message
+    assert "Install the same versions" in finding.advice
+
+
+def test_pyspark_may_be_missing_because_spark_brings_it(examination, choose, tmp_path):
+    choose(answering(tmp_path))
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.PASSED
+
+
+def test_a_python_that_does_not_answer_fails_in_time(examination, choose):
+    choose("exec sleep 60")
+    examination.deadline = Deadline(0.5)
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message == "no answer in time"
+    assert "Raise --timeout" in finding.advice
+
+
+@pytest.mark.parametrize("script", ["exit 3", "echo hello"])
+def test_what_is_no_python_fails(examination, choose, script):
+    choose(script)
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message.startswith("does not run as a Python")
+
+
+def test_a_package_in_the_current_folder_does_not_count(examination, choose, tmp_path, monkeypatch):
+    for name in workers._NEEDED:
+        (tmp_path / f"{name}.py").touch()
+    monkeypatch.chdir(tmp_path)
+    choose(f'exec "{sys.executable}" -S "$@"')
+    (finding,) = workers.spark_packages(examination)
+    assert finding.outcome is Outcome.FAILED
+
+
+def test_the_launcher_is_recognized(examination, choose):
+    choose("", name="other")
+    (finding,) = workers.kafka_nb_python(examination)
+    assert finding.outcome is Outcome.WARNED
+    assert "export PYSPARK_PYTHON=" in finding.advice
+    command = choose("", name="kafka-nb-python")
+    (finding,) = workers.kafka_nb_python(examination)
+    assert finding.outcome is Outcome.PASSED
+    link = Path(command).with_name("link")
+    link.symlink_to(command)
+    os.environ["PYSPARK_PYTHON"] = str(link)
+    (finding,) = workers.kafka_nb_python(examination)
+    assert finding.outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("records", "outcome"),
+    [
+        ("10000", Outcome.PASSED),
+        ("0", Outcome.WARNED),
+        ("50000", Outcome.WARNED),
+        (None, Outcome.SKIPPED),
+    ],
+)
+def test_arrow_batches_should_not_be_larger_than_sparks_default(examination, records, outcome):
+    examination.spark = FakeSpark(maxRecordsPerBatch=records) if records else None
+    (finding,) = workers.arrow_batches(examination)
+    assert finding.outcome is outcome
+    assert bool(finding.advice) == (outcome is Outcome.WARNED)
