@@ -25,6 +25,15 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("sink",): Sink,
     ("trigger",): Trigger,
 }
+_MAPPING = "has to be a mapping of keys to values"
+# pydantic's kinds of errors
+_EXPLAINED: Mapping[str, str] = {
+    "bool_parsing": "has to be true or false",
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "string_too_short": "is empty",
+    "string_type": "has to be text; write names in full, such as kafka.linger.ms",
+}
 
 
 @dataclass(frozen=True)
@@ -112,15 +121,9 @@ def _explained(path: Path, detail: Mapping[str, Any]) -> str:
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        return f"allowed: {context['expected'].replace(chr(39), '')}"
-    if kind in ("dict_type", "model_type", "model_attributes_type"):
-        allowed = _keys(path) if path in _MODELS else ()
-        return f"has to be a mapping{f' with the keys {chr(44).join(allowed)}' * bool(allowed)}"
-    if kind == "string_type":
-        return "has to be text; write the names of options in full, such as kafka.linger.ms"
-    if kind == "string_too_short":
-        return "is empty"
-    return str(detail["msg"]).replace("Input should be", "has to be", 1)
+        return f"allowed: {context['expected']}".replace("'", "")
+    message = str(detail["msg"]).replace("Input should be", "has to be", 1)
+    return _EXPLAINED.get(kind, message)
 
 
 def _keys(path: Path) -> list[str]:
@@ -183,6 +186,10 @@ def _first_named(message: str, names: Iterable[str]) -> str | None:
     found = [
         (match.start(), -len(name), name)
         for name in names
-        if (match := re.search(rf"(?<![\w.]){re.escape(name)}(?![\w-]|\.\w)", message, re.I))
+        if (
+            match := re.search(
+                rf"(?<![\w.]){re.escape(name)}(?![\w-]|\.\w)", message, re.IGNORECASE
+            )
+        )
     ]
     return min(found)[2] if found else None

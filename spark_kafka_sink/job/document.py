@@ -164,4 +164,3 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     # What stands in quotes may be a part of a password that needs quotes itself.
     words = [error.context, error.problem]
     return re.sub(r" *'[^']*'", "", ", ".join(each for each in words if each))
-
