@@ -25,28 +25,25 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("sink",): Sink,
     ("trigger",): Trigger,
 }
+_TEXT = "has to be text; write names in full, such as kafka.linger.ms"
 _MAPPING = "has to be a mapping of keys to values"
 # pydantic's kinds of errors
 _EXPLAINED: Mapping[str, str] = {
     "bool_parsing": "has to be true or false",
     "dict_type": _MAPPING,
+    "is_instance_of": _TEXT,
     "model_type": _MAPPING,
     "string_too_short": "is empty",
-    "string_type": "has to be text; write names in full, such as kafka.linger.ms",
+    "string_type": _TEXT,
 }
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A checked configuration file.
-
-    ``sink_options``: as text, for Spark, with secrets as ``Secret``. ``parsed``: the same, checked.
-    """
+    """A checked configuration file. ``sink_options``: those of ``job.sink``, parsed."""
 
     job: Job
-    source_options: Mapping[str, str]
-    sink_options: Mapping[str, str]
-    parsed: SinkOptions
+    sink_options: SinkOptions
     document: Document
 
     def invalid(self, path: Path, what: str) -> InvalidConfiguration:
@@ -77,14 +74,14 @@ def check(document: Document, environment: Mapping[str, str] = os.environ) -> Co
     mistakes = document.mistakes + references.mistakes
     job, found = _modelled(references.data, document, references.unresolved)
     mistakes += found
-    options, broken = _options(references, "sink")
+    options, broken = _sink_options(references)
     parsed = None
     if _SINK_OPTIONS in document:
         parsed, found = _parsed(options, document, broken)
         mistakes += found
     if mistakes or job is None or parsed is None:
         raise invalid(mistakes)
-    return Configuration(job, _options(references, "source")[0], options, parsed, document)
+    return Configuration(job, parsed, document)
 
 
 # --- the keys -------------------------------------------------------------------------------------
@@ -134,13 +131,14 @@ def _keys(path: Path) -> list[str]:
 # --- the sink's options ---------------------------------------------------------------------------
 
 
-def _options(references: References, side: str) -> tuple[dict[str, str], set[str]]:
+def _sink_options(references: References) -> tuple[dict[str, str], set[str]]:
     """The options that have a value, and the names of those without one."""
-    section = references.data.get(side)
-    options = section.get("options") if isinstance(section, dict) else None
-    given = options if isinstance(options, dict) else {}
+    section: Any = references.data
+    for key in _SINK_OPTIONS:
+        section = section.get(key) if isinstance(section, dict) else None
+    given = section if isinstance(section, dict) else {}
     values = {name: value for name, value in given.items() if isinstance(value, str)}
-    unresolved = {path[-1] for path in references.unresolved if path[:-1] == (side, "options")}
+    unresolved = {path[-1] for path in references.unresolved if path[:-1] == _SINK_OPTIONS}
     return values, unresolved | (given.keys() - values.keys())
 
 
@@ -168,28 +166,23 @@ def _parsed(
             message = str(error)
         else:
             return (None if left_out else parsed), mistakes
-        named = _first_named(message, [*left, *left_out])
-        if left_out and (named is None or named.lower() in left_out):
+        named = _named(message, left)
+        if named:
+            del left[named[0]]
+        if not left_out or (named and not _named(message, left_out)):
+            path = (*_SINK_OPTIONS, *named[:1])
+            mistakes.append(document.mistake(path, message))
+        if not named:
             return None, mistakes
-        if named is None:
-            return None, [document.mistake(_SINK_OPTIONS, message)]
-        mistakes.append(document.mistake((*_SINK_OPTIONS, named), message))
-        del left[named]
-        left_out.add(named.lower())
+        left_out.add(named[0].lower())
 
 
-def _first_named(message: str, names: Iterable[str]) -> str | None:
-    """The option that a message names first: every InvalidOption begins with the one it is about.
-
-    Of several that begin at the same place, the longest.
-    """
-    found = [
-        (match.start(), -len(name), name)
-        for name in names
-        if (
-            match := re.search(
-                rf"(?<![\w.]){re.escape(name)}(?![\w-]|\.\w)", message, re.IGNORECASE
-            )
-        )
-    ]
-    return min(found)[2] if found else None
+def _named(message: str, names: Iterable[str]) -> list[str]:
+    """The options that a message names, first the one that it is about."""
+    sentence = message.partition("; did you mean")[0]
+    found = []
+    for name in names:
+        match = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w-]|\.\w)", sentence, re.IGNORECASE)
+        if match is not None:
+            found.append((match.start(), name))
+    return [name for _, name in sorted(found)]

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -19,12 +27,15 @@ class _Keys(BaseModel):
     )
 
 
+# InstanceOf, unlike str, keeps a Secret as it is.
+
+
 class Source(_Keys):
     """What the stream reads; the SQL text calls it ``source``."""
 
     format: Text | None = Field(None, description="a streaming source of Spark, such as json")
     table: Text | None = Field(None, description="a table, instead of a format")
-    options: dict[str, str] = Field({}, description="the source's options")
+    options: dict[str, InstanceOf[str]] = Field({}, description="the source's options")
     schema_: Text | None = Field(None, alias="schema", description="its columns, as in SQL's DDL")
 
     @model_validator(mode="after")
@@ -40,7 +51,7 @@ class Sink(_Keys):
     """How the stream writes."""
 
     mode: Literal["foreach_batch", "format"] = "foreach_batch"
-    options: dict[str, str] = Field(description='the options of format("kafka-nb")')
+    options: dict[str, InstanceOf[str]] = Field(description='the options of format("kafka-nb")')
 
 
 class Trigger(_Keys):

@@ -39,7 +39,7 @@ def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
             frame = spark.sql(job.sql)
         if not frame.isStreaming:
             raise configuration.invalid(path, f"does not read the stream, the view {VIEW}")
-        check_schema(frame.schema, configuration.parsed.topic)
+        check_schema(frame.schema, configuration.sink_options.topic)
     except InvalidSchema as error:
         raise configuration.invalid(path, str(error)) from None
     except PySparkException as error:
@@ -49,7 +49,7 @@ def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
 
 def _source(spark: SparkSession, configuration: Configuration) -> DataFrame:
     source = configuration.job.source
-    reader = spark.readStream.options(**configuration.source_options)
+    reader = spark.readStream.options(**source.options)
     if source.table is not None:
         return reader.table(source.table)
     if source.schema_ is not None:
@@ -67,7 +67,7 @@ def start(
     job = configuration.job
     writer = frame.writeStream.queryName(job.name).outputMode(job.output_mode)
     writer = _triggered(writer, configuration).option("checkpointLocation", job.checkpoint)
-    options = dict(configuration.sink_options)
+    options = job.sink.options
     if job.sink.mode == "format":
         writer = writer.format(FORMAT).options(**options)
     else:

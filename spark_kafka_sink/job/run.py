@@ -45,8 +45,8 @@ def dry_run(configuration: Configuration, stop: Stop, output: Output) -> int:
         output.waits_for("checking source and schema")
         build(spark, configuration)
         output.waits_for("checking the brokers")
-        check(configuration.parsed)
-    skipped = "" if configuration.parsed.preflight else ", the brokers (preflight is false)"
+        check(configuration.sink_options)
+    skipped = "" if configuration.sink_options.preflight else ", the brokers (preflight is false)"
     output.say(f"nothing is wrong; not checked: the rows{skipped}")
     return DONE
 
@@ -100,7 +100,7 @@ def _built(
         output.waits_for("preparing the source")
         return build(spark, configuration)
     pool = ThreadPoolExecutor(max_workers=1)
-    warming = pool.submit(warm_up, spark, configuration.sink_options)
+    warming = pool.submit(warm_up, spark, configuration.job.sink.options)
     pool.shutdown(wait=False)
     frame = build(spark, configuration)
     output.waits_for("warming up")
