@@ -16,6 +16,7 @@ from rich.text import Text
 from spark_kafka_sink.job.micro_batch import MicroBatch
 
 _MOST_TOPICS = 15
+_OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
 _NOT_KNOWN = "not known: sink.mode is format"
 
 
@@ -39,8 +40,11 @@ def output_of(name: str, console: Console) -> Iterator[Output]:
         yield JsonLines()
         return
     view = View(name)
-    with Live(get_renderable=view.render, console=console, refresh_per_second=4) as live:
+    live = Live(get_renderable=view.render, console=console, refresh_per_second=4)
+    try:
         yield LiveView(view, live)
+    finally:
+        live.stop()
 
 
 class JsonLines:
@@ -57,7 +61,10 @@ class JsonLines:
 
 
 class LiveView:
-    """A view that is drawn again and again."""
+    """A view that is drawn again and again, from the first ``waits_for`` on.
+
+    What Java prints pushes it down, and leaves its former lines above.
+    """
 
     def __init__(self, view: View, live: Live) -> None:
         self._view = view
@@ -69,6 +76,7 @@ class LiveView:
 
     def waits_for(self, what: str) -> None:
         self._view.state = what
+        self._live.start()
 
     def say(self, message: str) -> None:
         self._live.console.print(message, markup=False, highlight=False)
@@ -96,8 +104,9 @@ class View:
     def render(self) -> RenderableType:
         head = Text.assemble((self.name, "bold"), "  ", (self.state, "dim"))
         if self._first is None or self._last is None:
-            return head
-        return Group(head, self._figures(self._first, self._last), self._topics(self._last))
+            return Group(head, _OWN_LINE)
+        figures, topics = self._figures(self._first, self._last), self._topics(self._last)
+        return Group(head, figures, topics, _OWN_LINE)
 
     def _figures(self, first: MicroBatch, last: MicroBatch) -> Table:
         table = Table.grid(padding=(0, 2))
@@ -110,10 +119,12 @@ class View:
     def _topics(self, last: MicroBatch) -> RenderableType:
         if last.report is None:
             return Text(f"delivered records: {_NOT_KNOWN}", style="dim")
+        everything = self._delivered + self._failed
+        if not everything:
+            return Text("no records delivered yet", style="dim")
         table = Table("topic", "delivered", "failed")
         for column in table.columns[1:]:
             column.justify = "right"
-        everything = self._delivered + self._failed
         for topic, _ in everything.most_common(_MOST_TOPICS):
             failed = self._failed[topic]
             style = "red" if failed else ""

@@ -77,7 +77,7 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
 
 @contextmanager
 def _session(configuration: Configuration, stop: Stop, output: Output) -> Iterator[SparkSession]:
-    output.waits_for("starting Spark")
+    output.say("starting Spark")
     spark = SparkSession.builder.appName(configuration.job.name).getOrCreate()
     if not is_classic(spark):
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
@@ -89,7 +89,7 @@ def _session(configuration: Configuration, stop: Stop, output: Output) -> Iterat
     finally:
         output.waits_for("ending Spark")
         spark.stop()
-        output.waits_for("")
+        output.waits_for("ended")
 
 
 def _built(
@@ -105,9 +105,7 @@ def _built(
     frame = build(spark, configuration)
     output.waits_for("warming up")
     while not warming.done() and not stop.requested.wait(_POLL_SECONDS):
-        pass
-    if warming.done() and warming.result().problem:
-        output.say(f"warm-up: {warming.result().problem}")
+        pass  # if it fails, it logs why
     return frame
 
 

@@ -162,7 +162,7 @@ name: again
         (
             "sink:\n",
             "output_mode: update\nsink:\n  mode: format\n",
-            "job.yaml:5:1: output_mode: Spark refuses update for every Python sink; set sink.mode to",
+            "job.yaml:5:1: output_mode: Spark refuses update for every Python sink; set sink",
         ),
         ("topic: numbers", "topic: ${env:A", "sink.options.topic: is not a reference of the form"),
         (
