@@ -14,7 +14,7 @@ from spark_kafka_sink.job.configuration import load
 from spark_kafka_sink.job.output import output_of
 from spark_kafka_sink.job.stop import Stop, handle_signals
 
-FAILED, INVALID = 1, 2
+DONE, FAILED, INVALID = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,17 +28,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Imported here: a wrong configuration is reported before PySpark is loaded.
     from spark_kafka_sink.job.run import dry_run, run
 
+    is_dry: bool = choice.dry_run
     stop = Stop(configuration.job.stop_timeout_seconds)
     handle_signals(stop)
-    with output_of(configuration.job.name, Console()) as output:
+    # Otherwise rich would take a pipe for a terminal if FORCE_COLOR is set.
+    console = Console(force_terminal=sys.stdout.isatty())
+    with output_of(configuration.job.name, console) as output:
         try:
-            return (dry_run if choice.dry_run else run)(configuration, stop, output)
+            return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
         except InvalidConfiguration as error:
             output.say(str(error))
             return INVALID
         except KafkaSinkError as error:
             output.say(f"{type(error).__name__}: {error}")
             return FAILED
+        except KeyboardInterrupt:
+            output.say("stopped before anything was written")
+            return FAILED if is_dry else DONE
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -36,12 +36,12 @@ _INTERRUPTION_SECONDS = 30  # query.stop() may have to wait for a planner
 _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+: [^\n]*)")
 
 
-def dry_run(configuration: Configuration, stop: Stop, output: Output) -> int:
+def dry_run(configuration: Configuration, output: Output) -> int:
     """Check source, SQL, schema and brokers; writes nothing.
 
     Raises InvalidConfiguration, BrokerUnavailable, AuthenticationFailed or TopicUnavailable.
     """
-    with _session(configuration, stop, output) as spark:
+    with _session(configuration, output) as spark:
         output.waits_for("checking source and schema")
         build(spark, configuration)
         output.waits_for("checking the brokers")
@@ -56,15 +56,16 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
 
     Raises InvalidConfiguration if Spark refuses the query.
     """
-    with _session(configuration, stop, output) as spark:
-        frame = _built(spark, configuration, stop, output)
-        if stop.requested.is_set():
-            return DONE
+    with _session(configuration, output) as spark:
+        frame = _built(spark, configuration, output)
         reports: dict[int | None, DeliveryReport] = {}
 
         def keep(report: DeliveryReport) -> None:
             reports[report.batch_id] = report
 
+        stop.begin()
+        handle_signals(stop)
+        handle_signals_of_java(spark, stop)
         spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
         query = start(frame, configuration, Gate(stop), keep)
         progress = _Progress(query, reports, output)
@@ -76,14 +77,12 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
 
 
 @contextmanager
-def _session(configuration: Configuration, stop: Stop, output: Output) -> Iterator[SparkSession]:
+def _session(configuration: Configuration, output: Output) -> Iterator[SparkSession]:
     output.say("starting Spark")
     spark = SparkSession.builder.appName(configuration.job.name).getOrCreate()
     if not is_classic(spark):
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
     try:
-        handle_signals(stop)  # again: PySpark has replaced the handler of Ctrl-C
-        handle_signals_of_java(spark, stop)
         register(spark)
         yield spark
     finally:
@@ -92,21 +91,15 @@ def _session(configuration: Configuration, stop: Stop, output: Output) -> Iterat
         output.waits_for("ended")
 
 
-def _built(
-    spark: SparkSession, configuration: Configuration, stop: Stop, output: Output
-) -> DataFrame:
+def _built(spark: SparkSession, configuration: Configuration, output: Output) -> DataFrame:
     """The sink's rows, prepared while the workers start if ``warm_up`` is set."""
     if not configuration.job.warm_up:
         output.waits_for("preparing the source")
         return build(spark, configuration)
-    pool = ThreadPoolExecutor(max_workers=1)
-    warming = pool.submit(warm_up, spark, configuration.job.sink.options)
-    pool.shutdown(wait=False)
-    frame = build(spark, configuration)
     output.waits_for("warming up")
-    while not warming.done() and not stop.requested.wait(_POLL_SECONDS):
-        pass  # if it fails, it logs why
-    return frame
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pool.submit(warm_up, spark, configuration.job.sink.options)  # if it fails, it logs why
+        return build(spark, configuration)
 
 
 # --- following the query --------------------------------------------------------------------------

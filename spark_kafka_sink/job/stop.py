@@ -41,11 +41,13 @@ class Stop:
     """The wish to stop, from whichever process received the signal.
 
     The first signal asks for the end of the running micro-batch, a second one for an end at once.
+    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
     """
 
     def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:
         self.timeout_seconds = timeout_seconds
         self._clock = clock
+        self._has_begun = False
         self._requests = 0
         #: set by the first signal; the main loop waits on it
         self.requested = threading.Event()
@@ -54,8 +56,14 @@ class Stop:
         #: the next micro-batch waits to be interrupted before it begins
         self.is_at_gate = False
 
+    def begin(self) -> None:
+        """The query is about to start."""
+        self._has_begun = True
+
     def request(self, *_: object) -> None:
-        """One more signal. May run in a signal handler and in any thread."""
+        """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
+        if not self._has_begun:
+            raise KeyboardInterrupt
         self._requests += 1
         self.requested.set()
 
@@ -121,7 +129,10 @@ class Gate:
 
 
 def handle_signals(stop: Stop) -> None:
-    """Make SIGTERM and Ctrl-C request the stop in this process. Spark replaces the latter."""
+    """Make SIGTERM and Ctrl-C request the stop in this process.
+
+    A new Spark session replaces the handler of Ctrl-C, so this has to be repeated then.
+    """
     for name in _SIGNALS:
         signal.signal(getattr(signal, f"SIG{name}"), stop.request)
 

@@ -36,7 +36,14 @@ def clock():
 
 @pytest.fixture
 def stop(clock):
-    return Stop(60, clock)
+    stop = Stop(60, clock)
+    stop.begin()
+    return stop
+
+
+def test_before_the_query_begins_a_signal_interrupts_at_once(clock):
+    with pytest.raises(KeyboardInterrupt):
+        Stop(60, clock).request()
 
 
 @pytest.mark.parametrize("batch_id", [0, 5])
