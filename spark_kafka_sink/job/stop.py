@@ -140,8 +140,7 @@ def handle_signals(stop: Stop) -> None:
 def handle_signals_of_java(spark: SparkSession, stop: Stop) -> None:
     """The same in Spark's Java process, which otherwise ends the session at once.
 
-    Signals reach it with spark-submit, where it is the parent, and under systemd, which sends them
-    to all processes.
+    Signals reach it with spark-submit, where it is the parent.
     """
     from pyspark.java_gateway import ensure_callback_server_started
 
