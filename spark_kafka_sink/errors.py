@@ -30,6 +30,13 @@ class InvalidOption(KafkaSinkError):
     """
 
 
+class InvalidConfiguration(KafkaSinkError):
+    """The configuration file of a job has mistakes. Raised before the query starts.
+
+    What to do: correct every line that the message lists.
+    """
+
+
 class InvalidSchema(KafkaSinkError):
     """The DataFrame's columns cannot become Kafka records. Raised on the driver.
 

@@ -58,9 +58,14 @@ _SECRETS = frozenset(
 )
 
 
+def is_secret(name: str) -> bool:
+    """Whether a setting, named without ``kafka.`` and in lower case, holds a secret."""
+    return name in _SECRETS
+
+
 def redact_unless_public(name: str, value: str) -> str:
     """``value``, as a Secret if ``name`` is secret or unknown: it may be a misspelt secret."""
-    return Secret(value) if name in _SECRETS or name not in known_names() else value
+    return Secret(value) if is_secret(name) or name not in known_names() else value
 
 
 def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -> ClientSettings:

@@ -1,0 +1,16 @@
+"""Streams any source of Spark to Kafka, as a configuration file says.
+
+    spark-submit jobs/stream_to_kafka.py --config conf/local.yaml
+    python jobs/stream_to_kafka.py --config conf/local.yaml
+
+Needs ``pip install 'spark-kafka-sink[spark,jobs]'``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from spark_kafka_sink.job.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

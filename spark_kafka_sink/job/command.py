@@ -1,0 +1,71 @@
+"""``jobs/stream_to_kafka.py``: runs a streaming job from a configuration file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.job.configuration import load
+from spark_kafka_sink.job.output import output_of
+from spark_kafka_sink.job.stop import Stop, handle_signals
+
+DONE, FAILED, INVALID = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    choice = _parser().parse_args(arguments)
+    try:
+        configuration = load(choice.config, choice.overrides)
+    except InvalidConfiguration as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return INVALID
+    # Imported here: a wrong configuration is reported before PySpark is loaded.
+    from spark_kafka_sink.job.run import dry_run, run
+
+    is_dry: bool = choice.dry_run
+    stop = Stop(configuration.job.stop_timeout_seconds)
+    handle_signals(stop)
+    # Otherwise rich would take a pipe for a terminal if FORCE_COLOR is set.
+    console = Console(force_terminal=sys.stdout.isatty())
+    with output_of(configuration.job.name, console) as output:
+        try:
+            return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
+        except InvalidConfiguration as error:
+            output.say(str(error))
+            return INVALID
+        except KafkaSinkError as error:
+            output.say(f"{type(error).__name__}: {error}")
+            return FAILED
+        except KeyboardInterrupt:
+            output.say("stopped before anything was written")
+            return FAILED if is_dry else DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stream_to_kafka.py",
+        description="Runs a streaming job that writes to Kafka, from a configuration file.",
+        epilog="Exit codes: 0 done or stopped, 1 the query failed, 2 wrong configuration. SIGTERM "
+        "or Ctrl-C ends the query after its micro-batch, a second one at once.",
+    )
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="a YAML file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="replaces a value of the file, such as sink.options.topic=numbers; may be repeated",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, with Spark and the brokers, and write nothing",
+    )
+    return parser

@@ -1,0 +1,80 @@
+"""MicroBatch: what is known about a micro-batch that has ended."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """From Spark's progress, and from the sink's report if there is one.
+
+    ``report`` is None with ``mode: format``: then the driver does not know what was delivered.
+    """
+
+    batch_id: int
+    started_at: str
+    duration_ms: int
+    input_rows: int
+    rows_per_second: float | None
+    report: DeliveryReport | None
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any], report: DeliveryReport | None) -> MicroBatch:
+        """From an entry of ``StreamingQuery.recentProgress``."""
+        rows_per_second = progress.get("processedRowsPerSecond")
+        if rows_per_second is not None and not math.isfinite(rows_per_second):
+            rows_per_second = None
+        return cls(
+            batch_id=progress["batchId"],
+            started_at=progress["timestamp"],
+            duration_ms=progress["durationMs"]["triggerExecution"],
+            input_rows=progress["numInputRows"],
+            rows_per_second=rows_per_second,
+            report=report,
+        )
+
+    def delivered_records(self) -> Counter[str] | None:
+        """By topic; None if that is not known."""
+        return None if self.report is None else self.report.delivered_records()
+
+    def failed_records(self) -> Counter[str] | None:
+        """By topic; None if that is not known."""
+        if self.report is None:
+            return None
+        failed: Counter[str] = Counter()
+        for (topic, _, _), records in self.report.failed_records.items():
+            failed[topic] += records
+        return failed
+
+    def to_json(self) -> str:
+        """One line; the names are those of ``DeliveryReport.to_json``. Null means not known."""
+        delivered, failed = self.delivered_records(), self.failed_records()
+        return json.dumps(
+            {
+                "batch_id": self.batch_id,
+                "started_at": self.started_at,
+                "duration_ms": self.duration_ms,
+                "input_rows": self.input_rows,
+                "rows_per_second": _rounded(self.rows_per_second),
+                "records": None if delivered is None else delivered.total(),
+                "sent_bytes": None if self.report is None else self.report.sent_bytes,
+                "records_by_topic": _sorted(delivered),
+                "failed_records_by_topic": _sorted(failed),
+            }
+        )
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 1)
+
+
+def _sorted(counts: Counter[str] | None) -> dict[str, int] | None:
+    return None if counts is None else dict(sorted(counts.items()))

@@ -1,0 +1,103 @@
+"""The keys of a job's configuration file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+Text = Annotated[str, Field(min_length=1)]
+
+_UNIT = r"(microsecond|millisecond|second|minute|hour|day|week)s?"
+_INTERVAL = re.compile(rf"\s*\d+\s+{_UNIT}(\s+\d+\s+{_UNIT})*\s*", re.IGNORECASE)
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=False
+    )
+
+
+# InstanceOf, unlike str, keeps a Secret as it is.
+
+
+class Source(_Keys):
+    """What the stream reads; the SQL text calls it ``source``."""
+
+    format: Text | None = Field(None, description="a streaming source of Spark, such as json")
+    table: Text | None = Field(None, description="a table, instead of a format")
+    options: dict[str, InstanceOf[str]] = Field({}, description="the source's options")
+    schema_: Text | None = Field(None, alias="schema", description="its columns, as in SQL's DDL")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Source:
+        if (self.format is None) == (self.table is None):
+            raise ValueError("needs either format or table")
+        if self.table is not None and self.schema_ is not None:
+            raise ValueError("a table has its own schema; leave out schema")
+        return self
+
+
+class Sink(_Keys):
+    """How the stream writes."""
+
+    mode: Literal["foreach_batch", "format"] = "foreach_batch"
+    options: dict[str, InstanceOf[str]] = Field(description='the options of format("kafka-nb")')
+
+
+class Trigger(_Keys):
+    """When a micro-batch starts, under Spark's names."""
+
+    available_now: bool = Field(False, alias="availableNow")
+    processing_time: str | None = Field(None, alias="processingTime")
+    once: bool = False
+
+    @field_validator("processing_time")
+    @classmethod
+    def _is_interval(cls, text: str) -> str:
+        if not _INTERVAL.fullmatch(text):
+            raise ValueError("is not an interval such as 10 seconds or 1 minute")
+        return text
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Trigger:
+        if [self.available_now, self.processing_time is not None, self.once].count(True) != 1:
+            raise ValueError(
+                "needs exactly one of availableNow: true, processingTime: 10 seconds, once: true"
+            )
+        return self
+
+
+class Job(_Keys):
+    """A streaming query from a source to Kafka."""
+
+    name: Text = Field(description="the query's name, also in Spark's UI")
+    source: Source = Field(description="what the stream reads")
+    sql: Text | None = Field(None, description="SELECT ... FROM source: the sink's columns")
+    sink: Sink = Field(description="how the stream writes")
+    output_mode: Literal["append", "complete", "update"] = "append"
+    trigger: Trigger | None = Field(None, description="when a micro-batch starts")
+    checkpoint: Text = Field(description="the folder of the query's checkpoint")
+    warm_up: bool = Field(False, description="start Python workers and producers early")
+    stop_timeout_seconds: float = Field(
+        60.0, ge=0, le=86_400, description="how long a signal waits for the micro-batch to end"
+    )
+
+    @field_validator("output_mode")
+    @classmethod
+    def _is_possible(cls, output_mode: str, info: ValidationInfo) -> str:
+        sink = info.data.get("sink")
+        if output_mode == "update" and sink is not None and sink.mode == "format":
+            raise ValueError(
+                "Spark refuses update for every Python sink; set sink.mode to foreach_batch"
+            )
+        return output_mode

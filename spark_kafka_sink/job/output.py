@@ -1,0 +1,143 @@
+"""What a user sees of a running job: a live view on a terminal, JSON lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from spark_kafka_sink.job.micro_batch import MicroBatch
+
+_MOST_TOPICS = 15
+_OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
+_NOT_KNOWN = "not known: sink.mode is format"
+
+
+class Output(Protocol):
+    """Where a job reports to."""
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        """A micro-batch ended."""
+
+    def waits_for(self, what: str) -> None:
+        """What the job is doing or waiting for now."""
+
+    def say(self, message: str) -> None:
+        """A message that stays."""
+
+
+@contextmanager
+def output_of(name: str, console: Console) -> Iterator[Output]:
+    """The output that suits standard output."""
+    if not console.is_terminal:
+        yield JsonLines()
+        return
+    view = View(name)
+    live = Live(get_renderable=view.render, console=console, refresh_per_second=4)
+    try:
+        yield LiveView(view, live)
+    finally:
+        live.stop()
+
+
+class JsonLines:
+    """A line of JSON on standard output for every micro-batch; messages on standard error."""
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        print(micro_batch.to_json(), flush=True)  # noqa: T201
+
+    def waits_for(self, what: str) -> None:
+        """Not shown: standard output is for programs."""
+
+    def say(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)  # noqa: T201
+
+
+class LiveView:
+    """A view that is drawn again and again, from the first ``waits_for`` on.
+
+    What Java prints pushes it down, and leaves its former lines above.
+    """
+
+    def __init__(self, view: View, live: Live) -> None:
+        self._view = view
+        self._live = live
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        self._view.ended(micro_batch)
+        self._live.refresh()
+
+    def waits_for(self, what: str) -> None:
+        self._view.state = what
+        self._live.start()
+
+    def say(self, message: str) -> None:
+        self._live.console.print(message, markup=False, highlight=False)
+
+
+class View:
+    """What the live view shows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = ""
+        self._first: MicroBatch | None = None
+        self._last: MicroBatch | None = None
+        self._input_rows = 0
+        self._delivered: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        self._first = self._first or micro_batch
+        self._last = micro_batch
+        self._input_rows += micro_batch.input_rows
+        self._delivered += micro_batch.delivered_records() or Counter()
+        self._failed += micro_batch.failed_records() or Counter()
+
+    def render(self) -> RenderableType:
+        head = Text.assemble((self.name, "bold"), "  ", (self.state, "dim"))
+        if self._first is None or self._last is None:
+            return Group(head, _OWN_LINE)
+        figures, topics = self._figures(self._first, self._last), self._topics(self._last)
+        return Group(head, figures, topics, _OWN_LINE)
+
+    def _figures(self, first: MicroBatch, last: MicroBatch) -> Table:
+        table = Table.grid(padding=(0, 2))
+        rate = "-" if last.rows_per_second is None else f"{last.rows_per_second:,.0f} rows/s"
+        table.add_row("micro-batch", f"{last.batch_id}", f"{last.input_rows:,} rows", rate)
+        times = f"last {_seconds(last)}", f"first {_seconds(first)}"
+        table.add_row("time", *times, f"{self._input_rows:,} rows in all")
+        return table
+
+    def _topics(self, last: MicroBatch) -> RenderableType:
+        if last.report is None:
+            return Text(f"delivered records: {_NOT_KNOWN}", style="dim")
+        everything = self._delivered + self._failed
+        if not everything:
+            return Text("no records delivered yet", style="dim")
+        table = Table("topic", "delivered", "failed")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for topic, _ in everything.most_common(_MOST_TOPICS):
+            failed = self._failed[topic]
+            style = "red" if failed else ""
+            table.add_row(topic, f"{self._delivered[topic]:,}", Text(f"{failed:,}", style))
+        others = [topic for topic, _ in everything.most_common()[_MOST_TOPICS:]]
+        if others:
+            table.add_row(
+                f"{len(others)} other topics",
+                f"{sum(self._delivered[topic] for topic in others):,}",
+                f"{sum(self._failed[topic] for topic in others):,}",
+            )
+        return table
+
+
+def _seconds(micro_batch: MicroBatch) -> str:
+    return f"{micro_batch.duration_ms / 1000:.2f} s"

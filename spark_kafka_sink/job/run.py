@@ -1,0 +1,168 @@
+"""Runs a configured job in a Spark session, or only checks it there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.job.configuration import Configuration
+from spark_kafka_sink.job.micro_batch import MicroBatch
+from spark_kafka_sink.job.output import Output
+from spark_kafka_sink.job.pipeline import build, first_line, start
+from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.datasource import is_classic, register
+from spark_kafka_sink.spark.preflight import check
+from spark_kafka_sink.spark.warm_up import warm_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DONE, FAILED = 0, 1
+
+_POLL_SECONDS = 0.25
+_STOP_POLL_SECONDS = 0.02
+_INTERRUPTION_SECONDS = 30  # query.stop() may have to wait for a planner
+_OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+: [^\n]*)")
+
+
+def dry_run(configuration: Configuration, output: Output) -> int:
+    """Check source, SQL, schema and brokers; writes nothing.
+
+    Raises InvalidConfiguration, BrokerUnavailable, AuthenticationFailed or TopicUnavailable.
+    """
+    with _session(configuration, output) as spark:
+        output.waits_for("checking source and schema")
+        build(spark, configuration)
+        output.waits_for("checking the brokers")
+        check(configuration.sink_options)
+    skipped = "" if configuration.sink_options.preflight else ", the brokers (preflight is false)"
+    output.say(f"nothing is wrong; not checked: the rows{skipped}")
+    return DONE
+
+
+def run(configuration: Configuration, stop: Stop, output: Output) -> int:
+    """Run the query until it ends or is stopped; returns the exit code.
+
+    Raises InvalidConfiguration if Spark refuses the query.
+    """
+    with _session(configuration, output) as spark:
+        frame = _built(spark, configuration, output)
+        reports: dict[int | None, DeliveryReport] = {}
+
+        def keep(report: DeliveryReport) -> None:
+            reports[report.batch_id] = report
+
+        stop.begin()
+        handle_signals(stop)
+        handle_signals_of_java(spark, stop)
+        spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
+        query = start(frame, configuration, Gate(stop), keep)
+        progress = _Progress(query, reports, output)
+        _follow(query, stop, progress, output)
+        if query.isActive:
+            _end(query, stop, output)
+        progress.pass_on()
+        return _exit_code(query, output)
+
+
+@contextmanager
+def _session(configuration: Configuration, output: Output) -> Iterator[SparkSession]:
+    output.say("starting Spark")
+    spark = SparkSession.builder.appName(configuration.job.name).getOrCreate()
+    if not is_classic(spark):
+        raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
+    try:
+        register(spark)
+        yield spark
+    finally:
+        output.waits_for("ending Spark")
+        spark.stop()
+        output.waits_for("ended")
+
+
+def _built(spark: SparkSession, configuration: Configuration, output: Output) -> DataFrame:
+    """The sink's rows, prepared while the workers start if ``warm_up`` is set."""
+    if not configuration.job.warm_up:
+        output.waits_for("preparing the source")
+        return build(spark, configuration)
+    output.waits_for("warming up")
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pool.submit(warm_up, spark, configuration.job.sink.options)  # if it fails, it logs why
+        return build(spark, configuration)
+
+
+# --- following the query --------------------------------------------------------------------------
+
+
+class _Progress:
+    """Passes every micro-batch on to the output, once."""
+
+    def __init__(
+        self, query: StreamingQuery, reports: dict[int | None, DeliveryReport], output: Output
+    ) -> None:
+        self._query = query
+        self._reports = reports
+        self._output = output
+        self._passed_on = -1
+
+    def pass_on(self) -> None:
+        """Pass on what is new. Spark keeps 100 entries, far more than arrive between two calls."""
+        last: Any = self._query.lastProgress
+        if last is None or last["batchId"] <= self._passed_on:
+            return
+        for entry in self._query.recentProgress:
+            progress: Any = entry
+            batch_id = progress["batchId"]
+            # Without addBatch it is the report of an idle query, under the id of the next one.
+            if batch_id > self._passed_on and "addBatch" in progress["durationMs"]:
+                self._passed_on = batch_id
+                self._output.ended(MicroBatch.of(progress, self._reports.pop(batch_id, None)))
+
+
+def _follow(query: StreamingQuery, stop: Stop, progress: _Progress, output: Output) -> None:
+    """Returns when the query has ended, or has to be stopped now."""
+    is_announced = False
+    while query.isActive:
+        progress.pass_on()
+        if not stop.requested.is_set():
+            output.waits_for(query.status["message"])
+            stop.requested.wait(_POLL_SECONDS)
+            continue
+        if not is_announced:
+            is_announced = True
+            after = f"stopping after the micro-batch, within {stop.timeout_seconds:g} s"
+            output.waits_for(after)
+            output.say(f"{after}; a second signal stops at once")
+        if stop.is_due(query):
+            return
+        time.sleep(_STOP_POLL_SECONDS)
+
+
+def _end(query: StreamingQuery, stop: Stop, output: Output) -> None:
+    if stop.is_late or stop.is_at_once:
+        why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"
+        output.say(f"interrupting the micro-batch{why}; it runs again when the job starts again")
+    try:
+        query.stop()
+    except (PySparkException, Py4JJavaError) as error:
+        output.say(f"Spark did not stop the query in time: {first_line(error)}")
+
+
+def _exit_code(query: StreamingQuery, output: Output) -> int:
+    error = query.exception()
+    if error is None:
+        return DONE
+    ours = _OUR_ERROR.findall(str(error))
+    output.say(f"the query failed: {ours[-1] if ours else first_line(error)}")
+    return FAILED

@@ -1,0 +1,164 @@
+"""Ends a query after its micro-batch: on SIGTERM or Ctrl-C, within a bounded time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_kafka_sink.deadline import Clock, Deadline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SIGNALS = ("TERM", "INT")
+_POLL_SECONDS = 0.02
+_GATE_SECONDS = 30.0  # the main thread stops the query as soon as it sees it wait here
+
+# Spark takes an error with this text for the interruption by query.stop()
+# (StreamExecution.isInterruptionException), so the query ends without an error.
+_INTERRUPTION = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the sink\n"
+    ": java.lang.InterruptedException"
+)
+
+
+class Query(Protocol):
+    """What we ask a StreamingQuery."""
+
+    @property
+    def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
+
+    @property
+    def status(self) -> dict[str, Any]: ...
+
+    @property
+    def lastProgress(self) -> Any: ...  # noqa: N802 - Spark's name
+
+
+class Stop:
+    """The wish to stop, from whichever process received the signal.
+
+    The first signal asks for the end of the running micro-batch, a second one for an end at once.
+    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
+    """
+
+    def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:
+        self.timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._has_begun = False
+        self._requests = 0
+        #: set by the first signal; the main loop waits on it
+        self.requested = threading.Event()
+        self._deadline: Deadline | None = None
+        self._running: int | None = None
+        #: the next micro-batch waits to be interrupted before it begins
+        self.is_at_gate = False
+
+    def begin(self) -> None:
+        """The query is about to start."""
+        self._has_begun = True
+
+    def request(self, *_: object) -> None:
+        """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
+        if not self._has_begun:
+            raise KeyboardInterrupt
+        self._requests += 1
+        self.requested.set()
+
+    def is_due(self, query: Query) -> bool:
+        """Whether to stop the query now; to be asked again and again once it was requested."""
+        if self._requests > 1 or self.is_at_gate:
+            return True
+        last = _last_batch_id(query)
+        if self._deadline is None:
+            self._deadline, self._running = Deadline(self.timeout_seconds, self._clock), last
+        if last != self._running or self._deadline.expired:
+            return True
+        # Between micro-batches, while it waits for data or for the trigger.
+        return not query.status["isTriggerActive"]
+
+    @property
+    def is_at_once(self) -> bool:
+        return self._requests > 1
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the micro-batch took longer than the timeout."""
+        return self._deadline is not None and self._deadline.expired
+
+
+def _last_batch_id(query: Query) -> int | None:
+    """The micro-batch that ended last."""
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])
+
+
+class Gate:
+    """Keeps the next micro-batch of foreachBatch from beginning once a stop was requested.
+
+    With ``mode: format`` nothing can: a micro-batch that begins before the stop is interrupted.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self.query: Query | None = None
+
+    def pass_or_wait(self) -> None:
+        """Return at once, or raise InterruptedError when the query is being stopped."""
+        if not self._stop.requested.is_set():
+            return
+        self._stop.is_at_gate = True
+        deadline = Deadline(_GATE_SECONDS)
+        while (self.query is None or self.query.isActive) and not deadline.expired:
+            time.sleep(_POLL_SECONDS)
+        raise InterruptedError(_INTERRUPTION)
+
+    def guard(self, write: Any) -> Any:
+        """``write``, a function for foreachBatch, behind the gate."""
+
+        def guarded(batch: DataFrame, batch_id: int) -> None:
+            self.pass_or_wait()
+            write(batch, batch_id)
+
+        return guarded
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+def handle_signals(stop: Stop) -> None:
+    """Make SIGTERM and Ctrl-C request the stop in this process.
+
+    A new Spark session replaces the handler of Ctrl-C, so this has to be repeated then.
+    """
+    for name in _SIGNALS:
+        signal.signal(getattr(signal, f"SIG{name}"), stop.request)
+
+
+def handle_signals_of_java(spark: SparkSession, stop: Stop) -> None:
+    """The same in Spark's Java process, which otherwise ends the session at once.
+
+    Signals reach it with spark-submit, where it is the parent.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context: Any = spark.sparkContext
+    # As PySpark's own listeners do; it has no types.
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
+    java: Any = context._jvm.sun.misc  # noqa: SLF001
+    handler = _JavaHandler(stop)
+    for name in _SIGNALS:
+        java.Signal.handle(java.Signal(name), handler)
+
+
+class _JavaHandler:
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+
+    def handle(self, _signal: object) -> None:
+        self._stop.request()
+
+    class Java:
+        implements = ("sun.misc.SignalHandler",)

@@ -1,0 +1,212 @@
+"""jobs/stream_to_kafka.py, by python and by spark-submit, as users start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from topics import Topics
+
+from spark_kafka_sink.deadline import Deadline
+
+ROOT = Path(__file__).parents[2]
+SMALL_BATCHES = "spark.sql.execution.arrow.maxRecordsPerBatch=10"
+PROPERTIES = ["--properties-file", "conf/spark.conf", "--conf", SMALL_BATCHES]
+COMMANDS = {
+    "python": [sys.executable],
+    "spark-submit": [str(Path(sys.executable).parent / "spark-submit"), *PROPERTIES],
+}
+SECONDS = 300  # a session's start on a very busy machine
+pytestmark = pytest.mark.timeout(2 * SECONDS)
+
+SLOW_SQL = """
+  SELECT string(value) AS value,
+         java_method('java.lang.Thread', 'sleep', bigint(100)) AS key
+  FROM source
+"""
+
+
+@pytest.fixture
+def start(tmp_path, bootstrap_servers):
+    """Starts the job; it is killed if the test leaves it running."""
+    started = []
+
+    def start(how: str, configuration: str, *arguments: str) -> subprocess.Popen[str]:
+        file = tmp_path / "job.yaml"
+        file.write_text(configuration)
+        environment = {
+            "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": f"{' '.join(PROPERTIES)} pyspark-shell",
+        }
+        with (tmp_path / "stderr").open("w") as stderr:
+            job = subprocess.Popen(
+                [*COMMANDS[how], "jobs/stream_to_kafka.py", "--config", str(file), *arguments],
+                cwd=ROOT,
+                env=os.environ | environment,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,  # as a shell does, so that Ctrl-C reaches all its processes
+            )
+        started.append(job)
+        return job
+
+    yield start
+    for job in started:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        job.stdout.close()
+
+
+def finished(job, tmp_path):
+    """The exit code, the micro-batches, and everything that was said."""
+    out = job.communicate(timeout=SECONDS)[0]
+    # spark-submit merges standard error into standard output.
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return job.returncode, lines, out + (tmp_path / "stderr").read_text()
+
+
+def words(tmp_path, topic, mode, sql, **keys):
+    """A configuration that streams two files of JSON, each in its own micro-batch."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, rows in enumerate([["a", "b"], ["c"]]):
+        path = folder / f"{number}.json"
+        path.write_text("\n".join(json.dumps({"word": word}) for word in rows))
+        os.utime(path, (number + 1, number + 1))  # Spark takes the oldest file first
+    options = {"kafka.bootstrap.servers": "${env:KAFKA_BOOTSTRAP_SERVERS}", "topic": topic}
+    options = {name: value for name, value in options.items() if value is not None}
+    source = {"path": str(folder), "maxFilesPerTrigger": "1"}
+    document = {
+        "name": "words",
+        "source": {"format": "json", "schema": "word STRING", "options": source},
+        "sql": sql,
+        "sink": {"mode": mode, "options": options},
+        "trigger": {"availableNow": "true"},
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    return json.dumps({**document, **keys}, indent=1)  # JSON is YAML
+
+
+@pytest.mark.parametrize(("how", "mode"), [("python", "format"), ("spark-submit", "foreach_batch")])
+def test_files_arrive_in_kafka_and_every_micro_batch_is_a_line(how, mode, start, topics, tmp_path):
+    topic = topics.create()
+    sql = "SELECT upper(word) AS value, word AS key FROM source"
+    configuration = words(tmp_path, topic, mode, sql, warm_up="true")
+    code, lines, said = finished(start(how, configuration), tmp_path)
+    assert code == 0, said
+    assert [(r.key, r.value) for r in topics.read(topic)] == [
+        (b"a", b"A"),
+        (b"b", b"B"),
+        (b"c", b"C"),
+    ]
+    assert [(line["batch_id"], line["input_rows"]) for line in lines] == [(0, 2), (1, 1)]
+    delivered = [line["records_by_topic"] for line in lines]
+    assert delivered == ([None, None] if mode == "format" else [{topic: 2}, {topic: 1}])
+    assert all(line["duration_ms"] > 0 for line in lines)
+
+
+def test_a_failed_query_ends_with_1_and_the_sinks_own_error(start, tmp_path):
+    sql = "SELECT word AS value, string(null) AS topic FROM source"
+    configuration = words(tmp_path, None, "foreach_batch", sql)
+    code, lines, said = finished(start("spark-submit", configuration), tmp_path)
+    assert (code, lines) == (1, []), said
+    place = "micro-batch 0, partition 0, Arrow batch 0"
+    assert f"the query failed: InvalidRecord: {place}: row 0 has a null topic" in said
+
+
+@pytest.mark.parametrize("how", COMMANDS)
+def test_a_wrong_configuration_ends_with_2(how, start, tmp_path):
+    configuration = words(tmp_path, "t", "both", "SELECT word AS value FROM source")
+    code, lines, said = finished(start(how, configuration), tmp_path)
+    assert (code, lines) == (2, []), said
+    assert "job.yaml:13:3: sink.mode: allowed: foreach_batch or format" in said
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT no_such AS value FROM source", "sql: [UNRESOLVED_COLUMN"),
+        ("SELECT 1.5 AS value FROM source", "sql: column value has type decimal(2,1); allowed:"),
+    ],
+)
+def test_what_only_spark_can_check_ends_a_dry_run_with_2(sql, expected, start, tmp_path):
+    job = start("python", words(tmp_path, "t", "format", sql), "--dry-run")
+    code, _, said = finished(job, tmp_path)
+    assert code == 2, said
+    assert f"job.yaml:11:2: {expected}" in said
+
+
+def test_a_dry_run_writes_nothing(start, topics, tmp_path):
+    topic = topics.create()
+    configuration = words(tmp_path, topic, "format", "SELECT word AS value FROM source")
+    code, lines, said = finished(start("python", configuration, "--dry-run"), tmp_path)
+    assert (code, lines) == (0, []), said
+    assert "nothing is wrong; not checked: the rows" in said
+    assert topics.read(topic) == []
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_dry_run_fails_without_brokers(start, tmp_path):
+    configuration = words(tmp_path, "t", "format", "SELECT word AS value FROM source")
+    nobody = "sink.options.kafka.bootstrap.servers=127.0.0.1:1"
+    job = start("python", configuration, "--dry-run", "--set", nobody)
+    code, _, said = finished(job, tmp_path)
+    assert code == 1, said
+    assert "BrokerUnavailable: no broker answered at 127.0.0.1:1" in said
+
+
+def wait_for_rows(servers, topic):
+    """With a new consumer now and then: one that is early may not see a new topic for minutes."""
+    deadline = Deadline(SECONDS)
+    while True:
+        try:
+            return Topics(servers, patience_seconds=10).wait_for_rows(topic)
+        except (AssertionError, KafkaException):
+            if deadline.expired:
+                raise
+
+
+@pytest.mark.parametrize(
+    ("how", "mode", "send"),
+    [
+        ("python", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),  # Ctrl-C
+        ("python", "format", lambda job: os.kill(job.pid, signal.SIGTERM)),
+        ("spark-submit", "foreach_batch", lambda job: os.kill(job.pid, signal.SIGTERM)),
+    ],
+)
+def test_a_signal_ends_the_query_after_its_micro_batch(how, mode, send, start, topics, tmp_path):
+    topic = topics.create()
+    keys = {
+        "source": {
+            "format": "rate-micro-batch",
+            "options": {"rowsPerBatch": "100", "numPartitions": "1"},
+        },
+        "trigger": {"processingTime": "0 seconds"},
+        "stop_timeout_seconds": "120",
+    }
+    job = start(how, words(tmp_path, topic, mode, SLOW_SQL, **keys))
+    # Ten rows arrive every second: then the micro-batch goes on for nine seconds.
+    wait_for_rows(topics.bootstrap_servers, topic)
+    send(job)
+    code, lines, said = finished(job, tmp_path)
+    assert code == 0, said
+    assert "stopping after the micro-batch, within 120 s" in said
+    assert "terminated with error" not in said  # what Spark logs when a query fails
+    assert [line["input_rows"] for line in lines] == [100] * len(lines)
+    assert lines
+    written = Counter(record.value for record in topics.read(topic))
+    ended = {b"%d" % value for value in range(100 * len(lines))}
+    # With the format, a further micro-batch may have begun before the stop.
+    assert ended <= set(written)
+    if mode == "foreach_batch":
+        assert written == Counter(ended)

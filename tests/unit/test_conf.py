@@ -1,0 +1,80 @@
+"""Every file in conf/ is right, and holds what docs/tuning.md measured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.job.configuration import check
+from spark_kafka_sink.job.document import Document
+
+ROOT = Path(__file__).parents[2]
+JOBS = sorted((ROOT / "conf").glob("*.yaml"))
+
+
+def configuration(path, tmp_path):
+    text = path.read_text(encoding="utf-8")
+    for file in re.findall(r"\$\{file:([^}]+)\}", text):
+        stored = tmp_path / Path(file).name
+        stored.write_text(f"of {stored.name}\n")
+        text = text.replace(file, str(stored))
+    variables = dict.fromkeys(re.findall(r"\$\{env:([^}]+)\}", text), "example")
+    return check(Document(text, path.name), variables)
+
+
+def test_there_is_a_configuration_for_each_kind_of_cluster():
+    assert {path.stem for path in JOBS} >= {
+        "local",
+        "confluent_cloud",
+        "confluent_cloud_oidc",
+        "event_hubs",
+        "redpanda",
+        "mtls",
+        "throughput",
+        "low_latency",
+    }
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_a_configuration_is_right(path, tmp_path):
+    checked = configuration(path, tmp_path)
+    assert checked.sink_options.topic is not None
+    assert checked.job.checkpoint
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("confluent_cloud", "sasl.mechanism", "PLAIN"),
+        ("confluent_cloud_oidc", "sasl.oauthbearer.method", "oidc"),
+        ("event_hubs", "sasl.username", "$ConnectionString"),
+        ("event_hubs", "bootstrap.servers", "example.servicebus.windows.net:9093"),
+        ("redpanda", "sasl.mechanism", "SCRAM-SHA-256"),
+        ("mtls", "ssl.key.password", "of kafka-key-password"),
+        ("mtls", "ssl.ca.location", "/etc/kafka/ca.pem"),
+        ("throughput", "compression.type", "lz4"),
+    ],
+)
+def test_the_client_gets_the_settings_that_matter(name, setting, value, tmp_path):
+    client = configuration(ROOT / "conf" / f"{name}.yaml", tmp_path).sink_options.producer.client
+    assert client[setting] == value
+
+
+@pytest.mark.parametrize("name", ["throughput.conf", "low_latency.conf"])
+def test_profiles_set_what_the_page_on_tuning_names(name):
+    lines = (ROOT / "conf" / name).read_text(encoding="utf-8").splitlines()
+    settings = [line.split() for line in lines if line and not line.startswith("#")]
+    tuning = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
+    assert settings
+    for setting, value in settings:
+        assert setting in tuning or value in tuning
+
+
+def test_the_file_for_one_machine_has_the_settings_for_throughput():
+    def settings(name):
+        lines = (ROOT / "conf" / name).read_text(encoding="utf-8").splitlines()
+        return {tuple(line.split()) for line in lines if line and not line.startswith("#")}
+
+    assert settings("throughput.conf") <= settings("spark.conf")

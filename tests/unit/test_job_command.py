@@ -1,0 +1,52 @@
+"""The command line of jobs/stream_to_kafka.py, as far as it needs no Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.job.command import main
+
+JOB = Path(__file__).parents[2] / "jobs" / "stream_to_kafka.py"
+
+
+def test_a_wrong_configuration_ends_with_2_and_all_mistakes(tmp_path, capsys):
+    file = tmp_path / "job.yaml"
+    file.write_text("name: numbers\nsoruce: {}\n")
+    assert main(["--config", str(file), "--set", "sink.mode=both"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{file}:2:1: soruce: unknown key; did you mean source?" in err
+    assert "--set sink.mode: sink.mode: allowed: foreach_batch or format" in err
+
+
+def test_a_missing_config_is_refused_with_the_usage(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main([])
+    assert raised.value.code == 2
+    assert "--config" in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(tmp_path):
+    arguments = [str(JOB), "--config", str(tmp_path / "no.yaml")]
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = {arguments!r}\n"
+        "try:\n"
+        "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    print(end.code, 'pyspark' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "2 False\n"
+    assert "no.yaml: the file cannot be read" in done.stderr

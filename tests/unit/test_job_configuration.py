@@ -1,0 +1,353 @@
+"""A job's configuration file: what is accepted, and every mistake with its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.job.configuration import check, load
+from spark_kafka_sink.job.document import Document
+
+GOOD = """\
+name: numbers
+source:
+  format: rate
+sql: SELECT string(value) AS value FROM source
+sink:
+  options:
+    kafka.bootstrap.servers: localhost:9092
+    topic: numbers
+checkpoint: /tmp/numbers
+"""
+
+
+def checked(text=GOOD, *overrides, **environment):
+    return check(Document(text, "job.yaml", overrides), environment)
+
+
+def mistakes(text=GOOD, *overrides, **environment):
+    with pytest.raises(InvalidConfiguration) as raised:
+        checked(text, *overrides, **environment)
+    count, *lines = str(raised.value).splitlines()
+    assert count.startswith(str(len(lines)))
+    return lines
+
+
+def test_a_short_file_gets_the_defaults():
+    configuration = checked()
+    job = configuration.job
+    assert (job.name, job.source.format, job.trigger, job.warm_up) == (
+        "numbers",
+        "rate",
+        None,
+        False,
+    )
+    assert (job.sink.mode, job.output_mode, job.stop_timeout_seconds) == (
+        "foreach_batch",
+        "append",
+        60,
+    )
+    assert configuration.sink_options.topic == "numbers"
+    assert configuration.job.source.options == {}
+
+
+def test_options_are_the_text_that_was_written():
+    text = GOOD + "warm_up: true\n"
+    configuration = checked(text.replace("rate\n", "rate\n  options: {a: 010, b: yes, c: 1e3}\n"))
+    assert configuration.job.source.options == {"a": "010", "b": "yes", "c": "1e3"}
+    assert configuration.job.warm_up is True
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("{availableNow: true}", "available_now", True),
+        ("{once: true}", "once", True),
+        ("{processingTime: 1 minute 30 seconds}", "processing_time", "1 minute 30 seconds"),
+    ],
+)
+def test_triggers_have_sparks_names(text, name, expected):
+    assert getattr(checked(f"{GOOD}trigger: {text}\n").job.trigger, name) == expected
+
+
+def test_a_table_is_a_source():
+    source = checked(GOOD.replace("format: rate", "table: db.numbers")).job.source
+    assert (source.table, source.format) == ("db.numbers", None)
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+def test_all_mistakes_are_in_one_message_in_the_order_of_the_file():
+    text = """\
+name: numbers
+source:
+  format: rate
+  optoins: {}
+sink:
+  mode: formt
+  options:
+    kafka.bootstrap.servers: ${env:SERVERS}
+    topic: a b
+    kafka.linger.ms: soon
+    kafka.lingr.ms: 5
+    kafka.sasl.password: hunter2
+output_mode: updat
+trigger: {processingTime: soon}
+warm_up: maybe
+name: again
+"""
+    found = mistakes(text)
+    assert [line.split(": ")[:2] for line in found] == [
+        ["job.yaml:1:1", "checkpoint"],
+        ["job.yaml:4:3", "source.optoins"],
+        ["job.yaml:6:3", "sink.mode"],
+        ["job.yaml:8:5", "sink.options.kafka.bootstrap.servers"],
+        ["job.yaml:9:5", "sink.options.topic"],
+        ["job.yaml:10:5", "sink.options.kafka.linger.ms"],
+        ["job.yaml:11:5", "sink.options.kafka.lingr.ms"],
+        ["job.yaml:12:5", "sink.options.kafka.sasl.password"],
+        ["job.yaml:13:1", "output_mode"],
+        ["job.yaml:14:11", "trigger.processingTime"],
+        ["job.yaml:15:1", "warm_up"],
+        ["job.yaml:16:1", "name"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "name: numbers\n",
+            "",
+            "job.yaml:1:1: name: is required: the query's name, also in Spark's UI",
+        ),
+        ("name: numbers", "name:", "job.yaml:1:1: name: has no value; leave it out"),
+        ("name: numbers", "name: ''", "job.yaml:1:1: name: is empty"),
+        ("name: numbers", "name: [a]", "job.yaml:1:1: name: has to be text"),
+        ("sql:", "slq:", "slq: unknown key; did you mean sql? (allowed: name, source, sql, sink,"),
+        (
+            "format: rate",
+            "formt: rate",
+            "source.formt: unknown key; did you mean format? (allowed: ",
+        ),
+        ("format: rate", "options: {}", "job.yaml:2:1: source: needs either format or table"),
+        ("format: rate", "table: t\n  schema: a INT", "a table has its own schema"),
+        ("  format: rate\n", "", "source: has no value"),
+        (
+            "source:\n  format: rate",
+            "source: rate",
+            "source: has to be a mapping of keys to values",
+        ),
+        (
+            "topic: numbers",
+            "kafka: {linger.ms: 5}",
+            "sink.options.kafka: has to be text; write names",
+        ),
+        (
+            "topic: numbers",
+            "topic:",
+            "job.yaml:8:5: sink.options.topic: has no value; leave it out",
+        ),
+        ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key has to be text"),
+        (
+            "    kafka.bootstrap.servers: localhost:9092\n",
+            "",
+            "kafka.bootstrap.servers is required",
+        ),
+        ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "has to be greater than or equal"),
+        ("checkpoint:", "trigger: {}\ncheckpoint:", "trigger: needs exactly one of availableNow"),
+        ("checkpoint:", "trigger: {once: false}\ncheckpoint:", "trigger: needs exactly one of"),
+        (
+            "sink:\n",
+            "output_mode: update\nsink:\n  mode: format\n",
+            "job.yaml:5:1: output_mode: Spark refuses update for every Python sink; set sink",
+        ),
+        ("topic: numbers", "topic: ${env:A", "sink.options.topic: is not a reference of the form"),
+        (
+            "checkpoint: /tmp/numbers",
+            "checkpoint: ${env:A}",
+            "the environment variable A is not set",
+        ),
+        (
+            "checkpoint: /tmp/numbers",
+            "checkpoint: ${file:/no}",
+            "the file /no cannot be read: No such",
+        ),
+    ],
+)
+def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
+    assert old in GOOD
+    (line,) = mistakes(GOOD.replace(old, new, 1))
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [1", "job.yaml:1:6: not YAML: while parsing a flow sequence, expected"),
+        ("a: b: c", "job.yaml:1:5: not YAML: mapping values are not allowed here"),
+        ("a: \x00", "job.yaml:1:1: not YAML: character 4 is not allowed"),
+        ("a: 1\n---\nb: 2", "not YAML: expected a single document in the stream"),
+        ("", "job.yaml:1:1: the file has to be a mapping of keys"),
+        ("- a", "job.yaml:1:1: the file has to be a mapping of keys"),
+        ("name: &a {b: *a}", "nested too deeply"),
+    ],
+)
+def test_what_is_not_a_mapping_in_yaml_is_refused_with_its_line(text, expected):
+    assert any(expected in line for line in mistakes(text))
+
+
+def test_a_password_that_yaml_reads_as_an_alias_is_not_shown():
+    (line,) = mistakes(GOOD.replace("topic:", "kafka.sasl.password: *hunter2\n    topic:"))
+    assert line == "job.yaml:8:26: not YAML: found undefined alias"
+
+
+def test_a_missing_file_is_a_mistake(tmp_path):
+    with pytest.raises(InvalidConfiguration, match=r"no\.yaml: the file cannot be read: No such"):
+        load(tmp_path / "no.yaml")
+
+
+def test_no_mistake_is_reported_that_is_only_the_consequence_of_another():
+    options = """\
+    kafka.security.protocol: SASL_SSL
+    kafka.sasl.mechanism: ${env:MECHANISM}
+    kafka.sasl.username: u
+    kafka.sasl.password: ${env:PASSWORD}
+    kafka.enable.idempotence: fasle
+    kafka.acks: 1
+"""
+    found = mistakes(GOOD.replace("    topic: numbers\n", options))
+    names = ["sasl.mechanism", "sasl.password", "enable.idempotence"]
+    assert [line.split(": ")[1] for line in found] == [f"sink.options.kafka.{n}" for n in names]
+
+
+# --- secrets --------------------------------------------------------------------------------------
+
+JAAS = 'PlainLoginModule required username="u" password="hunter2";'
+
+
+def with_login(secret):
+    login = f"kafka.security.protocol: SASL_SSL\n    kafka.sasl.mechanism: PLAIN\n    {secret}"
+    return GOOD.replace("topic: numbers", f"topic: numbers\n    {login}")
+
+
+def test_a_secret_comes_from_the_environment_and_shows_in_no_repr():
+    text = with_login("kafka.sasl.jaas.config: ${env:JAAS}")
+    configuration = checked(text, JAAS=JAAS)
+    assert configuration.job.sink.options["kafka.sasl.jaas.config"] == JAAS
+    assert isinstance(configuration.job.sink.options["kafka.sasl.jaas.config"], Secret)
+    assert "hunter2" not in repr(configuration)
+    assert configuration.sink_options.producer.client["sasl.password"] == "hunter2"
+
+
+def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
+    file = tmp_path / "jaas"
+    file.write_text(f"{JAAS}\n")
+    text = with_login(f"kafka.sasl.jaas.config: ${{file:{file}}}")
+    assert checked(text).job.sink.options["kafka.sasl.jaas.config"] == JAAS
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kafka.sasl.password: hunter2",
+        "kafka.SASL.Password: hunter2",
+        "kafka.sasl.password: ${env:USER}hunter2",
+        f"kafka.sasl.jaas.config: '{JAAS}'",
+        "kafka.sasl.jaas.config: '" + JAAS.replace('"u"', '"${env:USER}"') + "'",
+    ],
+)
+def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
+    (found,) = mistakes(with_login(line), USER="u")
+    assert "is secret: write ${env:NAME} or ${file:PATH} instead of the value" in found
+    assert "hunter2" not in found
+
+
+def test_a_secret_in_set_is_refused_and_not_shown():
+    (found,) = mistakes(GOOD, "sink.options.kafka.sasl.password=hunter2")
+    assert found.startswith("--set sink.options.kafka.sasl.password: sink.options.kafka.sasl.pass")
+    assert "is secret" in found
+    assert "hunter2" not in found
+
+
+@pytest.mark.parametrize("name", ["password", "kafka.sasl.jaas.config", "fs.s3a.access.key"])
+def test_the_sources_secrets_are_refused_too(name):
+    text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: hunter2}}")
+    (found,) = mistakes(text)
+    assert f"source.options.{name}: is secret" in found
+    assert "hunter2" not in found
+    given = checked(text.replace("hunter2", "'${env:P}'"), P="hunter2")
+    assert given.job.source.options == {name: "hunter2"}
+    assert "hunter2" not in repr(given)
+
+
+def test_the_endpoint_of_tokens_is_no_secret():
+    text = GOOD.replace(
+        "format: rate",
+        "format: kafka\n  options: {kafka.sasl.oauthbearer.token.endpoint.url: 'https://x'}",
+    )
+    assert checked(text).job.source.format == "kafka"
+
+
+def test_a_secret_in_a_wrong_place_is_not_shown():
+    text = GOOD.replace("sql:", "warm_up: ${env:P}\noutput_mode: ${env:P}\nsql:")
+    assert not any("hunter2" in line for line in mistakes(text, P="hunter2"))
+
+
+def test_an_empty_variable_is_a_mistake():
+    (found,) = mistakes(GOOD.replace("topic: numbers", "topic: ${env:TOPIC}"), TOPIC="")
+    assert found == "job.yaml:8:5: sink.options.topic: the environment variable TOPIC is empty"
+
+
+def test_references_may_stand_inside_a_text_but_sql_is_left_alone():
+    text = GOOD.replace("localhost:9092", "${env:HOST}:9092").replace("string(value)", "'${env:X}'")
+    configuration = checked(text, HOST="kafka")
+    assert configuration.job.sink.options["kafka.bootstrap.servers"] == "kafka:9092"
+    assert configuration.job.sql == "SELECT '${env:X}' AS value FROM source"
+
+
+# --- --set ----------------------------------------------------------------------------------------
+
+
+def test_set_replaces_and_adds():
+    configuration = checked(
+        GOOD,
+        "sink.options.topic=others",
+        "sink.options.kafka.linger.ms=7",
+        "source.options.rowsPerSecond=2",
+        "sink.mode=format",
+        "trigger={availableNow: true}",
+        "sql=SELECT 'a=b' AS value FROM source",
+    )
+    assert configuration.sink_options.topic == "others"
+    assert configuration.sink_options.producer.client["linger.ms"] == "7"
+    assert configuration.job.source.options == {"rowsPerSecond": "2"}
+    assert configuration.job.sink.mode == "format"
+    assert configuration.job.trigger.available_now
+    assert configuration.job.sql == "SELECT 'a=b' AS value FROM source"
+
+
+def test_set_repairs_a_mistake():
+    assert checked(GOOD.replace("rate", "''"), "source.format=rate").job.source.format == "rate"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "sink.options.topic=a b",
+            "--set sink.options.topic: sink.options.topic: topic='a b' is not",
+        ),
+        ("sink.mod=format", "--set sink.mod: sink.mod: unknown key; did you mean mode?"),
+        ("name.first=x", "--set name.first: name.first: name is not a mapping"),
+        ("trigger={once", "--set trigger: not YAML"),
+        ("sink.mode", "--set: write --set KEY=VALUE"),
+        ("=x", "--set: write --set KEY=VALUE"),
+        ("name=", "--set name: name: is empty"),
+    ],
+)
+def test_a_mistake_in_set_names_it(override, expected):
+    (line,) = mistakes(GOOD, override)
+    assert expected in line

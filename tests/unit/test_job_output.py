@@ -1,0 +1,146 @@
+"""What a user sees of a job: lines of JSON, and the live view."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from spark_kafka_sink.job.micro_batch import MicroBatch
+from spark_kafka_sink.job.output import JsonLines, View, output_of
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+
+
+def progress(batch_id=0, rows=10, duration_ms=1500, **fields):
+    return {
+        "batchId": batch_id,
+        "timestamp": "2026-01-02T03:04:05.678Z",
+        "durationMs": {"triggerExecution": duration_ms, "addBatch": 1},
+        "numInputRows": rows,
+        "processedRowsPerSecond": 6.666666,
+        **fields,
+    }
+
+
+def report(**records):
+    return DeliveryReport(Counter(records), sent_bytes=70, batch_id=0)
+
+
+def shown(view):
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(view.render())
+    return console.export_text()
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def test_a_micro_batch_is_one_line_of_json(capsys):
+    JsonLines().ended(MicroBatch.of(progress(), report(b=3, a=4)))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        "batch_id": 0,
+        "started_at": "2026-01-02T03:04:05.678Z",
+        "duration_ms": 1500,
+        "input_rows": 10,
+        "rows_per_second": 6.7,
+        "records": 7,
+        "sent_bytes": 70,
+        "records_by_topic": {"a": 4, "b": 3},
+        "failed_records_by_topic": {},
+    }
+
+
+def test_names_in_json_are_those_of_the_delivery_report():
+    line = json.loads(MicroBatch.of(progress(), report(a=4)).to_json())
+    of_report = json.loads(report(a=4).to_json())
+    assert of_report.items() <= line.items()
+
+
+def test_failed_records_are_counted_by_topic():
+    failed = Counter({("a", 0, -192): 1, ("a", 2, -192): 2})
+    known = DeliveryReport(Counter(a=5), failed_records=failed)
+    line = json.loads(MicroBatch.of(progress(), known).to_json())
+    assert (line["records_by_topic"], line["failed_records_by_topic"]) == ({"a": 2}, {"a": 3})
+
+
+def test_what_is_not_known_is_null():
+    line = json.loads(MicroBatch.of(progress(), None).to_json())
+    for name in ("records", "sent_bytes", "records_by_topic", "failed_records_by_topic"):
+        assert line[name] is None
+
+
+@pytest.mark.parametrize("rate", [None, float("nan"), float("inf")])
+def test_a_rate_that_spark_does_not_know_is_null(rate):
+    line = MicroBatch.of(progress(processedRowsPerSecond=rate), None).to_json()
+    assert json.loads(line)["rows_per_second"] is None
+
+
+def test_without_a_terminal_messages_go_to_standard_error(capsys):
+    with output_of("numbers", Console(file=io.StringIO())) as output:
+        output.waits_for("Waiting for data to arrive")
+        output.say("stopping")
+    assert capsys.readouterr() == ("", "stopping\n")
+
+
+# --- the live view --------------------------------------------------------------------------------
+
+
+def test_before_the_first_micro_batch_the_view_says_what_it_waits_for():
+    view = View("numbers")
+    view.state = "warming up"
+    assert shown(view).strip() == "numbers  warming up"
+
+
+def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
+    view = View("numbers")
+    view.state = "Waiting for next trigger"
+    view.ended(MicroBatch.of(progress(0, 1_000, 4_210), report(a=900, b=100)))
+    view.ended(
+        MicroBatch.of(progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), report(a=2_000))
+    )
+    text = shown(view)
+    assert "numbers  Waiting for next trigger" in text
+    for words in (
+        ["micro-batch", "1", "2,000 rows", "15,385 rows/s"],
+        ["last 0.13 s", "first 4.21 s"],
+    ):
+        line = next(line for line in text.splitlines() if words[0] in line)
+        assert all(word in line for word in words)
+    assert "3,000 rows in all" in text
+    cells = [line.replace("│", " ").split() for line in text.splitlines()]
+    assert ["a", "2,900", "0"] in cells
+    assert ["b", "100", "0"] in cells
+
+
+def test_the_view_sums_up_topics_beyond_the_first_few():
+    view = View("numbers")
+    counts = {f"t{number:02}": 100 - number for number in range(20)}
+    view.ended(MicroBatch.of(progress(), report(**counts)))
+    text = shown(view)
+    assert "t14" in text
+    assert "t15" not in text
+    assert "5 other topics" in text
+    assert f"{sum(100 - number for number in range(15, 20))}" in text
+
+
+def test_the_view_says_that_deliveries_are_not_known_in_mode_format():
+    view = View("numbers")
+    view.ended(MicroBatch.of(progress(), None))
+    assert "delivered records: not known: sink.mode is format" in shown(view)
+
+
+def test_a_terminal_gets_the_view_and_messages_stay_above_it():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    with output_of("numbers", console) as output:
+        output.waits_for("Processing new data")
+        output.ended(MicroBatch.of(progress(), report(a=4)))
+        output.say("stopping [now]")
+    written = screen.getvalue()
+    assert "stopping [now]" in written
+    assert "Processing new data" in written
+    assert "delivered" in written

@@ -1,0 +1,129 @@
+"""When a query is stopped after a signal, and what keeps the next micro-batch from beginning."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+from fake_clock import FakeClock
+
+from spark_kafka_sink.job.stop import Gate, Stop, handle_signals
+
+
+class FakeQuery:
+    """Micro-batch ``running`` runs, or none."""
+
+    def __init__(self, running: int | None) -> None:
+        self.running = running
+        self.ended = (running or 0) - 1
+        self.isActive = True
+
+    @property
+    def status(self):
+        return {"isTriggerActive": self.running is not None}
+
+    @property
+    def lastProgress(self):  # noqa: N802 - Spark's name
+        return None if self.ended < 0 else {"batchId": self.ended}
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def stop(clock):
+    stop = Stop(60, clock)
+    stop.begin()
+    return stop
+
+
+def test_before_the_query_begins_a_signal_interrupts_at_once(clock):
+    with pytest.raises(KeyboardInterrupt):
+        Stop(60, clock).request()
+
+
+@pytest.mark.parametrize("batch_id", [0, 5])
+def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, batch_id):
+    query = FakeQuery(running=batch_id)
+    stop.request()
+    assert not stop.is_due(query)
+    query.ended, query.running = batch_id, batch_id + 1
+    assert stop.is_due(query)
+    assert not stop.is_late
+
+
+def test_between_micro_batches_the_query_is_stopped_at_once(stop):
+    stop.request()
+    assert stop.is_due(FakeQuery(running=None))
+
+
+def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, clock):
+    query = FakeQuery(running=3)
+    stop.request()
+    clock.now += 59
+    assert not stop.is_due(query)  # the time counts from here
+    clock.now += 59
+    assert not stop.is_due(query)
+    clock.now += 1
+    assert stop.is_due(query)
+    assert stop.is_late
+    assert not stop.is_at_once
+
+
+def test_a_second_signal_stops_at_once(stop):
+    query = FakeQuery(running=3)
+    stop.request()
+    assert not stop.is_due(query)
+    stop.request()
+    assert stop.is_due(query)
+    assert stop.is_at_once
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_request_the_stop(stop, number):
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        handle_signals(stop)
+        os.kill(os.getpid(), number)
+        assert stop.requested.wait(10)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+# --- the gate -------------------------------------------------------------------------------------
+
+
+def test_micro_batches_pass_the_gate_until_the_stop_is_requested(stop):
+    written = []
+    write = Gate(stop).guard(lambda batch, batch_id: written.append((batch, batch_id)))
+    write("rows", 7)
+    assert written == [("rows", 7)]
+
+
+def test_the_next_micro_batch_waits_at_the_gate_until_it_is_interrupted(stop):
+    written, raised = [], []
+    gate = Gate(stop)
+    gate.query = FakeQuery(running=8)
+    write = gate.guard(lambda *_: written.append(8))
+
+    def run():
+        try:
+            write("rows", 8)
+        except InterruptedError as error:
+            raised.append(str(error))
+
+    stop.request()
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not stop.is_due(gate.query):  # it is there now
+        thread.join(0.01)
+    gate.query.isActive = False  # what query.stop() does first
+    thread.join(30)
+    assert not thread.is_alive()
+    assert written == []
+    assert "java.lang.InterruptedException" in raised[0]
