@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import sys
 
-from spark_kafka_sink.job.command import main
+try:
+    from spark_kafka_sink.job.command import main
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: run pip install 'spark-kafka-sink[spark,jobs]' for {sys.executable}")
 
 if __name__ == "__main__":
     sys.exit(main())

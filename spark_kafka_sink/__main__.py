@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import InvalidConfiguration, LocalKafkaError
 from spark_kafka_sink.local_kafka import detached
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
-    0, or 1 if it failed, ``status`` finds no Kafka, or ``doctor`` finds something that fails.
+    0, or 1 if it failed, ``status`` finds no Kafka, or ``doctor`` finds something that fails; 2 if
+    the configuration file for ``doctor`` has mistakes.
     """
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
@@ -42,10 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    options = parser.add_mutually_exclusive_group(required=True)
+    options.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a configuration file of jobs/stream_to_kafka.py, for its sink's options",
+    )
+    options.add_argument(
         "--option",
         action="append",
-        required=True,
         type=_option,
         metavar="NAME=VALUE",
         dest="options",
@@ -87,13 +97,29 @@ def _seconds(text: str) -> float:
 def _doctor(choice: argparse.Namespace) -> int:
     from spark_kafka_sink.doctor import diagnose, report
 
+    try:
+        options = _configured(choice.config) if choice.config else dict(choice.options)
+    except InvalidConfiguration as error:
+        print(error, file=sys.stderr)
+        return 2
     results = diagnose(
-        dict(choice.options),
+        options,
         timeout_seconds=choice.timeout,
         write_test_record=choice.write_test_record,
     )
-    write = report.write_json if choice.json else report.write_text
-    return 0 if write(results, sys.stdout) else 1
+    say_results = report.say_json if choice.json else report.say_text
+    return 0 if say_results(results, partial(print, flush=True)) else 1
+
+
+def _configured(file: Path) -> Mapping[str, str]:
+    """The sink's options in a job's configuration file."""
+    try:
+        from spark_kafka_sink.job.configuration import load
+    except ModuleNotFoundError as error:
+        raise InvalidConfiguration(
+            f"--config needs pip install 'spark-kafka-sink[jobs]' ({error})"
+        ) from None
+    return load(file).job.sink.options
 
 
 def _stop() -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from typing import TextIO
 
 from spark_kafka_sink.doctor.diagnosis import CHECKS
 from spark_kafka_sink.doctor.result import Outcome, Result
@@ -18,14 +17,14 @@ _INDENT = " " * (_OUTCOME_WIDTH + _NAME_WIDTH + 13)
 _WITHOUT_TERMINAL = (120, 24)
 
 
-def write_text(results: Iterable[Result], output: TextIO) -> bool:
-    """Write each result as it comes, and a summary; returns whether none failed."""
+def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
+    """Say each result as it comes, and a summary; returns whether none failed."""
     counts = dict.fromkeys(Outcome, 0)
     columns = shutil.get_terminal_size(_WITHOUT_TERMINAL).columns
     for result in results:
         counts[result.outcome] += 1
-        print(paragraph(result, columns), file=output, flush=True)
-    print(", ".join(f"{n} {outcome.value}" for outcome, n in counts.items() if n), file=output)
+        say(paragraph(result, columns))
+    say(", ".join(f"{n} {outcome.value}" for outcome, n in counts.items() if n))
     return not counts[Outcome.FAILED]
 
 
@@ -54,10 +53,9 @@ def _wrapped(text: str, columns: int, begin: str) -> list[str]:
     )
 
 
-def write_json(results: Iterable[Result], output: TextIO) -> bool:
-    """Write one object when all results are there; returns whether none failed."""
+def say_json(results: Iterable[Result], say: Callable[[str], None]) -> bool:
+    """Say one object when all results are there; returns whether none failed."""
     found = list(results)
     is_well = all(each.outcome is not Outcome.FAILED for each in found)
-    json.dump({"is_well": is_well, "results": [asdict(each) for each in found]}, output, indent=2)
-    print(file=output)
+    say(json.dumps({"is_well": is_well, "results": [asdict(each) for each in found]}, indent=2))
     return is_well

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_kafka_sink.doctor import diagnose, report
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.job.configuration import Configuration
 from spark_kafka_sink.job.micro_batch import MicroBatch
@@ -21,7 +22,6 @@ from spark_kafka_sink.job.pipeline import build, first_line, start
 from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import is_classic, register
-from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED = 0, 1
 
+_DOCTOR_SECONDS = 60.0  # its own default is for people who wait
 _POLL_SECONDS = 0.25
 _STOP_POLL_SECONDS = 0.02
 _INTERRUPTION_SECONDS = 30  # query.stop() may have to wait for a planner
@@ -37,18 +38,17 @@ _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+: [^\n]*)")
 
 
 def dry_run(configuration: Configuration, output: Output) -> int:
-    """Check source, SQL, schema and brokers; writes nothing.
+    """Check source, SQL and schema, then everything that doctor checks; writes nothing.
 
-    Raises InvalidConfiguration, BrokerUnavailable, AuthenticationFailed or TopicUnavailable.
+    Returns the exit code. Raises InvalidConfiguration if Spark refuses the source or the SQL text.
     """
     with _session(configuration, output) as spark:
         output.waits_for("checking source and schema")
         build(spark, configuration)
-        output.waits_for("checking the brokers")
-        check(configuration.sink_options)
-    skipped = "" if configuration.sink_options.preflight else ", the brokers (preflight is false)"
-    output.say(f"nothing is wrong; not checked: the rows{skipped}")
-    return DONE
+        output.waits_for("asking doctor")
+        options = configuration.job.sink.options
+        results = diagnose(options, timeout_seconds=_DOCTOR_SECONDS, spark=spark)
+        return DONE if report.say_text(results, output.say) else FAILED
 
 
 def run(configuration: Configuration, stop: Stop, output: Output) -> int:

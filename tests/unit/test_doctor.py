@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 import time
@@ -153,9 +152,9 @@ RESULTS = [
 
 def test_text_fits_the_terminal_and_counts(monkeypatch):
     monkeypatch.setenv("COLUMNS", "90")
-    output = io.StringIO()
-    assert not report.write_text(RESULTS, output)
-    lines = output.getvalue().splitlines()
+    said = []
+    assert not report.say_text(RESULTS, said.append)
+    lines = "\n".join(said).splitlines()
     assert lines[0] == "passed   options                0.25 s  valid: 2 given"
     assert lines[1].startswith("failed   login                  1.00 s  refused: long")
     assert lines[-2] == " " * 40 + "-> Correct it"
@@ -164,9 +163,9 @@ def test_text_fits_the_terminal_and_counts(monkeypatch):
 
 
 def test_json_has_stable_names():
-    output = io.StringIO()
-    assert report.write_json(RESULTS[:1], output)
-    assert json.loads(output.getvalue()) == {
+    said = []
+    assert report.say_json(RESULTS[:1], said.append)
+    assert json.loads(said[0]) == {
         "is_well": True,
         "results": [
             {
@@ -188,6 +187,23 @@ def test_the_command_fails_if_a_check_does(capsys):
     assert len({each["name"] for each in found["results"]}) == len(CHECKS)
 
 
+def test_the_command_takes_the_options_of_a_jobs_configuration(tmp_path, capsys):
+    file = tmp_path / "job.yaml"
+    options = "{kafka.bootstrap.servers: '127.0.0.1:1', topic: words}"
+    file.write_text(
+        f"name: words\nsource: {{format: rate}}\nsink: {{options: {options}}}\ncheckpoint: c\n"
+    )
+    assert main(["doctor", "--config", str(file)]) == 1
+    out = capsys.readouterr().out
+    assert "valid: 2 given" in out
+    assert "127.0.0.1:1: " in out
+
+
+def test_mistakes_in_a_jobs_configuration_exit_with_2(tmp_path, capsys):
+    assert main(["doctor", "--config", str(tmp_path / "no.yaml")]) == 2
+    assert "no.yaml: the file cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -198,6 +214,7 @@ def test_the_command_fails_if_a_check_does(capsys):
         [SERVERS, "--timeout", "0"],
         [SERVERS, "--timeout", "nan"],
         [SERVERS, "--unknown"],
+        [SERVERS, "--config", "job.yaml"],
     ],
 )
 def test_wrong_usage_exits_with_2_and_quotes_no_option(arguments, capsys):
