@@ -6,6 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,13 +63,16 @@ def warm_up(
     deadline = Deadline(timeout_seconds)
     micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
-        make_known(spark)
-        warn_of_speculation(spark)
-        # A client of Spark Connect may be far from the brokers.
-        topic = _existing_topic(options) if is_classic(spark) else ""
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            # A client of Spark Connect may be far from the brokers.
+            asked = beside.submit(_existing_topic, options) if is_classic(spark) else None
+            make_known(spark)
+            warn_of_speculation(spark)
+            rows = _no_rows(spark)
+            topic = asked.result() if asked is not None else ""
         passed = {k: v for k, v in options.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
-            micro_batch_seconds, problem = _run(spark, passed, checkpoint, deadline)
+            micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - the application must go on
         problem = str(error) or type(error).__name__
     if problem:
@@ -86,9 +90,9 @@ def _existing_topic(options: Mapping[str, str]) -> str:
 
 
 def _run(
-    spark: SparkSession, options: dict[str, str], checkpoint: str, deadline: Deadline
+    rows: DataFrame, options: dict[str, str], checkpoint: str, deadline: Deadline
 ) -> tuple[float, str]:
-    writer = _no_rows(spark).writeStream.format(FORMAT).options(**options).queryName(QUERY_NAME)
+    writer = rows.writeStream.format(FORMAT).options(**options).queryName(QUERY_NAME)
     writer = writer.option("checkpointLocation", f"file://{checkpoint}")
     # The query ends after one micro-batch; stopping it during a second one would end its workers.
     query = writer.trigger(availableNow=True).start()

@@ -14,7 +14,7 @@ from common import (
     AS_THEY_COME,
     FLOOR,
     FORMATS,
-    OURS,
+    LAUNCHED,
     SPARKS_OWN,
     WARMED,
     create_topics,
@@ -28,7 +28,7 @@ from common import (
 from spark_kafka_sink.local_kafka import LocalKafka
 
 ROWS, WRITES = 2_000_000, 3
-PEERS = (SPARKS_OWN, OURS, WARMED, FLOOR)
+PEERS = (SPARKS_OWN, LAUNCHED, WARMED, FLOOR)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ SPARKS_OWN, OURS = "Spark's own sink", "this sink"
 LAUNCHED = "this sink, kafka-nb-python"
 FOREACH_BATCH = "foreach_batch"
 FOREACH_BATCH_LAUNCHED = "foreach_batch, kafka-nb-python"
-WARMED = "this sink after warm_up"
+WARMED = "this sink after warm_up, kafka-nb-python"
 FLOOR = "Python sink that drops all"
 # Starts Spark's Python workers; installed beside this Python.
 KAFKA_NB_PYTHON = str(Path(sys.executable).with_name("kafka-nb-python"))
@@ -93,7 +93,7 @@ def in_fresh_sessions(
 
 def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, float]:
     """A session for the peer, and the seconds that ``warm_up`` took, or 0.0 without it."""
-    is_launched = peer in (LAUNCHED, FOREACH_BATCH_LAUNCHED)
+    is_launched = peer in (LAUNCHED, FOREACH_BATCH_LAUNCHED, WARMED)
     spark = session(python=KAFKA_NB_PYTHON if is_launched else sys.executable)
     seconds = 0.0
     if peer == FLOOR:

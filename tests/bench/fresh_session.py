@@ -3,7 +3,8 @@
 Every figure comes from a session in its own process; rounds are interleaved. A micro-batch is
 1,000 rows of a text file. The first is timed from ``start()`` to its end, which includes whatever a
 way does in ``start()`` itself; the later ones by Spark's ``triggerExecution``. The start of the
-session is not included, and ``warm_up`` has a column of its own. Argument: rounds (default 4).
+session is not included. ``warm_up`` and ``load()`` of the source, which come before ``start()``,
+have columns of their own. Argument: rounds (default 5).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ COLOURS = {SPARKS_OWN: "tab:orange", FLOOR: "tab:gray"}
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 4
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["fresh"], partitions=2)
         figures = in_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
@@ -53,12 +54,14 @@ def main() -> None:
         (
             peer,
             *(spread([each[name] for each in done]) for name in names),
+            spread([each["source_seconds"] for each in done]),
             spread([each["warm_up_seconds"] for each in done]) if peer == WARMED else "-",
         )
         for peer, done in figures.items()
     ]
     head = ("", "start() to the end of the first micro-batch, s", "Second, s", "Later (median), s")
-    write_figures("fresh_session", figures, table((*head, "warm_up before, s"), rows))
+    before = ("load() before, s", "warm_up before, s")
+    write_figures("fresh_session", figures, table((*head, *before), rows))
     plot(figures)
 
 
@@ -70,7 +73,9 @@ def one_session(peer: str, servers: str) -> None:
         source.mkdir()
         for number in range(MICRO_BATCHES):
             (source / f"{number}.txt").write_text("\n".join(str(i) for i in range(ROWS)))
+        loading = time.monotonic()
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
+        source_seconds = time.monotonic() - loading
         writer = lines.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
         writer = writer.trigger(availableNow=True)
         started = time.time()  # the clock of Spark's progress
@@ -84,6 +89,7 @@ def one_session(peer: str, servers: str) -> None:
         "first_seconds": triggered.timestamp() + seconds[0] - started,
         "second_seconds": seconds[1],
         "later_seconds": statistics.median(seconds[2:]),
+        "source_seconds": source_seconds,
         "warm_up_seconds": warm_up_seconds,
     }
     spark.stop()
