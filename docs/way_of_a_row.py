@@ -72,9 +72,7 @@ def arrow(
 ) -> None:
     head = drawsvg.Marker(-0.9, -0.5, 0.1, 0.5, scale=9, orient="auto")
     head.append(drawsvg.Lines(-0.9, -0.5, 0, 0, -0.9, 0.5, close=True, fill=LINE))
-    picture.append(
-        drawsvg.Line(from_x, from_y, to_x, to_y, stroke=LINE, marker_end=head, **style)
-    )
+    picture.append(drawsvg.Line(from_x, from_y, to_x, to_y, stroke=LINE, marker_end=head, **style))
 
 
 def label(picture: drawsvg.Drawing, x: int, y: int, text: str) -> None:

@@ -134,8 +134,15 @@ def test_a_command_is_one_that_its_program_takes(block):
     subprocess.run(["sh", "-n"], input=block.text, text=True, timeout=60, check=True)
     for words in commands(block.text):
         check = CHECKS.get(words[0])
-        assert check is not None, f"{words[0]}: add a check, or say above the block why it is not run"
+        assert check, f"{words[0]}: add a check, or say above the block why it is not run"
         check(words[1:])
+
+
+@pytest.mark.parametrize("block", to_run("ini"), ids=str)
+def test_a_unit_of_systemd_starts_what_spark_submit_takes(block):
+    ((program, arguments),) = re.findall(r"^ExecStart=(\S+) (.*)$", block.text, re.MULTILINE)
+    assert Path(program).name == "spark-submit"
+    check_submit(shlex.split(arguments))
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -160,6 +167,8 @@ def check_python(words: list[str]) -> None:
             parse(dict(choice.options))
     elif words[:2] == ["-m", "pip"]:
         check_pip(words[2:])
+    elif words[0] == "-c":
+        subprocess.run([sys.executable, *words], timeout=170, check=True)
     else:
         check_application(words)
 
@@ -175,7 +184,7 @@ def check_application(words: list[str]) -> None:
 
 def check_file(path: str) -> None:
     """Files of the project exist; others are the user's."""
-    if path.split("/")[0] in ("bin", "conf", "docs", "jobs", "tests"):
+    if path.partition("/")[0] in ("bin", "conf", "docs", "jobs", "tests"):
         assert (ROOT / path).exists(), path
 
 
