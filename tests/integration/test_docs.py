@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import logging
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import cache
 from importlib.metadata import metadata
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from confluent_kafka import Producer
 from job_files import checked
 from markdown_pages import GUIDE, ROOT, Block, blocks, name
 from packaging.requirements import Requirement
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from topics import Topics
@@ -88,8 +91,9 @@ def has_ended_or_written(query: StreamingQuery, timeout: float | None = None) ->
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
 def test_the_snippets_of_a_page_run_one_after_another(
-    page, spark, servers, started, tmp_path, monkeypatch
+    page, spark, servers, started, tmp_path, monkeypatch, caplog
 ):
+    caplog.set_level(logging.NOTSET, "spark_kafka_sink")  # what a snippet sets ends with the test
     snippets = [block for block in blocks(page, "python") if not block.why_not_run]
     everything = "".join(block.text for block in snippets)
     for variable in re.findall(r'os\.environ\["(\w+)"\]', everything):
@@ -105,6 +109,9 @@ def test_the_snippets_of_a_page_run_one_after_another(
         padded = "\n" * (block.line - 1) + text
         exec(compile(padded, str(page), "exec", dont_inherit=True), namespace)
         finish(started, namespace)
+    for value in namespace.values():
+        if isinstance(value, StreamingQueryListener):
+            spark.streams.removeListener(value)
     assert [topic for topic in sorted(named) if records(topics, topic) == before[topic]] == []
 
 
@@ -165,6 +172,8 @@ def check_python(words: list[str]) -> None:
         choice = spark_kafka_sink_command._parser().parse_args(words[2:])
         if getattr(choice, "options", None):
             parse(dict(choice.options))
+        if getattr(choice, "config", None):
+            check_file(str(choice.config))
     elif words[:2] == ["-m", "pip"]:
         check_pip(words[2:])
     elif words[0] == "-c":
@@ -199,8 +208,8 @@ def check_pip(words: list[str]) -> None:
 
 
 def check_submit(words: list[str]) -> None:
-    parser = argparse.ArgumentParser("spark-submit", allow_abbrev=False)
-    for option, takes_value in submit_options():
+    parser = argparse.ArgumentParser("spark-submit", add_help=False, allow_abbrev=False)
+    for option, takes_value in submit_options().items():
         parser.add_argument(option, action="append" if takes_value else "store_true")
     parser.add_argument("application", nargs=argparse.REMAINDER)
     choice = parser.parse_args(words)
@@ -209,14 +218,15 @@ def check_submit(words: list[str]) -> None:
     check_application(choice.application)
 
 
-def submit_options() -> list[tuple[str, bool]]:
+@cache
+def submit_options() -> dict[str, bool]:
     """The options that spark-submit lists itself, and whether each takes a value."""
     help_text = subprocess.run(
         [BIN / "spark-submit", "--help"], capture_output=True, text=True, timeout=170, check=False
     ).stderr
     found = re.findall(r"^ +(--[a-z-]+)(?:, -\w)?,?( [A-Z])?", help_text, re.MULTILINE)
     assert ("--properties-file", " F") in found, help_text
-    return [(option, bool(value)) for option, value in found]
+    return {option: bool(value) for option, value in found}
 
 
 def check_make(words: list[str]) -> None:
@@ -258,6 +268,7 @@ def test_a_configuration_is_one_of_a_job_and_right(block, tmp_path):
 @pytest.mark.parametrize("block", MARKED, ids=str)
 def test_the_options_in_a_block_that_is_not_run_are_right(block):
     options = OPTIONS_IN.get(block.language, no_options)(block.text)
+    assert options or block.language not in OPTIONS_IN or PREFIX not in block.text
     parse({BOOTSTRAP_SERVERS.name: "example:9092", **options})
 
 
