@@ -70,23 +70,26 @@ def servers() -> Iterator[str]:
 def started(monkeypatch) -> list[StreamingQuery]:
     """The queries that a snippet starts. Waiting for one ends when it has written rows."""
     queries: list[StreamingQuery] = []
-    start = DataStreamWriter.start
+    start, wait = DataStreamWriter.start, StreamingQuery.awaitTermination
 
     def remembered(writer, *arguments, **keywords):
         queries.append(start(writer, *arguments, **keywords))
         return queries[-1]
 
+    def shortened(query, timeout=None):
+        return wait_for_rows(query) if timeout is None else wait(query, timeout)
+
     monkeypatch.setattr(DataStreamWriter, "start", remembered)
-    monkeypatch.setattr(StreamingQuery, "awaitTermination", has_ended_or_written)
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", shortened)
     return queries
 
 
-def has_ended_or_written(query: StreamingQuery, timeout: float | None = None) -> bool:
+def wait_for_rows(query: StreamingQuery) -> None:
+    """Returns when the query has written rows, or has ended."""
     deadline = Deadline(SECONDS)
     while query.isActive and not any(each["numInputRows"] for each in query.recentProgress):
         assert not deadline.expired, "the query wrote no rows"
         time.sleep(0.05)  # a snippet's query tells nobody of its progress
-    return not query.isActive
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
@@ -112,6 +115,8 @@ def test_the_snippets_of_a_page_run_one_after_another(
     for value in namespace.values():
         if isinstance(value, StreamingQueryListener):
             spark.streams.removeListener(value)
+        elif isinstance(value, dict) and any(map(is_option, value)):
+            parse({BOOTSTRAP_SERVERS.name: "example:9092", **value})
     assert [topic for topic in sorted(named) if records(topics, topic) == before[topic]] == []
 
 
@@ -123,9 +128,9 @@ def finish(started: list[StreamingQuery], namespace: Mapping[str, object]) -> No
     """Wait until what a snippet started has done something, and stop it."""
     for value in namespace.values():
         if isinstance(value, Future):
-            value.result(SECONDS)
+            assert getattr(value.result(SECONDS), "problem", "") == ""  # of a warm-up
     for query in started:
-        has_ended_or_written(query)
+        wait_for_rows(query)
         query.stop()
         error = query.exception()
         if error is not None:
