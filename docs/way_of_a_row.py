@@ -17,10 +17,10 @@ DRIVER, EXECUTOR, PYTHON, KAFKA = "#eef2ff", "#f3f4f6", "#e6f4ea", "#fff4e5"
 def drawing() -> drawsvg.Drawing:
     picture = drawsvg.Drawing(WIDTH, HEIGHT, font_family="sans-serif")
     picture.append(drawsvg.Rectangle(0, 0, WIDTH, HEIGHT, fill="white"))
-    lane(picture, 20, 20, 920, 120, DRIVER, "Driver")
+    lane(picture, 20, 20, 640, 120, DRIVER, "Driver")
     lane(picture, 20, 170, 640, 330, EXECUTOR, "Executor")
     lane(picture, 265, 200, 380, 285, PYTHON, "Python worker")
-    lane(picture, 690, 170, 250, 330, KAFKA, "Kafka")
+    lane(picture, 690, 20, 250, 480, KAFKA, "Kafka")
 
     step(picture, 40, 55, 190, 70, "1 Plan", "checks options, columns,", "brokers, login and topic")
     step(picture, 362, 55, 190, 70, "7 Commit", "adds up and logs", "the tasks' reports")
@@ -45,7 +45,7 @@ def drawing() -> drawsvg.Drawing:
     label(picture, 674, 441, "acks")
     label(picture, 600, 325, "in the")
     label(picture, 600, 340, "background")
-    label(picture, 248, 395, "socket")
+    label(picture, 257, 395, "socket")
     return picture
 
 

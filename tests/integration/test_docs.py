@@ -283,20 +283,27 @@ def no_options(_: str) -> dict[str, str]:
 
 def options_in_python(text: str) -> dict[str, str]:
     """Of ``.option(name, value)`` and of dictionaries."""
+    names: dict[str, str] = {}
     pairs: list[tuple[ast.AST | None, ast.AST]] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Dict):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            names[node.targets[0].id] = value_of(node.value, names)
+        elif isinstance(node, ast.Dict):
             pairs += zip(node.keys, node.values, strict=True)
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "option":
             pairs.append((node.args[0], node.args[1]))
     named = [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
-    return {option: value_of(value) for option, value in named if is_option(option)}
+    return {option: value_of(value, names) for option, value in named if is_option(option)}
 
 
-def value_of(node: ast.AST) -> str:
+def value_of(node: ast.AST, names: Mapping[str, str]) -> str:
     """A literal's value, or an example where only a running program has one."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(value_of, node.values))
+        return "".join(value_of(each, names) for each in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return value_of(node.value, names)
+    if isinstance(node, ast.Name):
+        return names.get(node.id, "example")
     return str(node.value) if isinstance(node, ast.Constant) else "example"
 
 
