@@ -1,5 +1,8 @@
 """Every snippet of README.md and docs/*.md runs, and every command and configuration is checked.
 
+The Python blocks of a page run one after another, with ``localhost:9092`` replaced by a Kafka of
+the tests and ``/tmp/`` by a folder of theirs. Blocks of sh (commands), ini (units of systemd) and
+yaml (configurations of jobs) are read as the programs for which they are meant read them.
 A block that cannot run has a comment above it, ``<!-- not run: the reason -->``. Then at least the
 sink's options in it are checked.
 """
