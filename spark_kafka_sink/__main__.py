@@ -18,6 +18,20 @@ def main(arguments: list[str] | None = None) -> int:
     0, or 1 if it failed, ``status`` finds no Kafka, or ``doctor`` finds something that fails; 2 if
     the configuration file for ``doctor`` has mistakes.
     """
+    choice = _parser().parse_args(arguments)
+    try:
+        if choice.command == "doctor":
+            return _doctor(choice)
+        if choice.action == "start":
+            print(detached.start(choice.brokers))
+            return 0
+        return _stop() if choice.action == "stop" else _status()
+    except LocalKafkaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
         description="Says what would go wrong in a job, and runs a local Kafka.",
@@ -32,17 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     actions.add_parser("stop", help="stop it; its logs and data are kept")
     actions.add_parser("status", help="print its address if it runs")
-    choice = parser.parse_args(arguments)
-    try:
-        if choice.command == "doctor":
-            return _doctor(choice)
-        if choice.action == "start":
-            print(detached.start(choice.brokers))
-            return 0
-        return _stop() if choice.action == "stop" else _status()
-    except LocalKafkaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return parser
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

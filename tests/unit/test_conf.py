@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
-
-from spark_kafka_sink.job.configuration import check
-from spark_kafka_sink.job.document import Document
+from job_files import checked
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted((ROOT / "conf").glob("*.yaml"))
 
 
 def configuration(path, tmp_path):
-    text = path.read_text(encoding="utf-8")
-    for file in re.findall(r"\$\{file:([^}]+)\}", text):
-        stored = tmp_path / Path(file).name
-        stored.write_text(f"of {stored.name}\n")
-        text = text.replace(file, str(stored))
-    variables = dict.fromkeys(re.findall(r"\$\{env:([^}]+)\}", text), "example")
-    return check(Document(text, path.name), variables)
+    return checked(path.read_text(encoding="utf-8"), path.name, tmp_path)
 
 
 def test_there_is_a_configuration_for_each_kind_of_cluster():
@@ -39,9 +30,9 @@ def test_there_is_a_configuration_for_each_kind_of_cluster():
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_a_configuration_is_right(path, tmp_path):
-    checked = configuration(path, tmp_path)
-    assert checked.sink_options.topic is not None
-    assert checked.job.checkpoint
+    right = configuration(path, tmp_path)
+    assert right.sink_options.topic is not None
+    assert right.job.checkpoint
 
 
 @pytest.mark.parametrize(

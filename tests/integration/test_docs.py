@@ -1,0 +1,357 @@
+"""Every snippet of README.md and docs/*.md runs, and every command and configuration is checked.
+
+The Python blocks of a page run one after another, with ``localhost:9092`` replaced by a Kafka of
+the tests and ``/tmp/`` by a folder of theirs. Blocks of sh (commands), ini (units of systemd) and
+yaml (configurations of jobs) are read as the programs for which they are meant read them.
+A block that cannot run has a comment above it, ``<!-- not run: the reason -->``. Then at least the
+sink's options in it are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import logging
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from functools import cache
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+from job_files import checked
+from markdown_pages import GUIDE, ROOT, Block, blocks, name
+from packaging.requirements import Requirement
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from topics import Topics
+
+import spark_kafka_sink.__main__ as spark_kafka_sink_command
+from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.options import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS, parse
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.job import command as job_command
+from spark_kafka_sink.local_kafka import LocalKafka
+
+pytestmark = pytest.mark.timeout(400)
+SECONDS = 120.0  # for a micro-batch with rows, on a very busy machine
+
+BIN = Path(sys.executable).parent
+JOB = "jobs/stream_to_kafka.py"
+MARKED = [block for page in GUIDE for block in blocks(page) if block.why_not_run]
+OWN_OPTIONS = {name for each in OPTIONS if each is not CLIENT_SETTINGS for name in each.names}
+
+
+def to_run(language: str) -> list[Block]:
+    found = [block for page in GUIDE for block in blocks(page, language)]
+    return [block for block in found if not block.why_not_run]
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+PYTHON_PAGES = sorted({block.page for block in to_run("python")})
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """A Kafka of its own, because the pages choose the names of their topics."""
+    with LocalKafka() as kafka:
+        yield kafka.bootstrap_servers
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[StreamingQuery]:
+    """The queries that a snippet starts. Waiting for one ends when it has written rows."""
+    queries: list[StreamingQuery] = []
+    start, wait = DataStreamWriter.start, StreamingQuery.awaitTermination
+
+    def remembered(writer, *arguments, **keywords):
+        queries.append(start(writer, *arguments, **keywords))
+        return queries[-1]
+
+    def shortened(query, timeout=None):
+        return wait_for_rows(query) if timeout is None else wait(query, timeout)
+
+    monkeypatch.setattr(DataStreamWriter, "start", remembered)
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", shortened)
+    return queries
+
+
+def wait_for_rows(query: StreamingQuery) -> None:
+    """Returns when the query has written rows, or has ended."""
+    deadline = Deadline(SECONDS)
+    while query.isActive and not any(each["numInputRows"] for each in query.recentProgress):
+        assert not deadline.expired, "the query wrote no rows"
+        time.sleep(0.05)  # a snippet's query tells nobody of its progress
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
+def test_the_snippets_of_a_page_run_one_after_another(
+    page, spark, servers, started, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level(logging.NOTSET, "spark_kafka_sink")  # what a snippet sets ends with the test
+    snippets = [block for block in blocks(page, "python") if not block.why_not_run]
+    everything = "".join(block.text for block in snippets)
+    for variable in re.findall(r'os\.environ\["(\w+)"\]', everything):
+        monkeypatch.setenv(variable, "example")
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", servers)
+    topics = Topics(servers)
+    named = set(re.findall(r'"topic"[,:]\s*"([\w.-]+)"', everything))
+    before = {topic: records(topics, topic) for topic in named}
+    namespace = {"__name__": "__main__", "spark": spark}
+    for block in snippets:
+        text = block.text.replace("/tmp/", f"{tmp_path}/").replace("localhost:9092", servers)
+        # Tracebacks then show the line of the page.
+        padded = "\n" * (block.line - 1) + text
+        exec(compile(padded, str(page), "exec", dont_inherit=True), namespace)
+        finish(started, namespace)
+    for value in namespace.values():
+        if isinstance(value, StreamingQueryListener):
+            spark.streams.removeListener(value)
+        elif isinstance(value, dict) and any(map(is_option, value)):
+            parse({BOOTSTRAP_SERVERS.name: "example:9092", **value})
+    assert [topic for topic in sorted(named) if records(topics, topic) == before[topic]] == []
+
+
+def records(topics: Topics, topic: str) -> int:
+    return len(topics.read(topic)) if topics.exists(topic) else 0
+
+
+def finish(started: list[StreamingQuery], namespace: Mapping[str, object]) -> None:
+    """Wait until what a snippet started has done something, and stop it."""
+    for value in namespace.values():
+        if isinstance(value, Future):
+            value.result(SECONDS)
+    for query in started:
+        wait_for_rows(query)
+        query.stop()
+        error = query.exception()
+        if error is not None:
+            raise error
+    started.clear()
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", to_run("sh"), ids=str)
+def test_a_command_is_one_that_its_program_takes(block):
+    subprocess.run(["sh", "-n"], input=block.text, text=True, timeout=60, check=True)
+    for words in commands(block.text):
+        check = CHECKS.get(words[0])
+        assert check, f"{words[0]}: add a check, or say above the block why it is not run"
+        check(words[1:])
+
+
+@pytest.mark.parametrize("block", to_run("ini"), ids=str)
+def test_a_unit_of_systemd_starts_what_spark_submit_takes(block):
+    ((program, arguments),) = re.findall(r"^ExecStart=(\S+) (.*)$", block.text, re.MULTILINE)
+    assert Path(program).name == "spark-submit"
+    check_submit(shlex.split(arguments))
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The words of each simple command, also of those in ``$(...)``."""
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in lexer:
+            if set(word) <= set("();&|"):
+                yield from [words] if words else []
+                words = []
+            else:
+                words.append(word)
+        yield from [words] if words else []
+
+
+def check_python(words: list[str]) -> None:
+    if words[:2] == ["-m", "spark_kafka_sink"]:
+        choice = spark_kafka_sink_command._parser().parse_args(words[2:])
+        if getattr(choice, "options", None):
+            parse(dict(choice.options))
+        if getattr(choice, "config", None):
+            check_file(str(choice.config))
+    elif words[:2] == ["-m", "pip"]:
+        check_pip(words[2:])
+    elif words[0] == "-c":
+        subprocess.run([sys.executable, *words], timeout=170, check=True)
+    else:
+        check_application(words)
+
+
+def check_application(words: list[str]) -> None:
+    """A Python program of this project, with its arguments, or one of the user's."""
+    if words[0] == JOB:
+        choice = job_command._parser().parse_args(words[1:])
+        check_file(str(choice.config))
+    else:
+        check_file(words[0])
+
+
+def check_file(path: str) -> None:
+    """Files of the project exist; others are the user's."""
+    if path.partition("/")[0] in ("bin", "conf", "docs", "jobs", "tests"):
+        assert (ROOT / path).exists(), path
+
+
+def check_pip(words: list[str]) -> None:
+    assert words[0] in ("install", "wheel", "download")
+    for word in words[1:]:
+        if word.startswith(("-", ".", "/")):
+            continue
+        requirement = Requirement(word)
+        if requirement.name == "spark-kafka-sink":
+            assert requirement.extras <= set(metadata("spark-kafka-sink").get_all("Provides-Extra"))
+
+
+def check_submit(words: list[str]) -> None:
+    parser = argparse.ArgumentParser("spark-submit", add_help=False, allow_abbrev=False)
+    for option, takes_value in submit_options().items():
+        parser.add_argument(option, action="append" if takes_value else "store_true")
+    parser.add_argument("application", nargs=argparse.REMAINDER)
+    choice = parser.parse_args(words)
+    for file in choice.properties_file or []:
+        check_file(file)
+    check_application(choice.application)
+
+
+@cache
+def submit_options() -> dict[str, bool]:
+    """The options that spark-submit lists itself, and whether each takes a value."""
+    help_text = subprocess.run(
+        [BIN / "spark-submit", "--help"], capture_output=True, text=True, timeout=170, check=False
+    ).stderr
+    found = re.findall(r"^ +(--[a-z-]+)(?:, -\w)?,?( [A-Z])?", help_text, re.MULTILINE)
+    assert ("--properties-file", " F") in found, help_text
+    return {option: bool(value) for option, value in found}
+
+
+def check_make(words: list[str]) -> None:
+    targets = re.findall(r"^([a-z%-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for word in (each for each in words if "=" not in each):
+        assert any(re.fullmatch(target.replace("%", ".+"), word) for target in targets), word
+
+
+def check_look_up(words: list[str]) -> None:
+    assert words[0] == "-v"
+    assert shutil.which(words[1], path=BIN), words[1]
+
+
+def check_nothing(_: list[str]) -> None:
+    """The shell's own; its syntax was checked."""
+
+
+CHECKS: Mapping[str, Callable[[list[str]], None]] = {
+    "command": check_look_up,
+    "export": check_nothing,
+    "make": check_make,
+    "pip": check_pip,
+    "python": check_python,
+    "spark-submit": check_submit,
+}
+
+
+# --- configurations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", to_run("yaml"), ids=str)
+def test_a_configuration_is_one_of_a_job_and_right(block, tmp_path):
+    checked(block.text, str(block), tmp_path)
+
+
+# --- blocks that cannot run -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", MARKED, ids=str)
+def test_the_options_in_a_block_that_is_not_run_are_right(block):
+    options = OPTIONS_IN.get(block.language, no_options)(block.text)
+    assert options or block.language not in OPTIONS_IN or PREFIX not in block.text
+    parse({BOOTSTRAP_SERVERS.name: "example:9092", **options})
+
+
+def no_options(_: str) -> dict[str, str]:
+    return {}
+
+
+def options_in_python(text: str) -> dict[str, str]:
+    """Of ``.option(name, value)`` and of dictionaries."""
+    names: dict[str, str] = {}
+    pairs: list[tuple[ast.AST | None, ast.AST]] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            names[node.targets[0].id] = value_of(node.value, names)
+        elif isinstance(node, ast.Dict):
+            pairs += zip(node.keys, node.values, strict=True)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "option":
+            pairs.append((node.args[0], node.args[1]))
+    named = [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
+    return {option: value_of(value, names) for option, value in named if is_option(option)}
+
+
+def value_of(node: ast.AST, names: Mapping[str, str]) -> str:
+    """A literal's value, or an example where only a running program has one."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(value_of(each, names) for each in node.values)
+    if isinstance(node, ast.FormattedValue):
+        return value_of(node.value, names)
+    if isinstance(node, ast.Name):
+        return names.get(node.id, "example")
+    return str(node.value) if isinstance(node, ast.Constant) else "example"
+
+
+def options_in_yaml(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    waiting = list(yaml.load_all(text, yaml.BaseLoader))
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            found |= {option: str(value) for option, value in each.items() if is_option(option)}
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return found
+
+
+def is_option(text: object) -> bool:
+    return isinstance(text, str) and (text.startswith(PREFIX) or text in OWN_OPTIONS)
+
+
+OPTIONS_IN: Mapping[str, Callable[[str], dict[str, str]]] = {
+    "python": options_in_python,
+    "yaml": options_in_yaml,
+}
+
+
+# --- what the pages promise -----------------------------------------------------------------------
+
+
+def test_a_column_keeps_the_partitions_of_confluent_kafka(spark, servers):
+    """The expression in docs/migration.md, for keys that confluent_kafka has placed."""
+    partitions = 6
+    expression = f"int(crc32(key) % {partitions}) AS partition"
+    assert expression in (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+    topics = Topics(servers)
+    theirs, ours = topics.create(partitions), topics.create(partitions)
+    keys = [f"key-{number}" for number in range(200)]
+    producer = Producer({"bootstrap.servers": servers})
+    for key in keys:
+        producer.produce(theirs, key=key, value="v")
+    assert producer.flush(SECONDS) == 0
+    rows = spark.createDataFrame([(key,) for key in keys], "key string")
+    writer = rows.selectExpr("key", "'v' AS value", expression).write.format("kafka-nb")
+    writer = writer.option("kafka.bootstrap.servers", servers).option("topic", ours)
+    writer.mode("append").save()
+    placed = [Counter((r.key, r.partition) for r in topics.read(each)) for each in (theirs, ours)]
+    assert placed[0] == placed[1]
+    topics.close()

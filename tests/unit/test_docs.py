@@ -1,0 +1,62 @@
+"""What the pages name exists: options, files, headings; and the picture is the script's."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from xml.etree import ElementTree
+
+import pytest
+from markdown_pages import GUIDE, PAGES, ROOT, anchors, blocks, code_in_text, links, name
+
+from spark_kafka_sink.config.client_settings import known_names
+from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.options import OPTIONS
+
+PICTURE = ROOT / "docs" / "way_of_a_row.svg"
+ALIASES = {"bash", "console", "shell", "py", "python3", "yml"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page):
+    dead = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if link.startswith("https://"):
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    assert dead == []
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_client_settings_in_the_text_exist(page):
+    known = {each for option in OPTIONS for each in option.names}
+    known |= {PREFIX + each for each in known_names()}
+    named = {re.sub(r"=.*", "", code) for code in code_in_text(page)}
+    settings = {each for each in named if re.fullmatch(r"kafka\.[a-z0-9.]*[a-z0-9]", each)}
+    assert settings - known == set()
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_every_page_of_the_guide_is_in_its_index(page):
+    index = ROOT / "docs" / "README.md"
+    listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert page in listed | {index}
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_blocks_have_the_language_by_which_the_tests_find_them(page):
+    """tests/integration/test_docs.py looks for python, sh and yaml."""
+    assert not {block.language for block in blocks(page)} & ALIASES
+
+
+def test_the_picture_is_what_its_script_draws():
+    script = runpy.run_path(str(PICTURE.with_suffix(".py")))
+    assert texts(script["drawing"]().as_svg()) == texts(PICTURE.read_text(encoding="utf-8"))
+
+
+def texts(svg: str) -> list[str]:
+    found = (element.text for element in ElementTree.fromstring(svg).iter())
+    return [text.strip() for text in found if text and text.strip()]
