@@ -10,6 +10,7 @@ import pytest
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 from spark_kafka_jars import jars
+from standalone import standalone_cluster
 from topics import Topics
 
 from spark_kafka_sink.local_kafka import LocalKafka
@@ -65,3 +66,10 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a standalone cluster: two workers whose own Python lacks all packages."""
+    with standalone_cluster(tmp_path_factory.mktemp("standalone"), workers=2) as master:
+        yield master
