@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka_proxy import KafkaProxy, proxied_kafka
@@ -69,7 +71,9 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def master() -> Iterator[str]:
     """The URL of a standalone cluster: two workers whose own Python lacks all packages."""
-    with standalone_cluster(tmp_path_factory.mktemp("standalone"), workers=2) as master:
-        yield master
+    # Not pytest's folder, which stays: every executor unpacks the archives of its application.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with standalone_cluster(Path(folder), workers=2) as master:
+            yield master

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,18 @@ pytestmark = pytest.mark.timeout(2 * SECONDS)
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    archive = tmp_path_factory.mktemp("archive") / "environment.tar.gz"
-    pack = [BIN / "venv-pack", "-p", sys.prefix, "-o", archive, "--compress-level", "1"]
-    pack += ["--exclude", "*/site-packages/*"]
+def archive():
+    with tempfile.TemporaryDirectory() as folder:
+        yield pack(Path(folder, "environment.tar.gz"))
+
+
+def pack(archive):
+    command = [BIN / "venv-pack", "-p", sys.prefix, "-o", archive, "--compress-level", "1"]
+    command += ["--exclude", "*/site-packages/*"]
     for package in PACKED:
-        pack += ["--include", f"*/site-packages/{package}*"]
-    pack += ["--exclude", "*/pyspark/jars/*"]
-    subprocess.run(pack, check=True, timeout=SECONDS)
+        command += ["--include", f"*/site-packages/{package}*"]
+    command += ["--exclude", "*/pyspark/jars/*"]
+    subprocess.run(command, check=True, timeout=SECONDS)
     return archive
 
 
