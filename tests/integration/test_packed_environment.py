@@ -37,7 +37,7 @@ def pack(archive):
 
 @pytest.fixture
 def run(master, archive, tmp_path, bootstrap_servers):
-    """Runs the application on two executors, from its own folder."""
+    """Runs the application on two executors, from the folder of the test."""
 
     def run(variables: dict[str, str], *sinks: str) -> subprocess.CompletedProcess[str]:
         conf = {
