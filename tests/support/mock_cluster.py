@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import socket
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from ctypes import POINTER, byref, c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int16, c_int32, c_size_t, c_void_p
 from types import TracebackType
 from typing import Any
 
@@ -32,18 +31,9 @@ mock_push_request_errors = prototype(
 mock_broker_set_rtt = prototype("rd_kafka_mock_broker_set_rtt", c_int, c_void_p, c_int32, c_int)
 mock_broker_set_down = prototype("rd_kafka_mock_broker_set_down", c_int, c_void_p, c_int32)
 mock_broker_set_up = prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c_int32)
-mock_start_request_tracking = prototype("rd_kafka_mock_start_request_tracking", None, c_void_p)
-mock_get_requests = prototype(
-    "rd_kafka_mock_get_requests", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
-)
-mock_request_api_key = prototype("rd_kafka_mock_request_api_key", c_int16, c_void_p)
-mock_request_destroy_array = prototype(
-    "rd_kafka_mock_request_destroy_array", None, POINTER(c_void_p), c_size_t
-)
 
 PRODUCE = 0
 METADATA = 3
-API_VERSIONS = 18
 INIT_PRODUCER_ID = 22
 
 # The controller in its metadata answers; the cluster has no broker with this id unless we add it.
@@ -95,18 +85,6 @@ class MockCluster:
 
     def set_up(self, broker: int) -> None:
         self._call(mock_broker_set_up, broker)
-
-    def track_requests(self) -> None:
-        self._call(mock_start_request_tracking)
-
-    def requests(self) -> Counter[int]:
-        """How many requests have arrived since ``track_requests``, by API key."""
-        count = c_size_t()
-        requests = self._call(mock_get_requests, byref(count))
-        try:
-            return Counter(mock_request_api_key(requests[i]) for i in range(count.value))
-        finally:
-            mock_request_destroy_array(requests, count)
 
     def close(self) -> None:
         if self._cluster is None:

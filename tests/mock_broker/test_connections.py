@@ -1,11 +1,11 @@
-"""What a producer costs its brokers: the factors of the sums in docs/cluster.md."""
+"""How many connections a producer has: a factor of the sums in docs/cluster.md."""
 
 from __future__ import annotations
 
 import psutil
 import pyarrow as pa
 import pytest
-from mock_cluster import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, MockCluster
+from mock_cluster import MockCluster
 
 from spark_kafka_sink.deadline import Deadline
 
@@ -53,14 +53,3 @@ def test_an_idle_producer_can_close_all_connections_but_one(write):
     while connections() > 1:
         assert not deadline.expired
         idle.poll()
-
-
-def test_a_new_producer_sends_two_metadata_requests_and_one_for_its_id(cluster, write):
-    cluster.track_requests()
-    write(kafka_enable_idempotence="true")
-    assert cluster.requests() == {
-        API_VERSIONS: BROKERS,
-        METADATA: 2,
-        INIT_PRODUCER_ID: 1,
-        PRODUCE: LEADERS,
-    }
