@@ -26,9 +26,9 @@ class KafkaProxy:
 
     ``metadata_delay_seconds`` may be changed at any time. Like a broker, which handles one request
     of a connection at a time, the proxy holds an answer back until those before it were sent.
-    ``requests`` counts requests by API key, ``metadata_requests`` holds those for metadata in the
-    order of arrival, and ``answers_before_records`` the number of their answers that left before the first produce
-    request came, or None. ``reset`` starts counting again.
+    ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
+    metadata in the order of arrival, and ``answers_before_records`` the number of their answers
+    that left before the first produce request came, or None. ``reset`` starts counting again.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class KafkaProxy:
         self._loop.close()
 
     def reset(self) -> None:
-        self.requests: Counter[int] = Counter()
+        self.requests: Counter[tuple[str, int]] = Counter()
         self.metadata_requests: list[MetadataRequest] = []
         self.answers_before_records: int | None = None
         self._answers = 0
@@ -128,7 +128,7 @@ class KafkaProxy:
                 frame = await _frame(reader)
                 await self._is_speaking.wait()
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
-                self.requests[api_key] += 1
+                self.requests[_client_id(frame), api_key] += 1
                 if api_key == METADATA:
                     self.metadata_requests.append(_metadata_request(frame))
                     delays[correlation] = self.metadata_delay_seconds
@@ -169,10 +169,15 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return size + await reader.readexactly(struct.unpack(">i", size)[0])
 
 
+def _client_id(frame: bytes) -> str:
+    (size,) = struct.unpack_from(">h", frame, 12)
+    return frame[14 : 14 + max(0, size)].decode()
+
+
 def _metadata_request(frame: bytes) -> MetadataRequest:
-    version, _, client_id_bytes = struct.unpack_from(">hih", frame, 6)
-    at = 14 + max(0, client_id_bytes)
-    client_id = frame[14:at].decode()
+    (version,) = struct.unpack_from(">h", frame, 6)
+    client_id = _client_id(frame)
+    at = 14 + len(client_id.encode())
     if version < 9:
         return MetadataRequest(client_id, max(0, struct.unpack_from(">i", frame, at)[0]))
     at += 1  # no tags in the header
