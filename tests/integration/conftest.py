@@ -74,6 +74,6 @@ def spark() -> Iterator[SparkSession]:
 def master() -> Iterator[str]:
     """The URL of a standalone cluster: two workers whose own Python lacks all packages."""
     # Not pytest's folder, which stays: every executor unpacks the archives of its application.
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        with standalone_cluster(Path(folder), workers=2) as master:
-            yield master
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with folder, standalone_cluster(Path(folder.name), workers=2) as master:
+        yield master
