@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 from spark_kafka_jars import jars
+from standalone import standalone_cluster
 from topics import Topics
 
 from spark_kafka_sink.local_kafka import LocalKafka
@@ -65,3 +68,12 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def master() -> Iterator[str]:
+    """The URL of a standalone cluster: two workers whose own Python lacks all packages."""
+    # Not pytest's folder, which stays: every executor unpacks the archives of its application.
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with folder, standalone_cluster(Path(folder.name), workers=2) as master:
+        yield master

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import py4j
 import pyspark
 import pytest
+from standalone import BIN, submit, without_this_python
 from topics import Record
 
-from spark_kafka_sink.deadline import Deadline
-
-BIN = Path(sys.executable).parent
 COMMAND = BIN / "kafka-nb-python"
 APP = Path(__file__).parent.parent / "support" / "python_app.py"
-SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 # Every Python that Spark starts runs this first, because its folder is on PYTHONPATH.
 SITECUSTOMIZE = """
 import json, os, sys
@@ -37,13 +30,12 @@ class Started:
     def __init__(self, folder: Path, activated: bool) -> None:
         (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
         self.log = folder / "starts"
-        path = [p for p in os.environ["PATH"].split(":") if Path(p) != BIN]
-        self.variables = os.environ | {"PYTHONPATH": str(folder), "STARTS": str(self.log)}
-        self.variables |= {"PYSPARK_PYTHON": str(COMMAND), "PATH": ":".join(path)}
-        self.variables.pop("VIRTUAL_ENV", None)
+        self.variables = without_this_python(os.environ)
+        self.variables |= {"PYTHONPATH": str(folder), "STARTS": str(self.log)}
+        self.variables["PYSPARK_PYTHON"] = str(COMMAND)
         if activated:
             self.variables |= {"PYSPARK_PYTHON": COMMAND.name, "VIRTUAL_ENV": str(BIN.parent)}
-            self.variables["PATH"] = ":".join(map(str, [BIN, *path]))
+            self.variables["PATH"] = f"{BIN}:{self.variables['PATH']}"
 
     def workers(self) -> dict[str, str]:
         """The PYTHONPATH of every Python daemon that Spark started, by the worker that it runs."""
@@ -87,46 +79,6 @@ def test_session(bootstrap_servers, topics, tmp_path, kind, activated):
     answer = run([sys.executable, APP, kind, bootstrap_servers, topic, "found"], started)
     check(answer, topics.read(topic))
     check_workers(started)
-
-
-@contextmanager
-def standalone_cluster(folder: Path) -> Iterator[str]:
-    """Spark's own master and a worker on loopback, as a service starts them; gives the URL."""
-    loopback = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    servers: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *arguments: str, until: str) -> str:
-        log = folder / name
-        command = [SPARK_CLASS, f"org.apache.spark.deploy.{name}", *loopback, *arguments]
-        with log.open("wb") as file:
-            servers.append(subprocess.Popen(command, stdout=file, stderr=file))
-        deadline = Deadline(60)
-        while not (found := re.search(until, log.read_text())):
-            assert not deadline.expired, log.read_text()
-            assert servers[-1].poll() is None, log.read_text()
-            time.sleep(0.1)
-        return found[0]
-
-    try:
-        master = start("master.Master", until=r"spark://[\w.]+:\d+")
-        limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
-        start("worker.Worker", *limits, master, until="Successfully registered with master")
-        yield master
-    finally:
-        for server in servers:
-            server.terminate()
-        for server in servers:
-            server.wait(60)
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory):
-    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as master:
-        yield master
-
-
-def submit(master: str, *arguments: str | Path) -> list[str | Path]:
-    return [BIN / "spark-submit", "--master", master, *arguments]
 
 
 def test_spark_submit(bootstrap_servers, topics, tmp_path, master):

@@ -1,15 +1,18 @@
-"""How many metadata answers a new producer awaits, on a broker that gives one at a time."""
+"""What a new producer requests, and how many metadata answers it awaits."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from kafka_proxy import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
 
+from spark_kafka_sink.config.client_settings import DEFAULTS
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.writer import write_partition
 
 ANSWER_SECONDS = 0.3
+CLIENT_ID = DEFAULTS["client.id"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +33,15 @@ def test_the_first_records_leave_after_two_answers(proxy, proxied, count):
     assert report.sent_records == dict.fromkeys(names, 1)
     assert proxy.metadata_requests[0].topics == count
     assert proxy.answers_before_records == 2
+
+
+@pytest.mark.parametrize("delay_seconds", [0.0, ANSWER_SECONDS])
+def test_a_new_producer_sends_few_requests(proxy, proxied, delay_seconds):
+    topic = proxied.create()
+    proxy.metadata_delay_seconds = delay_seconds
+    settings = {"kafka.bootstrap.servers": proxied.bootstrap_servers, "topic": topic}
+    proxy.reset()
+    write_partition([pa.record_batch({"value": ["a"]})], parse(settings))
+    ours = {key: n for (client, key), n in proxy.requests.items() if client == CLIENT_ID}
+    # Of its two connections it keeps one.
+    assert ours == {API_VERSIONS: 2, METADATA: 2, INIT_PRODUCER_ID: 1, PRODUCE: 1}

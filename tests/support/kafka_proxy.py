@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
-_PRODUCE, _METADATA = 0, 3
+PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
 
 
 class MetadataRequest(NamedTuple):
@@ -25,9 +26,9 @@ class KafkaProxy:
 
     ``metadata_delay_seconds`` may be changed at any time. Like a broker, which handles one request
     of a connection at a time, the proxy holds an answer back until those before it were sent.
-    ``metadata_requests`` holds the metadata requests in the order of arrival, and
-    ``answers_before_records`` the number of their answers that left before the first produce
-    request came, or None. ``reset`` starts counting again.
+    ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
+    metadata in the order of arrival, and ``answers_before_records`` the number of their answers
+    that left before the first produce request came, or None. ``reset`` starts counting again.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,7 @@ class KafkaProxy:
         self._loop.close()
 
     def reset(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
         self.metadata_requests: list[MetadataRequest] = []
         self.answers_before_records: int | None = None
         self._answers = 0
@@ -126,10 +128,11 @@ class KafkaProxy:
                 frame = await _frame(reader)
                 await self._is_speaking.wait()
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
-                if api_key == _METADATA:
+                self.requests[_client_id(frame), api_key] += 1
+                if api_key == METADATA:
                     self.metadata_requests.append(_metadata_request(frame))
                     delays[correlation] = self.metadata_delay_seconds
-                elif api_key == _PRODUCE and self.answers_before_records is None:
+                elif api_key == PRODUCE and self.answers_before_records is None:
                     self.answers_before_records = self._answers
                 writer.write(frame)
                 await writer.drain()
@@ -166,10 +169,15 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
     return size + await reader.readexactly(struct.unpack(">i", size)[0])
 
 
+def _client_id(frame: bytes) -> str:
+    (size,) = struct.unpack_from(">h", frame, 12)
+    return frame[14 : 14 + max(0, size)].decode()
+
+
 def _metadata_request(frame: bytes) -> MetadataRequest:
-    version, _, client_id_bytes = struct.unpack_from(">hih", frame, 6)
-    at = 14 + max(0, client_id_bytes)
-    client_id = frame[14:at].decode()
+    (version,) = struct.unpack_from(">h", frame, 6)
+    client_id = _client_id(frame)
+    at = 14 + len(client_id.encode())
     if version < 9:
         return MetadataRequest(client_id, max(0, struct.unpack_from(">i", frame, at)[0]))
     at += 1  # no tags in the header
