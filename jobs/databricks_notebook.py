@@ -174,8 +174,8 @@ query.awaitTermination(int(dbutils.widgets.get("run_seconds")))
 # COMMAND ----------
 
 for progress in query.recentProgress:
-    seconds = progress["durationMs"]["triggerExecution"] / 1000
-    print(f"micro-batch {progress['batchId']}: {progress['numInputRows']} rows in {seconds:.1f} s")
+    seconds = progress.durationMs["triggerExecution"] / 1000
+    print(f"micro-batch {progress.batchId}: {progress.numInputRows} rows in {seconds:.1f} s")
 
 # COMMAND ----------
 

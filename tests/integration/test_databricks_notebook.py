@@ -54,8 +54,8 @@ def test_the_cells_write_a_stream_show_its_reports_and_stop_it(kafka, topics, tm
 
     assert re.search(r"^WarmUpResult\(.*problem=''\)$", answer.stdout, re.MULTILINE), answer.stdout
     batch_ids = [int(batch_id) for batch_id in PROGRESS.findall(answer.stdout)]
-    assert batch_ids == list(range(len(batch_ids)))
-    assert len(batch_ids) >= 2
+    assert batch_ids == list(range(len(batch_ids))), answer.stdout
+    assert len(batch_ids) >= 2, answer.stdout + answer.stderr[-5000:]
 
     written = {int(record.key): record for record in topics.read(topic)}
     assert written.keys() >= set(range(ROWS * len(batch_ids)))
