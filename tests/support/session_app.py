@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from streams import patiently
 
 import spark_kafka_sink
 
@@ -40,21 +40,9 @@ words.mkdir()
 stream = spark.readStream.format("text").load(str(words))
 
 
-def start(writer):
-    """Start the query; Connect gives the worker of foreachBatch 10 s to start, however busy."""
-    for _ in range(3):
-        try:
-            return writer.start()
-        except PySparkException as error:
-            if "Python worker failed to connect back" not in str(error):
-                raise
-            late = error
-    raise late
-
-
 def finish(writer, checkpoint):
     writer = writer.option("checkpointLocation", f"{folder}/{checkpoint}")
-    query = start(writer.trigger(availableNow=True))
+    query = patiently(writer.trigger(availableNow=True).start)
     assert query.awaitTermination(60)
     if query.exception():
         raise query.exception()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from pyspark.errors import PySparkException
+
 
 def stream_of(spark, folder, *batches):
     """A streaming DataFrame with a micro-batch for each list of words."""
@@ -30,3 +32,15 @@ def run(writer, tmp_path):
 
 def counts(words):
     return words.groupBy("value").count().selectExpr("value as key", "string(count) as value")
+
+
+def patiently(start):
+    """Start a query; Connect gives the worker of foreachBatch 10 s to start, however busy."""
+    for _ in range(3):
+        try:
+            return start()
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+            late = error
+    raise late

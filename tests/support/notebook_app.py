@@ -1,0 +1,61 @@
+"""Runs jobs/databricks_notebook.py in one kind of Spark session; see test_databricks_notebook.py.
+
+Arguments: kind of session; the widgets' values and the secrets, as JSON. Prints what the cells
+print, and then a line of JSON: what they displayed, and whether the query is still active.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from databricks_stand_in import Notebook
+from pyspark.sql import SparkSession
+from streams import patiently
+
+from spark_kafka_sink.deadline import Deadline
+
+NOTEBOOK = Path(__file__).parents[2] / "jobs" / "databricks_notebook.py"
+MICRO_BATCHES = 2
+SECONDS = 150.0
+
+
+def wait_for_micro_batches(query):
+    """Wait as a user would, who looks at the query's progress; returns early if it fails."""
+    deadline = Deadline(SECONDS)
+    while query.isActive:
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] >= MICRO_BATCHES - 1:
+            return
+        assert not deadline.expired, f"no {MICRO_BATCHES} micro-batches after {SECONDS:g} s"
+        time.sleep(0.5)
+
+
+kind, parameters, secrets = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+os.environ["PYSPARK_PYTHON"] = sys.executable
+if kind == "connect":
+    builder = SparkSession.builder.remote("local[2]")
+else:
+    builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+notebook = Notebook(NOTEBOOK, spark, parameters, secrets)
+try:
+    is_started = False
+    for cell in notebook.cells:
+        if cell.magic:
+            continue
+        patiently(partial(notebook.run, cell))
+        if "query" in notebook.names and not is_started:
+            is_started = True
+            wait_for_micro_batches(notebook.names["query"])
+    unknown = parameters.keys() - notebook.widgets.values.keys()
+    assert not unknown, f"the notebook has no widgets {unknown}"
+    is_active = notebook.names["query"].isActive
+    print(json.dumps({"displayed": notebook.displayed, "is_active": is_active}))
+finally:
+    spark.stop()
