@@ -16,6 +16,7 @@ from spark_kafka_sink.local_kafka import LocalKafka, Security
 APP = Path(__file__).parent.parent / "support" / "notebook_app.py"
 PASSWORD = "planted-secret-of-alice"
 ROWS = 100  # in each micro-batch
+pytestmark = pytest.mark.timeout(400)
 PROGRESS = re.compile(rf"^micro-batch (\d+): {ROWS} rows in \d+\.\d s$", re.MULTILINE)
 
 
@@ -32,26 +33,35 @@ def topics(kafka):
     topics.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.fixture
+def run(kafka, topics, tmp_path):
+    """Runs the notebook in a session of that kind; returns what it printed and its exit code."""
+
+    def run(kind, mode, topic, password=PASSWORD):
+        parameters = {
+            "mode": mode,
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "security_protocol": "SASL_PLAINTEXT",
+            "secret_scope": "kafka-test",
+            "topic": topic,
+            "folder": str(tmp_path),
+            "run_seconds": "1",
+        }
+        secrets = {"kafka-test": {"username": "alice", "password": password}}
+        command = [sys.executable, str(APP), kind, json.dumps(parameters), json.dumps(secrets)]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
+        assert "planted-secret" not in answer.stdout + answer.stderr
+        return answer
+
+    return run
+
+
 @pytest.mark.parametrize("mode", ["format", "foreach_batch"])
 @pytest.mark.parametrize("kind", ["local[2]", "connect"])
-def test_the_cells_write_a_stream_show_its_reports_and_stop_it(kafka, topics, tmp_path, kind, mode):
+def test_the_cells_write_a_stream_show_its_reports_and_stop_it(run, topics, kind, mode):
     topic = topics.create(partitions=2)
-    parameters = {
-        "mode": mode,
-        "bootstrap_servers": kafka.bootstrap_servers,
-        "security_protocol": "SASL_PLAINTEXT",
-        "secret_scope": "kafka-test",
-        "topic": topic,
-        "folder": str(tmp_path),
-        "run_seconds": "1",
-    }
-    secrets = {"kafka-test": {"username": "alice", "password": PASSWORD}}
-    command = [sys.executable, str(APP), kind, json.dumps(parameters), json.dumps(secrets)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
+    answer = run(kind, mode, topic)
     assert answer.returncode == 0, answer.stdout + answer.stderr[-5000:]
-    assert PASSWORD not in answer.stdout + answer.stderr
-
     assert re.search(r"^WarmUpResult\(.*problem=''\)$", answer.stdout, re.MULTILINE), answer.stdout
     batch_ids = [int(batch_id) for batch_id in PROGRESS.findall(answer.stdout)]
     assert batch_ids == list(range(len(batch_ids))), answer.stdout
@@ -76,3 +86,12 @@ def test_the_cells_write_a_stream_show_its_reports_and_stop_it(kafka, topics, tm
             "sent_bytes": sum(len(written[n].key + written[n].value) for n in numbers),
             "records_by_topic": {topic: ROWS},
         }
+
+
+@pytest.mark.parametrize("kind", ["local[2]", "connect"])
+def test_a_refused_login_fails_the_cell_that_waits_for_the_stream(run, topics, kind):
+    answer = run(kind, "foreach_batch", topics.create(), "planted-secret-of-nobody")
+    assert answer.returncode == 1, answer.stdout + answer.stderr[-5000:]
+    assert re.search(r"^WarmUpResult\(.*problem=.*refuse the login", answer.stdout, re.MULTILINE)
+    assert "in <module>\n    query.awaitTermination(" in answer.stderr
+    assert "AuthenticationFailed: the brokers at" in answer.stderr
