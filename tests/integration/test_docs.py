@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import logging
+import os
 import re
 import shlex
 import shutil
@@ -163,7 +164,9 @@ def test_a_unit_of_systemd_starts_what_spark_submit_takes(block):
 def commands(text: str) -> Iterator[list[str]]:
     """The words of each simple command, also of those in ``$(...)``."""
     for line in text.replace("\\\n", " ").splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        # To a shell, unlike to shlex, a comment begins only where a word does.
+        lexer = shlex.shlex(re.sub(r"(^|\s)#.*", "", line), posix=True, punctuation_chars=True)
+        lexer.commenters = ""
         lexer.whitespace_split = True
         words: list[str] = []
         for word in lexer:
@@ -230,7 +233,12 @@ def check_submit(words: list[str]) -> None:
 def submit_options() -> dict[str, bool]:
     """The options that spark-submit lists itself, and whether each takes a value."""
     help_text = subprocess.run(
-        [BIN / "spark-submit", "--help"], capture_output=True, text=True, timeout=170, check=False
+        [BIN / "spark-submit", "--help"],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
     ).stderr
     found = re.findall(r"^ +(--[a-z-]+)(?:, -\w)?,?( [A-Z])?", help_text, re.MULTILINE)
     assert ("--properties-file", " F") in found, help_text
