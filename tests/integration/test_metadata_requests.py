@@ -13,6 +13,7 @@ from spark_kafka_sink.spark.writer import write_partition
 
 ANSWER_SECONDS = 0.3
 CLIENT_ID = DEFAULTS["client.id"]
+MOST_METADATA_REQUESTS = 10
 
 
 @pytest.fixture(autouse=True)
@@ -43,5 +44,7 @@ def test_a_new_producer_sends_few_requests(proxy, proxied, delay_seconds):
     proxy.reset()
     write_partition([pa.record_batch({"value": ["a"]})], parse(settings))
     ours = {key: n for (client, key), n in proxy.requests.items() if client == CLIENT_ID}
+    # It awaits two of them; more overlap, and how many depends on when which connection is ready.
+    assert 2 <= ours.pop(METADATA) < MOST_METADATA_REQUESTS
     # Of its two connections it keeps one.
-    assert ours == {API_VERSIONS: 2, METADATA: 2, INIT_PRODUCER_ID: 1, PRODUCE: 1}
+    assert ours == {API_VERSIONS: 2, INIT_PRODUCER_ID: 1, PRODUCE: 1}
