@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
     REPLACED,
@@ -68,7 +69,7 @@ def redact_unless_public(name: str, value: str) -> str:
     return Secret(value) if is_secret(name) or name not in known_names() else value
 
 
-def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -> ClientSettings:
+def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> ClientSettings:
     """Everything that the producer passes to librdkafka.
 
     The producer bounds its own buffer and fetches metadata itself, so librdkafka's limits must not
@@ -87,16 +88,20 @@ def producer_settings(translated: Mapping[str, str], buffer_memory_bytes: int) -
         # librdkafka's maximum; afterwards it drops metadata that it did not refresh.
         "metadata.max.age.ms": "86400000",
     }
-    return ClientSettings(tuple(sorted(settings.items())))
+    return ClientSettings(tuple(sorted(settings.items())), translated.oauth_callback)
 
 
-def translate(settings: Mapping[str, str]) -> ClientSettings:
+def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSettings:
     """Translate Java's producer settings, named without ``kafka.``, and add our defaults.
 
+    ``oauth_callback``: the option of that name, or "".
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
     other; the error says what to write instead. Needs librdkafka.
     """
     given = {name: redact_unless_public(name, value.strip()) for name, value in settings.items()}
+    if msk_iam.is_wanted(given):
+        given = msk_iam.as_oauthbearer(given, oauth_callback)
+        oauth_callback = msk_iam.CALLBACK
     for name in given:
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
@@ -104,9 +109,9 @@ def translate(settings: Mapping[str, str]) -> ClientSettings:
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     check_guarantees(result, effective)
-    check_mechanism(result)
+    check_mechanism(result, oauth_callback)
     merged = {**DEFAULTS, **result, **timeouts(result, effective, specs)}
-    translated = ClientSettings(tuple(sorted(merged.items())))
+    translated = ClientSettings(tuple(sorted(merged.items())), oauth_callback)
     _check_together(translated)
     return translated
 

@@ -22,7 +22,8 @@ REPLACED = frozenset(
 
 INSTEAD_OF_LOGIN_CLASSES = (
     "it names a Java class; for OAUTHBEARER set kafka.sasl.oauthbearer.method=oidc with "
-    "kafka.sasl.oauthbearer.client.id, ...client.secret and ...token.endpoint.url"
+    "kafka.sasl.oauthbearer.client.id, ...client.secret and ...token.endpoint.url, or "
+    "oauth.callback, a function in Python"
 )
 
 INSTEAD_OF_KERBEROS = (
@@ -34,6 +35,11 @@ _CONVERSIONS: Mapping[str, str] = {
     "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nodes -out store.pem",
     "PKCS12": "openssl pkcs12 -in store.p12 -nodes -out store.pem",
 }
+
+_WAYS_TO_TOKENS = (
+    ("sasl.oauthbearer.method", "oidc"),
+    ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
+)
 
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))"""
 _JAAS_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*{_QUOTED}")
@@ -51,7 +57,7 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     if "sasl.jaas.config" not in given:
         return {}
     option = "kafka.sasl.jaas.config"
-    parsed = _parsed_jaas(given["sasl.jaas.config"])
+    parsed = parsed_jaas(given["sasl.jaas.config"])
     if parsed is None:
         raise InvalidOption(
             f"{option} is not of the form "
@@ -80,7 +86,7 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 
-def _parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
+def parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
     """Login module, without its package, and its options; None if the text is malformed.
 
     Raises nothing: a traceback with local variables would show the text.
@@ -101,13 +107,32 @@ def _unescaped(escape: re.Match[str]) -> str:
     return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
 
 
-def check_mechanism(settings: Mapping[str, str]) -> None:
-    """Raise InvalidOption if a SASL protocol is set without a mechanism."""
+def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
+    """Raise InvalidOption for SASL without a mechanism, or OAUTHBEARER without tokens."""
     protocol = settings.get("security.protocol", "plaintext").lower()
     if protocol.startswith("sasl") and "sasl.mechanism" not in settings:
         raise InvalidOption(
             f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
+        )
+    ways = [
+        f"kafka.{name}={value}"
+        for name, value in _WAYS_TO_TOKENS
+        if settings.get(name, "").lower() == value
+    ]
+    ways += ["oauth.callback"] * bool(oauth_callback)
+    if settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER":
+        if not ways:
+            raise InvalidOption(
+                "kafka.sasl.mechanism=OAUTHBEARER needs tokens: set "
+                "kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.client.id, "
+                "...client.secret and ...token.endpoint.url; or oauth.callback"
+            )
+        if len(ways) > 1:
+            raise InvalidOption(f"{' and '.join(ways)} are two ways to get tokens; keep one")
+    elif oauth_callback:
+        raise InvalidOption(
+            "oauth.callback has an effect only with kafka.sasl.mechanism=OAUTHBEARER"
         )
 
 

@@ -111,6 +111,12 @@ def topic_name(text: str) -> str:
     return text
 
 
+def function_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+        raise ValueError(f"{text!r} is not of the form package.module:function")
+    return text
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` with the most similar known name, or nothing."""
     similar = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)

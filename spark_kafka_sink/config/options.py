@@ -19,6 +19,7 @@ from spark_kafka_sink.config.option import (
     any_text,
     did_you_mean,
     duration_ms,
+    function_name,
     topic_name,
     true_or_false,
     whole_number,
@@ -112,6 +113,16 @@ METADATA_EVICT_MS = Option(
     maximum=_MAX_INT,
     java_name="kafka.metadata.max.idle.ms",
     meaning="How long the metadata of a topic without new records is kept (KIP-526).",
+)
+OAUTH_CALLBACK: Option[str | None] = Option(
+    "oauth.callback",
+    function_name,
+    default=None,
+    meaning="`package.module:function`, installed on the driver and on all executors: makes the "
+    "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. It is called like the `oauth_cb` of "
+    "confluent-kafka: with `kafka.sasl.oauthbearer.config`, and returns the token and its expiry "
+    "in seconds since the epoch, and perhaps the principal and a dict of SASL extensions. It runs "
+    "in a thread of its own, and has 10 s.",
 )
 PREFLIGHT = Option(
     "preflight",
@@ -239,7 +250,8 @@ def _producer_options(given: Mapping[str, str]) -> ProducerOptions:
         if name.startswith(PREFIX) and name not in _NAMES
     }
     settings[BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = BOOTSTRAP_SERVERS.read(given)
-    client = producer_settings(translate(settings), buffer_memory_bytes)
+    translated = translate(settings, OAUTH_CALLBACK.read(given) or "")
+    client = producer_settings(translated, buffer_memory_bytes)
     if buffer_memory_bytes < client.max_request_bytes:
         raise InvalidOption(
             f"{BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "

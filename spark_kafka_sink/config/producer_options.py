@@ -15,9 +15,13 @@ MAX_REQUEST_SIZE = "kafka.max.request.size"
 
 @dataclass(frozen=True)
 class ClientSettings(Mapping[str, str]):
-    """Checked librdkafka settings: hashable, picklable, without secrets in the repr."""
+    """Checked librdkafka settings: hashable, picklable, without secrets in the repr.
+
+    ``oauth_callback``: the option of that name, the function that makes tokens; or "".
+    """
 
     pairs: tuple[tuple[str, str], ...]
+    oauth_callback: str = ""
 
     def __getitem__(self, name: str) -> str:
         for known, value in self.pairs:

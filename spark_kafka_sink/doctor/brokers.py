@@ -34,7 +34,7 @@ _quiet.propagate = False
 class Brokers:
     """An AdminClient; raises KafkaException if the client refuses its settings."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         self._learned: dict[int, Server] = {}
         self._error: KafkaError | None = None
         self._refusal: Deadline | None = None

@@ -101,7 +101,7 @@ def login(examination: Examination) -> list[Finding]:
     settings = examination.settings
     working = ",".join(map(str, examination.servers))
     try:
-        examination.brokers = Brokers({**settings, "bootstrap.servers": working})
+        examination.brokers = Brokers({**examination.login, "bootstrap.servers": working})
         examination.advertised = examination.brokers.log_in(examination.deadline)
     except KafkaException as error:
         return [

@@ -13,6 +13,7 @@ from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.brokers import Brokers
 from spark_kafka_sink.doctor.network import ApiVersions, Server
+from spark_kafka_sink.producer.oauth_token import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,15 @@ class Examination:
     def settings(self) -> ClientSettings:
         """librdkafka's settings."""
         return self.sink.producer.client
+
+    @property
+    def login(self) -> dict[str, Any]:
+        """``settings`` for confluent_kafka, which calls the function for tokens itself.
+
+        Raises ImportError or AttributeError if there is no such function.
+        """
+        name = self.settings.oauth_callback
+        return {**self.settings, **({"oauth_cb": resolve(name)} if name else {})}
 
     @property
     def topic_name(self) -> str:

@@ -99,5 +99,5 @@ def transaction(examination: Examination) -> list[Finding]:
 
 
 def _producer(examination: Examination, more: dict[str, str] | None = None) -> Any:
-    settings = {**examination.settings, **(more or {}), "log_level": 0, "linger.ms": 0}
+    settings = {**examination.login, **(more or {}), "log_level": 0, "linger.ms": 0}
     return Producer(settings, logger=_quiet)

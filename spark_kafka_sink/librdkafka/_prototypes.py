@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ EVENT_DR = 0x1
 EVENT_LOG = 0x4
 EVENT_ERROR = 0x8
 EVENT_STATS = 0x40
+EVENT_OAUTHBEARER_TOKEN_REFRESH = 0x100
 EVENT_DESCRIBECONFIGS_RESULT = 104
 EVENT_DESCRIBETOPICS_RESULT = 0x100000
 EVENT_DESCRIBECLUSTER_RESULT = 0x200000
@@ -145,6 +146,16 @@ queue_poll = prototype("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
 set_log_queue = prototype("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
 outq_len = prototype("rd_kafka_outq_len", c_int, c_void_p)
 fatal_error = prototype("rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
+
+# --- Login ---------------------------------------------------------------------------------------
+
+oauthbearer_set_token = prototype(
+    "rd_kafka_oauthbearer_set_token",
+    c_int, c_void_p, c_char_p, c_int64, c_char_p, POINTER(c_char_p), c_size_t, c_char_p, c_size_t,
+)  # fmt: skip
+oauthbearer_set_token_failure = prototype(
+    "rd_kafka_oauthbearer_set_token_failure", c_int, c_void_p, c_char_p
+)
 
 # --- Producing -----------------------------------------------------------------------------------
 

@@ -32,14 +32,15 @@ class Client:
     It connects with its first request or record, so that topics opened before are part of the
     client's own first request. Only the process that created a Client may use it, and only one
     thread at a time.
-    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses.
+    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses. With
+    ``asks_for_tokens``, TokenNeeded events ask for what ``set_token`` gives it.
 
     Values are not copied: the client keeps an Arrow batch until each of its records is reported,
     or the handle is freed. It counts them itself, because librdkafka may still read the records of
     a delivery that the producer has given up.
     """
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], *, asks_for_tokens: bool = False) -> None:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
@@ -51,7 +52,10 @@ class Client:
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)
                 raise ValueError(f"librdkafka refuses the value of {name}")
-        c.conf_set_events(conf, c.EVENT_DR | c.EVENT_ERROR | c.EVENT_LOG | c.EVENT_STATS)
+        events = c.EVENT_DR | c.EVENT_ERROR | c.EVENT_LOG | c.EVENT_STATS
+        if asks_for_tokens:
+            events |= c.EVENT_OAUTHBEARER_TOKEN_REFRESH
+        c.conf_set_events(conf, events)
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
         self._handle = c.new(c.PRODUCER, conf, text, ERROR_TEXT_SIZE)
         if not self._handle:
@@ -208,6 +212,38 @@ class Client:
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
         code = c.fatal_error(self.handle, text, ERROR_TEXT_SIZE)
         return BrokerError(code, text.value.decode(errors="replace")) if code else None
+
+    # --- login -----------------------------------------------------------------------------------
+
+    def set_token(
+        self, value: str, expires_at_ms: int, principal: str, extensions: Mapping[str, str]
+    ) -> None:
+        """Give the client an OAUTHBEARER token, for which connections wait.
+
+        It asks for the next one after 80 % of the time until ``expires_at_ms``, since the epoch
+        (``rd_kafka_oauthbearer_set_token``). What it refuses becomes a BrokerError event.
+        """
+        pairs = [text.encode() for pair in extensions.items() for text in pair]
+        text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
+        code = c.oauthbearer_set_token(
+            self.handle,
+            value.encode(),
+            expires_at_ms,
+            principal.encode(),
+            c.string_array(pairs),
+            len(pairs),
+            text,
+            ERROR_TEXT_SIZE,
+        )
+        if code:
+            self.fail_token(text.value.decode(errors="replace"))
+
+    def fail_token(self, reason: str) -> None:
+        """Say why there is no token: a BrokerError event, and a TokenNeeded event 10 s later.
+
+        (``rd_kafka_oauthbearer_set_token_failure``)
+        """
+        c.oauthbearer_set_token_failure(self.handle, reason.encode())
 
     # --- metadata --------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from spark_kafka_sink.librdkafka.events import (
     Event,
     ReportedRecords,
     RequestFailed,
+    TokenNeeded,
     TopicDescription,
 )
 
@@ -168,6 +169,7 @@ _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
     c.EVENT_ERROR: _error,
     c.EVENT_LOG: _forward_log,
     c.EVENT_STATS: _connected,
+    c.EVENT_OAUTHBEARER_TOKEN_REFRESH: lambda _: [TokenNeeded()],
     c.EVENT_DESCRIBETOPICS_RESULT: _topic_answers,
     c.EVENT_DESCRIBECLUSTER_RESULT: _cluster_answer,
     c.EVENT_DESCRIBECONFIGS_RESULT: _configuration_answer,

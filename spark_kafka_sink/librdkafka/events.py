@@ -56,6 +56,11 @@ class BrokerUp:
 
 
 @dataclass(frozen=True)
+class TokenNeeded:
+    """The client needs an OAUTHBEARER token, the first one or one in place of one that expires."""
+
+
+@dataclass(frozen=True)
 class RequestFailed:
     """A metadata request got no answer for any topic."""
 
@@ -76,6 +81,7 @@ Event = (
     | ClusterDescription
     | BrokerConfiguration
     | BrokerUp
+    | TokenNeeded
     | RequestFailed
     | BrokerError
 )

@@ -11,10 +11,12 @@ from spark_kafka_sink.librdkafka.events import (
     Event,
     ReportedRecords,
     RequestFailed,
+    TokenNeeded,
     TopicDescription,
 )
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
+from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.send_buffer import SendBuffer
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 
@@ -28,11 +30,13 @@ class EventHandler:
         deliveries: IncompleteDeliveries,
         topics: TopicMetadata,
         buffer: SendBuffer,
+        tokens: TokenFunction,
     ) -> None:
         self._client = client
         self._deliveries = deliveries
         self._topics = topics
         self._buffer = buffer
+        self._tokens = tokens
         self._fetcher = MetadataFetcher(client, topics)
 
     def handle(self, seconds: float) -> None:
@@ -48,6 +52,7 @@ class EventHandler:
         """Apply all events, waiting that long for the first; send nothing more."""
         for event in self._client.poll(seconds):
             self._apply(event)
+        self._tokens.pass_on(self._client)
 
     def fetch_metadata(self) -> None:
         """Forget idle topics, and request the metadata of those that are due."""
@@ -87,6 +92,8 @@ class EventHandler:
                 self._buffer.on_metadata_change(topic)
         elif isinstance(event, BrokerError):
             self._apply_broker_error(event)
+        elif isinstance(event, TokenNeeded):
+            self._tokens.call()
 
     def _apply_broker_error(self, error: BrokerError) -> None:
         report = self._deliveries.report

@@ -21,6 +21,7 @@ from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.event_handler import EventHandler
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
+from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
@@ -74,7 +75,9 @@ class NonBlockingProducer:
         self._budget = options.budget
         self._clock = clock
         try:
-            self._client = Client(options.client)
+            self._client = Client(
+                options.client, asks_for_tokens=bool(options.client.oauth_callback)
+            )
         except ValueError as error:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         self._lifecycle = Lifecycle()
@@ -82,7 +85,13 @@ class NonBlockingProducer:
         self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes)
         self._topics = TopicMetadata(options.lifetime, clock)
         self._buffer = SendBuffer(self._client, self._topics)
-        self._events = EventHandler(self._client, self._deliveries, self._topics, self._buffer)
+        self._events = EventHandler(
+            self._client,
+            self._deliveries,
+            self._topics,
+            self._buffer,
+            TokenFunction(options.client, clock),
+        )
         self._drainer: threading.Thread | None = None
         self._is_freed = False
 

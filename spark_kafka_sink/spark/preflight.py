@@ -19,9 +19,11 @@ from spark_kafka_sink.librdkafka.events import (
     BrokerUp,
     ClusterDescription,
     RequestFailed,
+    TokenNeeded,
     TopicDescription,
 )
 from spark_kafka_sink.producer.error_messages import topic_unavailable
+from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.spark.reached_brokers import remember, were_reached
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
@@ -34,6 +36,7 @@ _STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
 _LOGIN_ERRORS = frozenset({ErrorCode.AUTHENTICATION, ErrorCode.SSL})
 
 Answer = TopicDescription | ClusterDescription | BrokerConfiguration
@@ -94,6 +97,7 @@ class _Brokers:
         self.end_of_answers: Deadline | None = None
         #: the latest error, in the client's words
         self.problem = ""
+        self._tokens = TokenFunction(settings)
         try:
             self.client = Client(
                 {
@@ -101,7 +105,8 @@ class _Brokers:
                     "enable.idempotence": "false",
                     "log_level": "0",
                     "statistics.interval.ms": str(_STATE_INTERVAL_MS),
-                }
+                },
+                asks_for_tokens=bool(settings.oauth_callback),
             )
         except ValueError as error:
             raise InvalidOption(
@@ -121,13 +126,21 @@ class _Brokers:
                 self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
             elif isinstance(event, BrokerError):
                 self._note(event)
+            elif isinstance(event, TokenNeeded):
+                self._tokens.call()
             elif isinstance(event, RequestFailed):
                 self.problem = self.problem or error_name(event.code)
             elif isinstance(event, Answer):
                 answers.append(event)
+        self._tokens.pass_on(self.client)
         return answers
 
     def _note(self, error: BrokerError) -> None:
+        if error.code == ErrorCode.AUTHENTICATION and error.text.startswith(_NO_TOKEN):
+            raise AuthenticationFailed(
+                f"no token for the login at {self.settings['bootstrap.servers']}"
+                f"{error.text.removeprefix(_NO_TOKEN)}. Correct oauth.callback or what it needs"
+            )
         if error.code in _LOGIN_ERRORS:
             raise AuthenticationFailed(
                 f"the brokers at {self.settings['bootstrap.servers']} refuse the login: "

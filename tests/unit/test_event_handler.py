@@ -7,7 +7,7 @@ import pytest
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
-from spark_kafka_sink.config.producer_options import MetadataLifetime
+from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLifetime
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
@@ -17,6 +17,7 @@ from spark_kafka_sink.librdkafka.events import (
 )
 from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
 from spark_kafka_sink.producer.event_handler import EventHandler
+from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -31,7 +32,8 @@ class Engine:
         self.deliveries = IncompleteDeliveries(2**20)
         self.topics = TopicMetadata(MetadataLifetime(300_000, 60_000), self.clock)
         self.buffer = SendBuffer(self.client, self.topics)
-        self.events = EventHandler(self.client, self.deliveries, self.topics, self.buffer)
+        tokens = TokenFunction(ClientSettings(()))
+        self.events = EventHandler(self.client, self.deliveries, self.topics, self.buffer, tokens)
 
     def send(self, topic="t", count=3):
         (records,) = split_by_topic(pa.record_batch({"value": ["v"] * count}), topic)

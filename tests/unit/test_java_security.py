@@ -128,3 +128,35 @@ def test_jks_store_is_refused_with_the_command_that_converts_it(store, kind):
 def test_pkcs12_trust_store_is_refused():
     settings = {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": "/store.p12"}
     assert "this client cannot read a truststore of type PKCS12" in refusal(settings)
+
+
+# --- OAUTHBEARER ---------------------------------------------------------------------------------
+
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+OIDC = {
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": "hunter2",
+    "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+}
+
+
+def test_oauthbearer_takes_tokens_from_an_endpoint_or_from_a_function():
+    assert translate({**OAUTH, **OIDC}).oauth_callback == ""
+    assert translate(OAUTH, "mine:make").oauth_callback == "mine:make"
+
+
+def test_oauthbearer_without_tokens_is_refused():
+    assert "needs tokens: set kafka.sasl.oauthbearer.method=oidc" in refusal(OAUTH)
+
+
+@pytest.mark.parametrize("other", [OIDC, {"enable.sasl.oauthbearer.unsecure.jwt": "true"}])
+def test_two_ways_to_tokens_are_refused(other):
+    with pytest.raises(InvalidOption, match="are two ways to get tokens; keep one"):
+        translate({**OAUTH, **other}, "mine:make")
+
+
+@pytest.mark.parametrize("mechanism", [{}, {"sasl.mechanism": "PLAIN"}])
+def test_a_function_for_tokens_needs_oauthbearer(mechanism):
+    with pytest.raises(InvalidOption, match="an effect only with"):
+        translate(mechanism, "mine:make")

@@ -1,0 +1,113 @@
+"""AWS_MSK_IAM, the mechanism of Amazon MSK: OAUTHBEARER with tokens signed by AWS credentials.
+
+The options are those of Amazon's Java library, aws-msk-iam-auth. Tokens come from the package
+aws-msk-iam-sasl-signer-python, the extra ``[msk-iam]``, which finds credentials as all AWS SDKs do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from urllib.parse import parse_qs, urlsplit
+
+from spark_kafka_sink.config.java_security import parsed_jaas
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.errors import InvalidOption
+
+MECHANISM = "AWS_MSK_IAM"
+CALLBACK = f"{__name__}:token"
+
+_MODULE = "IAMLoginModule"
+_HANDLER = "sasl.client.callback.handler.class"
+_JAAS_OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+_REGION = re.compile(r"\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?::\d+)?$")
+
+
+def is_wanted(given: Mapping[str, str]) -> bool:
+    """Whether the settings, named without ``kafka.``, name this mechanism."""
+    return given.get("sasl.mechanism", given.get("sasl.mechanisms")) == MECHANISM
+
+
+def as_oauthbearer(given: Mapping[str, str], oauth_callback: str) -> dict[str, str]:
+    """The settings for OAUTHBEARER with ``CALLBACK``; raises InvalidOption."""
+    if oauth_callback or "sasl.oauthbearer.config" in given:
+        raise InvalidOption(
+            f"kafka.sasl.mechanism={MECHANISM} makes its tokens itself; leave out oauth.callback "
+            "and kafka.sasl.oauthbearer.config"
+        )
+    own = ("sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", _HANDLER)
+    others = {name: value for name, value in given.items() if name not in own}
+    configuration = {"region": _region(given), **_jaas_options(given)}
+    return {
+        **others,
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.config": Secret(json.dumps(configuration)),
+    }
+
+
+def _region(given: Mapping[str, str]) -> str:
+    for server in given.get("bootstrap.servers", "").split(","):
+        if matched := _REGION.search(server.strip()):
+            return matched[1]
+    region = os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", ""))
+    if not region:
+        raise InvalidOption(
+            f"kafka.sasl.mechanism={MECHANISM}: kafka.bootstrap.servers does not show the region; "
+            "set the environment variable AWS_REGION on the driver"
+        )
+    return region
+
+
+def _jaas_options(given: Mapping[str, str]) -> dict[str, str]:
+    text = given.get("sasl.jaas.config")
+    if text is None:
+        return {}
+    parsed = parsed_jaas(text)
+    if parsed is None or parsed[0] != _MODULE:
+        raise InvalidOption(
+            f"kafka.sasl.jaas.config: for kafka.sasl.mechanism={MECHANISM} it has to be "
+            f"`software.amazon.msk.auth.iam.{_MODULE} required;`, perhaps with options (its text "
+            "is not shown); or leave it out"
+        )
+    unknown = sorted(parsed[1].keys() - set(_JAAS_OPTIONS))
+    if unknown:
+        raise InvalidOption(
+            f"kafka.sasl.jaas.config: {', '.join(unknown)} is not supported; allowed: "
+            f"{', '.join(_JAAS_OPTIONS)}"
+        )
+    return {name: str(value) for name, value in parsed[1].items()}
+
+
+def token(configuration: str) -> tuple[str, float]:
+    """A signed token and its expiry in seconds since the epoch (``oauth.callback``).
+
+    Raises ImportError without the extra, and the errors of the AWS SDK.
+    """
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Provider
+    except ImportError as error:
+        raise ImportError(
+            f"{error}; run pip install 'spark-kafka-sink[msk-iam]' on the driver and all executors"
+        ) from None
+    given = json.loads(configuration)
+    region, role = given["region"], given.get("awsRoleArn")
+    if role is not None:
+        session = given.get("awsRoleSessionName")
+        value, _ = Provider.generate_auth_token_from_role_arn(region, role, session)
+    elif "awsProfileName" in given:
+        value, _ = Provider.generate_auth_token_from_profile(region, given["awsProfileName"])
+    else:
+        value, _ = Provider.generate_auth_token(region)
+    return value, _expiry(value)
+
+
+def _expiry(value: str) -> float:
+    """Read from the signed URL in the token: the signer's own depends on the local time zone."""
+    padded = value + "=" * (-len(value) % 4)
+    query = parse_qs(urlsplit(urlsafe_b64decode(padded).decode()).query)
+    signed_at = datetime.strptime(query["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ")
+    return signed_at.replace(tzinfo=timezone.utc).timestamp() + int(query["X-Amz-Expires"][0])

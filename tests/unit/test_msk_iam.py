@@ -1,0 +1,147 @@
+"""Amazon MSK's mechanism, with a stand-in for the signer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import types
+
+import pytest
+
+from spark_kafka_sink.config import msk_iam
+from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.errors import InvalidOption
+
+SERVERS = "b-1.orders.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
+SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "AWS_MSK_IAM"}
+MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
+
+
+def translated(**settings):
+    return translate({**SASL, "bootstrap.servers": SERVERS, **settings})
+
+
+@pytest.fixture(autouse=True)
+def no_region(monkeypatch):
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_it_is_oauthbearer_with_a_callback_of_ours():
+    client = translated()
+    assert client["sasl.mechanism"] == "OAUTHBEARER"
+    assert client.oauth_callback == msk_iam.CALLBACK
+    assert json.loads(client["sasl.oauthbearer.config"]) == {"region": "eu-west-1"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "region"),
+    [
+        (SERVERS, "eu-west-1"),
+        (f"{SERVERS},b-2.orders.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098", "eu-west-1"),
+        ("boot-x.c1.kafka-serverless.us-east-2.amazonaws.com:9098", "us-east-2"),
+        ("b-1.orders.a1b2c3.c4.kafka.cn-north-1.amazonaws.com.cn:9098", "cn-north-1"),
+        ("kafka.example.com:9098, " + SERVERS, "eu-west-1"),
+    ],
+)
+def test_the_servers_show_the_region(servers, region):
+    client = translated(**{"bootstrap.servers": servers})
+    assert json.loads(client["sasl.oauthbearer.config"])["region"] == region
+
+
+def test_other_names_of_servers_need_a_region_in_the_environment(monkeypatch):
+    with pytest.raises(InvalidOption, match="set the environment variable AWS_REGION"):
+        translated(**{"bootstrap.servers": "kafka.example.com:9098"})
+    monkeypatch.setenv("AWS_REGION", "sa-east-1")
+    client = translated(**{"bootstrap.servers": "kafka.example.com:9098"})
+    assert json.loads(client["sasl.oauthbearer.config"])["region"] == "sa-east-1"
+
+
+def test_the_settings_of_the_java_library_work():
+    client = translated(
+        **{
+            "sasl.jaas.config": f'{MODULE} required awsRoleArn="arn:aws:iam::1:role/r" '
+            'awsRoleSessionName="s";',
+            "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam."
+            "IAMClientCallbackHandler",
+        }
+    )
+    assert json.loads(client["sasl.oauthbearer.config"]) == {
+        "region": "eu-west-1",
+        "awsRoleArn": "arn:aws:iam::1:role/r",
+        "awsRoleSessionName": "s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sasl.jaas.config": "planted-secret"}, "its text is not shown"),
+        (
+            {"sasl.jaas.config": 'a.PlainLoginModule required username="planted-secret";'},
+            "required;",
+        ),
+        (
+            {"sasl.jaas.config": f'{MODULE} required awsMaxRetries="7";'},
+            "awsMaxRetries is not supp",
+        ),
+        ({"sasl.oauthbearer.config": "planted-secret"}, "leave out oauth.callback and"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(settings, message):
+    with pytest.raises(InvalidOption, match=message) as raised:
+        translated(**settings)
+    assert "planted-secret" not in str(raised.value)
+
+
+def test_a_callback_of_the_users_own_is_refused():
+    with pytest.raises(InvalidOption, match="makes its tokens itself"):
+        translate({**SASL, "bootstrap.servers": SERVERS}, "mine:make")
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+URL = "https://kafka.eu-west-1.amazonaws.com/?X-Amz-Date=20261122T060000Z&X-Amz-Expires=900"
+VALUE = base64.urlsafe_b64encode(URL.encode()).decode().rstrip("=")
+EXPIRY = 1_795_327_200 + 900
+
+
+@pytest.fixture
+def signer(monkeypatch):
+    """Which of the signer's functions were called, with what."""
+    calls = []
+
+    def answer(name):
+        def sign(*arguments):
+            calls.append((name, *arguments))
+            return VALUE, 1.0  # in ms, and wrong where the local time is not UTC
+
+        return staticmethod(sign)
+
+    names = ("", "_from_profile", "_from_role_arn")
+    functions = {f"generate_auth_token{name}": answer(name) for name in names}
+    module = types.ModuleType("aws_msk_iam_sasl_signer")
+    module.MSKAuthTokenProvider = type("MSKAuthTokenProvider", (), functions)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("options", "call"),
+    [
+        ({}, ("", "r")),
+        ({"awsProfileName": "p"}, ("_from_profile", "r", "p")),
+        ({"awsRoleArn": "a"}, ("_from_role_arn", "r", "a", None)),
+        ({"awsRoleArn": "a", "awsRoleSessionName": "s"}, ("_from_role_arn", "r", "a", "s")),
+    ],
+)
+def test_a_token_is_signed_and_its_expiry_is_read_from_it(signer, options, call):
+    assert msk_iam.token(json.dumps({"region": "r", **options})) == (VALUE, EXPIRY)
+    assert signer == [call]
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ImportError, match=r"spark-kafka-sink\[msk-iam\]"):
+        msk_iam.token('{"region": "r"}')
