@@ -103,6 +103,13 @@ def login(examination: Examination) -> list[Finding]:
     try:
         examination.brokers = Brokers({**examination.login, "bootstrap.servers": working})
         examination.advertised = examination.brokers.log_in(examination.deadline)
+    except (ImportError, AttributeError) as error:
+        return [
+            failed(
+                f"oauth.callback={settings.oauth_callback}: {error}",
+                "Correct the name, or install its module for the driver and all executors",
+            )
+        ]
     except KafkaException as error:
         return [
             failed(

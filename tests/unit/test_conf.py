@@ -21,6 +21,7 @@ def test_there_is_a_configuration_for_each_kind_of_cluster():
         "confluent_cloud",
         "confluent_cloud_oidc",
         "event_hubs",
+        "msk_iam",
         "redpanda",
         "mtls",
         "throughput",
@@ -40,6 +41,7 @@ def test_a_configuration_is_right(path, tmp_path):
     [
         ("confluent_cloud", "sasl.mechanism", "PLAIN"),
         ("confluent_cloud_oidc", "sasl.oauthbearer.method", "oidc"),
+        ("msk_iam", "sasl.mechanism", "OAUTHBEARER"),
         ("event_hubs", "sasl.username", "$ConnectionString"),
         ("event_hubs", "bootstrap.servers", "example.servicebus.windows.net:9093"),
         ("redpanda", "sasl.mechanism", "SCRAM-SHA-256"),

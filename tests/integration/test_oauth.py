@@ -1,0 +1,201 @@
+"""Logins with OAUTHBEARER at a real broker that takes tokens without a signature."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pyarrow as pa
+import pytest
+import token_functions
+from topics import Topics
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
+from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark.preflight import check
+from spark_kafka_sink.spark.writer import write_partition
+
+OF_CLIENTS = "listener.name.client"
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+SHORT_SECONDS = 5.0  # a token's life
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    settings = {
+        f"{OF_CLIENTS}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{OF_CLIENTS}.oauthbearer.sasl.jaas.config": f"{MODULE} required;",
+        # Connections end with the token that they began with, unless they log in again.
+        f"{OF_CLIENTS}.oauthbearer.connections.max.reauth.ms": "3600000",
+    }
+    with LocalKafka(settings=settings, security=Security(users={"nobody": "unused"})) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def topics(kafka):
+    topics = Topics(kafka.internal_servers)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def options(kafka, topics, tmp_path):
+    """Options of the sink; ``options.calls()`` says how often the function was called."""
+
+    class Options(dict):
+        def calls(self):
+            return len(log.read_text().splitlines()) if log.exists() else 0
+
+    log = tmp_path / "calls"
+    configuration = {"sub": "alice", "seconds": 600, "log": str(log)}
+    yield Options(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.config": json.dumps(configuration),
+            "oauth.callback": "token_functions:unsecured",
+            "topic": topics.create(),
+        }
+    )
+    process_cache().close(5)
+
+
+def batches(count, seconds=0.0):
+    """Record batches of one row, the given time apart."""
+    for number in range(count):
+        if number:
+            time.sleep(seconds)
+        yield pa.record_batch({"value": [str(number)]})
+
+
+def values(topics, options):
+    return [int(record.value) for record in topics.read(options["topic"])]
+
+
+def test_a_function_gives_the_token(options, topics):
+    parsed = parse(options)
+    check(parsed)
+    write_partition(batches(3), parsed)
+    assert values(topics, options) == [0, 1, 2]
+    assert options.calls() == 2  # preflight, and the producer
+
+
+def test_a_task_that_outlasts_its_token_gets_new_ones(options, topics):
+    configuration = json.loads(options["kafka.sasl.oauthbearer.config"])
+    configuration["seconds"] = SHORT_SECONDS
+    options["kafka.sasl.oauthbearer.config"] = json.dumps(configuration)
+    write_partition(batches(15, seconds=1.0), parse(options))
+    assert values(topics, options) == list(range(15))
+    assert options.calls() >= 15 / SHORT_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("token_functions:fails", "raised RuntimeError: the token service is closed"),
+        ("token_functions:missing", "raised AttributeError: "),
+        ("no_such_module:make", "raised ModuleNotFoundError: No module named 'no_such_module'"),
+        ("token_functions:hangs", "has not returned after 10 s"),
+    ],
+)
+def test_the_driver_says_why_there_is_no_token(options, function, reason):
+    options["oauth.callback"] = function
+    with pytest.raises(AuthenticationFailed) as raised:
+        check(parse(options))
+    assert f"oauth.callback={function} {reason}" in str(raised.value)
+    assert "Correct oauth.callback or what it needs" in str(raised.value)
+
+
+def test_brokers_that_refuse_the_token_are_named(options, kafka):
+    options["oauth.callback"] = "token_functions:refused"
+    with pytest.raises(AuthenticationFailed, match="refuse the login") as raised:
+        check(parse(options))
+    assert kafka.bootstrap_servers in str(raised.value)
+
+
+def test_a_task_without_a_token_fails_and_says_why(options):
+    options |= {"oauth.callback": "token_functions:fails", "kafka.max.block.ms": "3000"}
+    with pytest.raises(MetadataTimeout, match="the token service is closed"):
+        write_partition(batches(1), parse(options))
+
+
+@pytest.mark.parametrize("mode", ["format", "foreach_batch"])
+def test_spark_writes_with_tokens_of_a_function(spark, options, topics, tmp_path, mode):
+    spark.sparkContext.addPyFile(token_functions.__file__)
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    rows = stream.selectExpr("string(value) AS value")
+    writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    if mode == "format":
+        writer = writer.format("kafka-nb").options(**options)
+    else:
+        writer = writer.foreachBatch(foreach_batch(options))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(values(topics, options)) == list(range(10))
+
+
+# --- a token endpoint -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint():
+    """An identity provider's token endpoint (OIDC client credentials)."""
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            now = time.time()
+            claims = {"sub": "alice", "iat": now, "exp": now + 600}
+            answer = {"access_token": token_functions.unsecured_jwt(claims), "expires_in": 600}
+            body = json.dumps(answer).encode()
+            is_known = self.headers.get("Authorization", "").startswith("Basic ")
+            self.send_response(200 if is_known else 401)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Endpoint)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/token"
+    server.shutdown()
+    thread.join()
+
+
+def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
+    for name in ("oauth.callback", "kafka.sasl.oauthbearer.config"):
+        del options[name]
+    options |= {
+        "kafka.sasl.oauthbearer.method": "oidc",
+        "kafka.sasl.oauthbearer.client.id": "alice",
+        "kafka.sasl.oauthbearer.client.secret": "planted-secret",
+        "kafka.sasl.oauthbearer.token.endpoint.url": endpoint,
+    }
+    parsed = parse(options)
+    check(parsed)
+    write_partition(batches(3), parsed)
+    assert values(topics, options) == [0, 1, 2]
+
+
+def test_an_endpoint_that_is_away_is_named_on_the_driver(options):
+    for name in ("oauth.callback", "kafka.sasl.oauthbearer.config"):
+        del options[name]
+    options |= {
+        "kafka.sasl.oauthbearer.method": "oidc",
+        "kafka.sasl.oauthbearer.client.id": "alice",
+        "kafka.sasl.oauthbearer.client.secret": "planted-secret",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    }
+    with pytest.raises(AuthenticationFailed) as raised:
+        check(parse(options))
+    assert "planted-secret" not in str(raised.value)

@@ -1,0 +1,44 @@
+"""Functions for the option ``oauth.callback``; their configuration is JSON.
+
+``sub``: the principal. ``seconds``: how long a token lasts. ``log``: a file that gets a line for
+each call.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+
+def unsecured(configuration: str) -> tuple[str, float, str]:
+    """A token without a signature, which Kafka's validator for tests accepts."""
+    given = json.loads(configuration)
+    with Path(given["log"]).open("a") as log:
+        log.write("call\n")
+    now = time.time()
+    expiry = now + given["seconds"]
+    return unsecured_jwt({"sub": given["sub"], "iat": now, "exp": expiry}), expiry, given["sub"]
+
+
+def unsecured_jwt(claims: dict[str, Any]) -> str:
+    return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
+
+
+def _encoded(part: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+
+
+def refused(_: str) -> tuple[str, float]:
+    """What brokers do not accept."""
+    return unsecured_jwt({"sub": "", "iat": 0, "exp": 1}), time.time() + 60
+
+
+def fails(_: str) -> None:
+    raise RuntimeError("the token service is closed")
+
+
+def hangs(_: str) -> None:
+    time.sleep(3600)
