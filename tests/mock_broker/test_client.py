@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import os
+import time
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -23,7 +24,12 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.librdkafka.events import BrokerConfiguration, BrokerError, ReportedRecords
+from spark_kafka_sink.librdkafka.events import (
+    BrokerConfiguration,
+    BrokerError,
+    ReportedRecords,
+    TokenNeeded,
+)
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -237,6 +243,47 @@ def test_a_broker_error_is_an_event_and_a_log_line(caplog):
     errors = [event for event in events if isinstance(event, BrokerError)]
     assert any("Connection refused" in error.text for error in errors)
     assert any("Connection refused" in record.getMessage() for record in caplog.records)
+    assert client.close(Deadline(5))
+
+
+OAUTH = NOWHERE | {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+
+
+def events_until(client, kind):
+    """All events until one of that kind has come."""
+    deadline, events = Deadline(30), []
+    while not any(isinstance(event, kind) for event in events):
+        assert not deadline.expired, events
+        events += client.poll(0.1)
+    return events
+
+
+def test_a_client_asks_for_a_token_and_connects_when_it_has_one():
+    client = Client(OAUTH, asks_for_tokens=True)
+    client.connect(5)
+    events = events_until(client, TokenNeeded)
+    assert not any(isinstance(event, BrokerError) for event in events)
+    client.set_token("token", int((time.time() + 600) * 1000), "alice", {"cluster": "c"})
+    errors = [e for e in events_until(client, BrokerError) if isinstance(e, BrokerError)]
+    assert "Connection refused" in errors[0].text
+    assert client.close(Deadline(5))
+
+
+@pytest.mark.parametrize(
+    ("tell", "reason"),
+    [
+        (lambda client: client.fail_token("the reason"), "the reason"),
+        (lambda client: client.set_token("token", 1, "", {}), "Must supply an unexpired token"),
+        (lambda client: client.set_token("t", 2**50, "", {"no 1": ""}), "extension keys must only"),
+    ],
+)
+def test_a_token_that_is_missing_or_refused_is_an_error(tell, reason):
+    client = Client(OAUTH, asks_for_tokens=True)
+    events_until(client, TokenNeeded)
+    tell(client)
+    (error,) = [e for e in events_until(client, BrokerError) if isinstance(e, BrokerError)]
+    assert error.code == ErrorCode.AUTHENTICATION
+    assert reason in error.text
     assert client.close(Deadline(5))
 
 
