@@ -169,6 +169,7 @@ def endpoint():
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/token"
     server.shutdown()
+    server.server_close()
     thread.join()
 
 
