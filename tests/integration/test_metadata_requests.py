@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 from kafka_proxy import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
@@ -14,6 +16,8 @@ from spark_kafka_sink.spark.writer import write_partition
 ANSWER_SECONDS = 0.3
 CLIENT_ID = DEFAULTS["client.id"]
 MOST_METADATA_REQUESTS = 10  # 3 to 5 were seen
+# While answers are late, librdkafka asks again (topic.metadata.refresh.fast.interval.ms).
+REPEATED_AFTER_SECONDS = 0.1
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +46,11 @@ def test_a_new_producer_sends_few_requests(proxy, proxied, delay_seconds):
     proxy.metadata_delay_seconds = delay_seconds
     settings = {"kafka.bootstrap.servers": proxied.bootstrap_servers, "topic": topic}
     proxy.reset()
+    started = time.monotonic()
     write_partition([pa.record_batch({"value": ["a"]})], parse(settings))
+    repeated = (time.monotonic() - started) / REPEATED_AFTER_SECONDS
     ours = {key: n for (client, key), n in proxy.requests.items() if client == CLIENT_ID}
     # It awaits two of them; more overlap, and how many depends on when which connection is ready.
-    assert 2 <= ours.pop(METADATA) < MOST_METADATA_REQUESTS
+    assert 2 <= ours.pop(METADATA) < MOST_METADATA_REQUESTS + repeated
     # Of its two connections it keeps one.
     assert ours == {API_VERSIONS: 2, INIT_PRODUCER_ID: 1, PRODUCE: 1}
