@@ -14,6 +14,9 @@ from spark_kafka_sink.local_kafka import LocalKafka
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
 
+# Sockets of aborted connections are closed in the loop's next rounds.
+CLOSE_SECONDS = 0.05
+
 
 class MetadataRequest(NamedTuple):
     client_id: str
@@ -98,10 +101,13 @@ class KafkaProxy:
 
     async def _stop(self) -> None:
         await self._stop_listening()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                # asyncio's own, which accept connections, would leave them open.
+                if task.get_coro().__qualname__.startswith("KafkaProxy."):
+                    task.cancel()
+            await asyncio.wait(tasks)
+        await asyncio.sleep(CLOSE_SECONDS)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
