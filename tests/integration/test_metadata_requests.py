@@ -53,5 +53,7 @@ def test_a_new_producer_sends_few_requests(proxy, proxied, delay_seconds):
     ours = {key: n for (client, key), n in proxy.requests.items() if client == CLIENT_ID}
     # It awaits two of them; more overlap, and how many depends on when which connection is ready.
     assert 2 <= ours.pop(METADATA) < MOST_METADATA_REQUESTS + repeated
+    # On a busy machine, the leader of a new topic may not be ready for the first request.
+    assert ours.pop(PRODUCE) >= 1
     # Of its two connections it keeps one.
-    assert ours == {API_VERSIONS: 2, INIT_PRODUCER_ID: 1, PRODUCE: 1}
+    assert ours == {API_VERSIONS: 2, INIT_PRODUCER_ID: 1}
