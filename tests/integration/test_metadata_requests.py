@@ -14,6 +14,7 @@ from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.writer import write_partition
 
 ANSWER_SECONDS = 0.3
+ATTEMPTS = 5
 CLIENT_ID = DEFAULTS["client.id"]
 MOST_METADATA_REQUESTS = 10  # 3 to 5 were seen
 # While answers are late, librdkafka asks again (topic.metadata.refresh.fast.interval.ms).
@@ -26,9 +27,13 @@ def new_producer():
     process_cache().close(5)
 
 
-# On an idle machine, two are enough for 50 topics too.
-@pytest.mark.parametrize(("count", "most_answers"), [(1, 2), (50, 3)])
-def test_the_first_records_leave_after_few_answers(proxy, proxied, count, most_answers):
+@pytest.mark.parametrize("count", [1, 50])
+def test_the_first_records_leave_after_two_answers(proxy, proxied, count):
+    # On a busy machine, more may arrive before the records leave.
+    assert 2 in (answers_before_records(proxy, proxied, count) for _ in range(ATTEMPTS))
+
+
+def answers_before_records(proxy, proxied, count):
     names = [proxied.create() for _ in range(count)]
     batch = pa.record_batch({"topic": pa.array(names), "value": pa.array(names)})
     option = {"topic": names[0]} if count == 1 else {}
@@ -36,9 +41,12 @@ def test_the_first_records_leave_after_few_answers(proxy, proxied, count, most_a
     settings = {"kafka.bootstrap.servers": proxied.bootstrap_servers, **option}
     proxy.reset()
     report = write_partition([batch], parse(settings))
+    process_cache().close(5)
+    proxy.metadata_delay_seconds = 0.0
     assert report.sent_records == dict.fromkeys(names, 1)
     assert proxy.metadata_requests[0].topics == count
-    assert 2 <= proxy.answers_before_records <= most_answers
+    assert proxy.answers_before_records >= 2
+    return proxy.answers_before_records
 
 
 @pytest.mark.parametrize("delay_seconds", [0.0, ANSWER_SECONDS])
