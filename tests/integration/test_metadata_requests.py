@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pyarrow as pa
 import pytest
 from kafka_proxy import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
@@ -17,8 +15,6 @@ ANSWER_SECONDS = 0.3
 ATTEMPTS = 5
 CLIENT_ID = DEFAULTS["client.id"]
 MOST_METADATA_REQUESTS = 10  # 3 to 5 were seen
-# While answers are late, librdkafka asks again (topic.metadata.refresh.fast.interval.ms).
-REPEATED_AFTER_SECONDS = 0.1
 
 
 @pytest.fixture(autouse=True)
@@ -51,17 +47,29 @@ def answers_before_records(proxy, proxied, count):
 
 @pytest.mark.parametrize("delay_seconds", [0.0, ANSWER_SECONDS])
 def test_a_new_producer_sends_few_requests(proxy, proxied, delay_seconds):
+    # On a busy machine, requests may come too early for the broker, and are repeated.
+    attempts = (requests_of_a_producer(proxy, proxied, delay_seconds) for _ in range(ATTEMPTS))
+    assert any(map(is_few, attempts))
+
+
+def is_few(requests):
+    # It awaits two of them; more overlap, and how many depends on when which connection is ready.
+    metadata = requests.pop(METADATA)
+    # Of its two connections it keeps one.
+    return metadata < MOST_METADATA_REQUESTS and requests == {
+        API_VERSIONS: 2,
+        INIT_PRODUCER_ID: 1,
+        PRODUCE: 1,
+    }
+
+
+def requests_of_a_producer(proxy, proxied, delay_seconds):
+    """Its requests by API key."""
     topic = proxied.create()
     proxy.metadata_delay_seconds = delay_seconds
     settings = {"kafka.bootstrap.servers": proxied.bootstrap_servers, "topic": topic}
     proxy.reset()
-    started = time.monotonic()
     write_partition([pa.record_batch({"value": ["a"]})], parse(settings))
-    repeated = (time.monotonic() - started) / REPEATED_AFTER_SECONDS
-    ours = {key: n for (client, key), n in proxy.requests.items() if client == CLIENT_ID}
-    # It awaits two of them; more overlap, and how many depends on when which connection is ready.
-    assert 2 <= ours.pop(METADATA) < MOST_METADATA_REQUESTS + repeated
-    # On a busy machine, the leader of a new topic may not be ready for the first request.
-    assert ours.pop(PRODUCE) >= 1
-    # Of its two connections it keeps one.
-    assert ours == {API_VERSIONS: 2, INIT_PRODUCER_ID: 1}
+    process_cache().close(5)
+    proxy.metadata_delay_seconds = 0.0
+    return {key: n for (client, key), n in proxy.requests.items() if client == CLIENT_ID}
