@@ -54,7 +54,8 @@ class UnsupportedSaveMode(KafkaSinkError):
 class InvalidRecord(KafkaSinkError):
     """A row cannot become a Kafka record. Nothing of its Arrow batch was sent.
 
-    What to do: filter or repair the row that the message names.
+    What to do: filter or repair the row that the message names, or collect such rows in a topic:
+    ``on.record.error=dead-letter``.
     """
 
 

@@ -36,6 +36,7 @@ DEFAULTS: Mapping[str, str] = {
     "enable.idempotence": "true",
     "delivery.timeout.ms": "120000",
     "message.max.bytes": "1048576",
+    "batch.size": "1000000",  # librdkafka's
     "max.in.flight.requests.per.connection": "5",
     "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
     "partitioner": "murmur2_random",  # no option changes it

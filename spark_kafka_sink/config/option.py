@@ -98,6 +98,15 @@ def true_or_false(text: str) -> bool:
     return text.lower() == "true"
 
 
+def one_of(*words: str) -> Callable[[str], str]:
+    def parser(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is not {' or '.join(words)}")
+        return text
+
+    return parser
+
+
 def duration_ms(text: str) -> int:
     matched = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h)", text)
     if not matched:

@@ -20,6 +20,7 @@ from spark_kafka_sink.config.option import (
     did_you_mean,
     duration_ms,
     function_name,
+    one_of,
     topic_name,
     true_or_false,
     whole_number,
@@ -124,6 +125,22 @@ OAUTH_CALLBACK: Option[str | None] = Option(
     "in seconds since the epoch, and perhaps the principal and a dict of SASL extensions. It runs "
     "in a thread of its own, and has 10 s.",
 )
+ON_RECORD_ERROR = Option(
+    "on.record.error",
+    one_of("fail", "dead-letter"),
+    default="fail",
+    meaning="What to do with a record that is refused for its own sake, because of its topic, "
+    "partition, timestamp, headers or size: `fail` the task, or send a `dead-letter`. Brokers that "
+    "are away always fail the task.",
+)
+DEAD_LETTER_TOPIC: Option[str | None] = Option(
+    "dead.letter.topic",
+    topic_name,
+    default=None,
+    if_absent="none: required for `on.record.error=dead-letter`",
+    meaning="Topic for dead letters: the refused records, with headers `kafka-nb.*` that say why. "
+    "They are acknowledged before the task succeeds.",
+)
 PREFLIGHT = Option(
     "preflight",
     true_or_false,
@@ -192,6 +209,10 @@ class SinkOptions:
     producer_cache_timeout_ms: int
     batch_id: int | None
     producer: ProducerOptions
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        return self.producer.dead_letter_topic
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -265,7 +286,30 @@ def _producer_options(given: Mapping[str, str]) -> ProducerOptions:
         lifetime=MetadataLifetime(
             max_age_ms=METADATA_MAX_AGE_MS.read(given), evict_ms=METADATA_EVICT_MS.read(given)
         ),
+        dead_letter_topic=_dead_letter_topic(given),
     )
+
+
+def _dead_letter_topic(given: Mapping[str, str]) -> str | None:
+    topic = DEAD_LETTER_TOPIC.read(given)
+    if ON_RECORD_ERROR.read(given) == "fail":
+        if topic is not None:
+            raise InvalidOption(
+                f"{DEAD_LETTER_TOPIC.name} has an effect only with "
+                f"{ON_RECORD_ERROR.name}=dead-letter; set that, or leave it out"
+            )
+        return None
+    if topic is None:
+        raise InvalidOption(
+            f"{ON_RECORD_ERROR.name}=dead-letter needs {DEAD_LETTER_TOPIC.name}: the topic for "
+            "records that are refused"
+        )
+    if topic == TOPIC.read(given):
+        raise InvalidOption(
+            f"{DEAD_LETTER_TOPIC.name} and {TOPIC.name} are both {topic}; a dead letter would be "
+            "refused like its record"
+        )
+    return topic
 
 
 def _block_budget(given: Mapping[str, str]) -> BlockBudget:

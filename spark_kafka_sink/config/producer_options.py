@@ -37,8 +37,18 @@ class ClientSettings(Mapping[str, str]):
 
     @property
     def max_request_bytes(self) -> int:
-        """The largest record that the client accepts."""
+        """The largest record that the sink sends."""
         return int(self["message.max.bytes"])
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The largest batch of several records, uncompressed."""
+        return int(self["batch.size"])
+
+    @property
+    def compresses(self) -> bool:
+        """Whether batches may be smaller than their records."""
+        return self.get("compression.type", "none") != "none"
 
 
 @dataclass(frozen=True)
@@ -101,3 +111,5 @@ class ProducerOptions:
     buffer_memory_bytes: int
     budget: BlockBudget
     lifetime: MetadataLifetime
+    #: None: a refused record fails its task
+    dead_letter_topic: str | None = None

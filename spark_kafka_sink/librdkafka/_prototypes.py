@@ -75,6 +75,7 @@ EVENT_OAUTHBEARER_TOKEN_REFRESH = 0x100
 EVENT_DESCRIBECONFIGS_RESULT = 104
 EVENT_DESCRIBETOPICS_RESULT = 0x100000
 EVENT_DESCRIBECLUSTER_RESULT = 0x200000
+RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 ADMIN_OP_DESCRIBECONFIGS = 5
 ADMIN_OP_DESCRIBETOPICS = 19
@@ -111,6 +112,10 @@ VU = np.dtype(
         "itemsize": 72,
     }
 )
+
+#: A message's opaque: the id of its delivery, then its position in the send.
+POSITION_BITS = 32
+POSITION_MASK = (1 << POSITION_BITS) - 1
 
 # --- Library -------------------------------------------------------------------------------------
 
@@ -221,6 +226,7 @@ describe_cluster_result_nodes = prototype(
     "rd_kafka_DescribeCluster_result_nodes", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
 )
 config_resource_new = prototype("rd_kafka_ConfigResource_new", c_void_p, c_int, c_char_p)
+config_resource_name = prototype("rd_kafka_ConfigResource_name", c_char_p, c_void_p)
 config_resource_destroy = prototype("rd_kafka_ConfigResource_destroy", None, c_void_p)
 describe_configs = prototype(
     "rd_kafka_DescribeConfigs",

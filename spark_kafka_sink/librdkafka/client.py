@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,17 @@ from spark_kafka_sink.librdkafka.messages import (
     ProducevaArguments,
     prepare,
 )
+
+
+class Rejection(NamedTuple):
+    """A record that librdkafka did not take: its position in the send, and why."""
+
+    position: int
+    code: int
+
+
+#: the index of the first record that found the queue full; index and code of every rejection
+_Enqueued = tuple[int, list[tuple[int, int]]]
 
 
 class Client:
@@ -44,8 +56,8 @@ class Client:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
-        #: delivery id -> how many of its records librdkafka still has, and their Arrow batch
-        self._unreported: dict[int, tuple[int, object]] = {}
+        #: delivery id -> how many of its records librdkafka still has, their Arrow batch and topic
+        self._unreported: dict[int, tuple[int, object, str]] = {}
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true"}
         for name, value in {**settings, **own}.items():
@@ -110,11 +122,10 @@ class Client:
 
     # --- producing -------------------------------------------------------------------------------
 
-    def enqueue(self, batch: MessageBatch) -> list[int]:
+    def enqueue(self, batch: MessageBatch) -> list[Rejection]:
         """Put the rest of the batch into the send queue, as far as there is room. Never waits.
 
-        Counts accepted and rejected records in ``batch.enqueued``, and returns the error codes of
-        the rejected ones.
+        Counts accepted and rejected records in ``batch.enqueued``, and returns the rejections.
         """
         records = batch.partitioned.records
         if batch.prepared is None:
@@ -123,26 +134,30 @@ class Client:
         self._bootstrap()
         before, left = batch.enqueued, len(batch) - batch.enqueued
         # Counted before the call: on an error the batch is kept too long rather than too short.
-        self._add_unreported(batch.delivery_id, left, records.batch)
+        self._add_unreported(batch.delivery_id, left, records.batch, records.topic)
         if isinstance(batch.prepared, MessageArray):
             batch.enqueued, rejected = self._enqueue_groups(batch.prepared, before)
         else:
             batch.enqueued, rejected = self._enqueue_each(batch.prepared, before)
         not_taken = len(batch) - batch.enqueued + len(rejected)
-        self._add_unreported(batch.delivery_id, -not_taken, records.batch)
-        return rejected
+        self._add_unreported(batch.delivery_id, -not_taken, records.batch, records.topic)
+        positions = batch.partitioned.positions
+        return [Rejection(int(positions[index]), code) for index, code in rejected]
 
-    def _add_unreported(self, delivery_id: int, records: int, batch: object) -> None:
-        before, _ = self._unreported.get(delivery_id, (0, None))
-        self._unreported[delivery_id] = (before + records, batch)
-        if before + records == 0:
+    def _add_unreported(self, delivery_id: int, count: int, batch: object, topic: str) -> None:
+        before = self._unreported.get(delivery_id, (0,))[0]
+        self._unreported[delivery_id] = (before + count, batch, topic)
+        if before + count == 0:
             del self._unreported[delivery_id]
 
-    def _enqueue_groups(self, array: MessageArray, first: int) -> tuple[int, list[int]]:
-        """The index of the first record that found the queue full, and the codes of rejections."""
+    def has_unreported(self, topic: str) -> bool:
+        """Whether librdkafka has records of that topic, queued or in flight."""
+        return any(each == topic for _, _, each in self._unreported.values())
+
+    def _enqueue_groups(self, array: MessageArray, first: int) -> _Enqueued:
         self.handle  # noqa: B018 - refuses use after close or fork
         address, size = array.messages.ctypes.data, array.messages.itemsize
-        rejected: list[int] = []
+        rejected: list[tuple[int, int]] = []
         start = first
         for group in range(bisect_right(array.starts, first) - 1, len(array.partitions)):
             end = array.starts[group + 1]
@@ -154,18 +169,18 @@ class Client:
                 full = np.flatnonzero(errors == ErrorCode.QUEUE_FULL)
                 # A full queue fails the rest of a group, so resuming there keeps the order.
                 taken = int(full[0]) if len(full) else end - start
-                rejected += [int(code) for code in errors[:taken] if code]
+                failed = np.flatnonzero(errors[:taken])
+                rejected += [(start + i, int(errors[i])) for i in failed.tolist()]
                 if len(full):
                     return start + taken, rejected
             start = end
         return start, rejected
 
-    def _enqueue_each(self, prepared: ProducevaArguments, first: int) -> tuple[int, list[int]]:
-        """Like ``_enqueue_groups``."""
+    def _enqueue_each(self, prepared: ProducevaArguments, first: int) -> _Enqueued:
         starts = prepared.starts[first:]
         addresses = prepared.arguments.ctypes.data + starts[:-1] * prepared.arguments.itemsize
         counts = np.diff(starts)
-        rejected: list[int] = []
+        rejected: list[tuple[int, int]] = []
         calls = map(c.produceva, repeat(self.handle), addresses.tolist(), counts.tolist())
         for taken, error in enumerate(calls):
             if error:
@@ -173,7 +188,7 @@ class Client:
                 c.error_destroy(error)
                 if code == ErrorCode.QUEUE_FULL:
                     return first + taken, rejected
-                rejected.append(code)
+                rejected.append((first + taken, code))
         return first + len(counts), rejected
 
     def flush(self, seconds: float) -> None:
@@ -202,8 +217,8 @@ class Client:
                 c.event_destroy(event)
             for each in new:
                 if isinstance(each, ReportedRecords):
-                    _, batch = self._unreported[each.delivery_id]
-                    self._add_unreported(each.delivery_id, -each.count, batch)
+                    _, batch, topic = self._unreported[each.delivery_id]
+                    self._add_unreported(each.delivery_id, -each.count, batch, topic)
             yield from new
             event = c.queue_poll(self._queue, 0)
 
@@ -270,18 +285,26 @@ class Client:
         with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
-    def fetch_configuration(self, broker_id: int, timeout: float) -> None:
+    def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
         """Request a broker's settings, without waiting (``rd_kafka_DescribeConfigs``).
 
-        The answer arrives as a BrokerConfiguration event.
+        The answer arrives as a Configuration event.
         """
-        broker = c.config_resource_new(c.RESOURCE_BROKER, str(broker_id).encode())
+        self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout)
+
+    def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None:
+        """Like ``fetch_broker_configuration``, for the settings of topics, all at once."""
+        self._fetch_configurations(c.RESOURCE_TOPIC, topics, timeout)
+
+    def _fetch_configurations(self, kind: int, names: Sequence[str], timeout: float) -> None:
+        resources = [c.config_resource_new(kind, name.encode()) for name in names]
         try:
             with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
-                brokers = (ctypes.c_void_p * 1)(broker)
-                c.describe_configs(self.handle, brokers, 1, options, self._queue)
+                array = (ctypes.c_void_p * len(resources))(*resources)
+                c.describe_configs(self.handle, array, len(resources), options, self._queue)
         finally:
-            c.config_resource_destroy(broker)
+            for resource in resources:
+                c.config_resource_destroy(resource)
 
     @contextmanager
     def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:

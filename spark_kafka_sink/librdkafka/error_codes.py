@@ -18,10 +18,13 @@ class ErrorCode(IntEnum):
     MSG_SIZE_TOO_LARGE = 10
     INVALID_TOPIC = 17
     TOPIC_AUTHORIZATION_FAILED = 29
+    INVALID_TIMESTAMP = 32
     KAFKA_STORAGE_ERROR = 56
     FENCED_LEADER_EPOCH = 74
+    INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     # librdkafka's own
+    INVALID_DIFFERENT_RECORD = -138
     AUTHENTICATION = -169
     PURGE_INFLIGHT = -151
     PURGE_QUEUE = -152
@@ -49,6 +52,21 @@ STALE_METADATA_ERRORS = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC,
+        ErrorCode.UNKNOWN_PARTITION,
+    }
+)
+
+#: Records fail with one of these for their own sake, or because of another record of their batch.
+REFUSALS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.MSG_SIZE_TOO_LARGE,
+        ErrorCode.INVALID_TOPIC,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_DIFFERENT_RECORD,
         ErrorCode.UNKNOWN_TOPIC,
         ErrorCode.UNKNOWN_PARTITION,
     }

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.error_codes import REFUSALS
 from spark_kafka_sink.librdkafka.events import (
-    BrokerConfiguration,
     BrokerError,
     BrokerUp,
     ClusterDescription,
+    Configuration,
     Event,
     ReportedRecords,
     RequestFailed,
@@ -65,7 +66,8 @@ def _reported_rows(event: int) -> list[ReportedRecords]:
     count = c.event_message_array(event, pointers.ctypes.data, count)
     if not count:
         return []
-    delivery_ids, partitions, codes = _gather(pointers[:count])
+    opaques, partitions, codes = _gather(pointers[:count])
+    delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(count, dtype=bool)
     for i in np.flatnonzero(codes):
         possibly_persisted[i] = c.message_status(int(pointers[i])) != c.MSG_STATUS_NOT_PERSISTED
@@ -76,10 +78,17 @@ def _reported_rows(event: int) -> list[ReportedRecords]:
         is_new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(is_new)
     counts: Counter[tuple[int, int, int, bool]] = Counter()
+    positions: defaultdict[tuple[int, int, int, bool], list[int]] = defaultdict(list)
     for start, number in zip(starts, np.diff(starts, append=count), strict=True):
-        report = delivery_ids[start], partitions[start], codes[start], possibly_persisted[start]
-        counts[int(report[0]), int(report[1]), int(report[2]), bool(report[3])] += int(number)
-    return [ReportedRecords(*report, number) for report, number in counts.items()]
+        first = delivery_ids[start], partitions[start], codes[start], possibly_persisted[start]
+        report = int(first[0]), int(first[1]), int(first[2]), bool(first[3])
+        counts[report] += int(number)
+        if report[2] in REFUSALS:
+            positions[report] += (opaques[start : start + number] & c.POSITION_MASK).tolist()
+    return [
+        ReportedRecords(*report, number, tuple(positions[report]))
+        for report, number in counts.items()
+    ]
 
 
 def _gather(
@@ -135,19 +144,24 @@ def _cluster_answer(event: int) -> list[ClusterDescription]:
     return [ClusterDescription(0, tuple(int(c.node_id(nodes[i])) for i in range(count.value)))]
 
 
-def _configuration_answer(event: int) -> list[BrokerConfiguration]:
+def _configurations(event: int) -> list[Configuration]:
     if c.event_error(event):
-        return [BrokerConfiguration(c.event_error(event), {})]
+        return [Configuration("", c.event_error(event), {})]
     count = ctypes.c_size_t()
     result = c.event_describe_configs_result(event)
-    # One broker was asked, so there is one resource.
-    broker = c.describe_configs_result_resources(result, ctypes.byref(count))[0]
-    entries = c.config_resource_configs(broker, ctypes.byref(count))[: count.value]
+    resources = c.describe_configs_result_resources(result, ctypes.byref(count))
+    return [_configuration(resources[i]) for i in range(count.value)]
+
+
+def _configuration(resource: int) -> Configuration:
+    count = ctypes.c_size_t()
+    entries = c.config_resource_configs(resource, ctypes.byref(count))[: count.value]
     settings = {
         c.config_entry_name(entry).decode(): (c.config_entry_value(entry) or b"").decode()
         for entry in entries
     }
-    return [BrokerConfiguration(int(c.config_resource_error(broker)), settings)]
+    name = c.config_resource_name(resource).decode()
+    return Configuration(name, int(c.config_resource_error(resource)), settings)
 
 
 def _forward_log(event: int) -> list[Event]:
@@ -172,5 +186,5 @@ _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
     c.EVENT_OAUTHBEARER_TOKEN_REFRESH: lambda _: [TokenNeeded()],
     c.EVENT_DESCRIBETOPICS_RESULT: _topic_answers,
     c.EVENT_DESCRIBECLUSTER_RESULT: _cluster_answer,
-    c.EVENT_DESCRIBECONFIGS_RESULT: _configuration_answer,
+    c.EVENT_DESCRIBECONFIGS_RESULT: _configurations,
 }

@@ -11,7 +11,8 @@ class ReportedRecords:
     """``count`` records of one send, for one partition (-1: not assigned yet), with one outcome.
 
     ``code`` 0: acknowledged. Otherwise they failed, and ``possibly_persisted`` says whether the
-    brokers may have stored them anyway (``rd_kafka_message_status``).
+    brokers may have stored them anyway (``rd_kafka_message_status``). ``positions``: which records
+    of the send, if ``code`` is among ``REFUSALS``.
     """
 
     delivery_id: int
@@ -19,6 +20,7 @@ class ReportedRecords:
     code: int
     possibly_persisted: bool
     count: int
+    positions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,14 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True)
-class BrokerConfiguration:
-    """A broker's settings by name; ``code`` 0: it answered. Secret and unset ones are empty."""
+class Configuration:
+    """The settings of a topic or broker by name; ``code`` 0: it is known.
 
+    ``resource``: the topic's name or broker's id; "" if there is no answer for any that was asked.
+    Secret and unset settings are empty.
+    """
+
+    resource: str
     code: int
     settings: Mapping[str, str]
 
@@ -79,7 +86,7 @@ Event = (
     ReportedRecords
     | TopicDescription
     | ClusterDescription
-    | BrokerConfiguration
+    | Configuration
     | BrokerUp
     | TokenNeeded
     | RequestFailed

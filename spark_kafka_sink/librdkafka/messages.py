@@ -63,7 +63,7 @@ class ProducevaArguments:
 class MessageBatch:
     """Partitioned records for ``Client.enqueue``, which has taken the first ``enqueued`` of them.
 
-    Reports on them carry ``delivery_id``.
+    Reports on them carry ``delivery_id`` and their positions.
     """
 
     partitioned: PartitionedRecords
@@ -81,24 +81,25 @@ def prepare(
 ) -> MessageArray | ProducevaArguments:
     """Convert records to librdkafka's arrays; ``topic`` is their ``rd_kafka_topic_t`` pointer.
 
-    ``delivery_id`` comes back with the report on each record.
+    ``delivery_id`` and the record's position come back with the report on each record.
     """
     records, partitions = partitioned.records, partitioned.partitions
+    opaques = (delivery_id << c.POSITION_BITS) + partitioned.positions
     # librdkafka chooses partitions for a whole array or not at all; if a column chooses for some
     # of the records, each one is passed alone.
     if partitions[0] == UNASSIGNED and records.partitions is not None:
-        return _produceva_arguments(topic, records, records.partitions, delivery_id)
+        return _produceva_arguments(topic, records, records.partitions, opaques)
     if records.headers is None and records.timestamps_ms is None:
-        messages = _messages(records, delivery_id)
+        messages = _messages(records, opaques)
         starts = partitioned.starts.tolist()
         return MessageArray(topic, messages, partitions.tolist(), starts, records)
     each = np.repeat(partitions, np.diff(partitioned.starts))
-    return _produceva_arguments(topic, records, each, delivery_id)
+    return _produceva_arguments(topic, records, each, opaques)
 
 
-def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
+def _messages(records: RecordColumns, opaques: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
     messages = np.zeros(len(records), dtype=c.MESSAGE)
-    messages["opaque"] = delivery_id
+    messages["opaque"] = opaques
     messages["payload"] = records.values.addresses
     messages["len"] = records.values.lengths
     if records.keys is not None:
@@ -108,7 +109,10 @@ def _messages(records: RecordColumns, delivery_id: int) -> npt.NDArray[np.void]:
 
 
 def _produceva_arguments(
-    topic: int, records: RecordColumns, partitions: npt.NDArray[np.int32], delivery_id: int
+    topic: int,
+    records: RecordColumns,
+    partitions: npt.NDArray[np.int32],
+    opaques: npt.NDArray[np.int64],
 ) -> ProducevaArguments:
     starts = np.arange(len(records) + 1, dtype=np.int64) * len(_FIXED_ARGUMENTS)
     if records.headers is not None:
@@ -126,7 +130,7 @@ def _produceva_arguments(
         arguments["size"][first + 3] = records.keys.lengths
     if records.timestamps_ms is not None:
         arguments["number"][first + 4] = records.timestamps_ms
-    arguments["number"][first + 5] = delivery_id
+    arguments["number"][first + 5] = opaques
     names = _fill_headers(arguments, records)
     return ProducevaArguments(topic, arguments, starts, records, names)
 

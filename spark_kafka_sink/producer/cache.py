@@ -18,6 +18,8 @@ from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin
+from spark_kafka_sink.records.refusal import RefusedRecords
 
 _MOST_IDLE = 4
 
@@ -35,6 +37,11 @@ class Lease:
     def send(self, records: RecordColumns) -> None:
         """Send records; raises the first failure of any record of the task."""
         self.producer.send(records)
+        self.producer.raise_failure()
+
+    def send_dead_letters(self, refused: RefusedRecords) -> None:
+        """Send dead letters for rows; raises InvalidRecord if there is no topic for them."""
+        self.producer.send_dead_letters(refused)
         self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> DeliveryReport:
@@ -63,7 +70,7 @@ class ProducerCache:
         self._live_topics: dict[ProducerOptions, list[str]] = {}  # latest last
 
     @contextmanager
-    def lease(self, options: SinkOptions) -> Iterator[Lease]:
+    def lease(self, options: SinkOptions, origin: Origin = UNKNOWN_ORIGIN) -> Iterator[Lease]:
         """A producer for one task: an idle or new one, kept afterwards if another task can use it.
 
         If the task fails, its remaining records are dropped, so that nothing of it is sent later;
@@ -78,6 +85,7 @@ class ProducerCache:
             self._close(key, idle.producer)
             idle = None
         producer = idle.producer if idle is not None else self._new_producer(key)
+        producer.begin_task(origin)
         try:
             yield Lease(producer)
         except KafkaSinkError as error:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
+import numpy as np
+
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import ReportedRecords
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
+from spark_kafka_sink.records.refusal import RefusedRecords
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Delivery:
     is_sealed: bool = False
     acknowledged: int = 0
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
+    #: records that are dead letters now
+    refused: int = 0
 
     @property
     def total_failed(self) -> int:
@@ -37,8 +42,8 @@ class Delivery:
 
     @property
     def outstanding(self) -> int:
-        """Records accepted, but neither acknowledged nor failed."""
-        return self.accepted - self.acknowledged - self.total_failed
+        """Records accepted, but not yet acknowledged, failed or made into dead letters."""
+        return self.accepted - self.acknowledged - self.total_failed - self.refused
 
     @property
     def is_complete(self) -> bool:
@@ -95,10 +100,14 @@ class IncompleteDeliveries:
             return True
         if not self._has_room(records):
             return False
+        self.admit_anyway(delivery, records)
+        return True
+
+    def admit_anyway(self, delivery: Delivery, records: RecordColumns) -> None:
+        """Admit records whose Arrow batch is buffered already."""
         self._buffered_bytes += self._additional_bytes(records)
         self._batches[id(records.batch)] += 1
         self._admitted[delivery.delivery_id] = records
-        return True
 
     def seal(self, delivery: Delivery, sent_bytes: int = 0) -> None:
         """End the delivery's send: no more records will be accepted."""
@@ -114,18 +123,33 @@ class IncompleteDeliveries:
         for delivery in list(self._incomplete.values()):
             self.seal(delivery)
 
-    def apply(self, report: ReportedRecords) -> Delivery | None:
-        """Count a report; returns its delivery if that was still incomplete."""
-        delivery = self._incomplete.get(report.delivery_id)
-        if delivery is None:
-            return None
+    def find(self, delivery_id: int) -> Delivery | None:
+        """The delivery, if it is incomplete."""
+        return self._incomplete.get(delivery_id)
+
+    def records(self, report: ReportedRecords) -> RecordColumns:
+        """The records at the report's positions, of an incomplete delivery."""
+        return self._admitted[report.delivery_id].take(np.array(report.positions, dtype=np.int64))
+
+    def refuse(self, delivery: Delivery, refused: RefusedRecords) -> None:
+        """Count records of the delivery that are dead letters now."""
+        delivery.refused += len(refused.records)
+        self.report.sent_records[delivery.topic] -= len(refused.records)
+        self.count_dead_letters(refused)
+        self._complete(delivery)
+
+    def count_dead_letters(self, refused: RefusedRecords) -> None:
+        topic = (refused.topic or b"").decode(errors="backslashreplace")
+        self.report.dead_letters[topic, refused.error] += len(refused.records)
+
+    def apply(self, delivery: Delivery, report: ReportedRecords) -> None:
+        """Count a report on an incomplete delivery."""
         if report.code == ErrorCode.NO_ERROR:
             delivery.acknowledged += report.count
             self.acknowledged += report.count
         else:
             self._apply_failure(delivery, report)
         self._complete(delivery)
-        return delivery
 
     def _apply_failure(self, delivery: Delivery, report: ReportedRecords) -> None:
         delivery.failed[report.partition, report.code] += report.count

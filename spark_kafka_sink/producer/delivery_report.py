@@ -24,6 +24,8 @@ class DeliveryReport:
     unsent_records: int = 0
     #: failed records that may be in the topic anyway
     possibly_persisted_records: int = 0
+    #: refused records by topic and error; their dead letters are among ``sent_records``
+    dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: the latest error between client and brokers, or ""
     broker_error: str = ""
     #: the micro-batch's id, in its report; None in a task's, and in a sum
@@ -44,6 +46,7 @@ class DeliveryReport:
             self.failed_records + other.failed_records,
             self.unsent_records + other.unsent_records,
             self.possibly_persisted_records + other.possibly_persisted_records,
+            self.dead_letters + other.dead_letters,
             other.broker_error or self.broker_error,
         )
 
@@ -71,13 +74,21 @@ class DeliveryReport:
     def to_json(self) -> str:
         """One line for a log: what was delivered, and the bytes that were sent."""
         delivered = self.delivered_records()
-        return json.dumps(
-            {
-                "records": delivered.total(),
-                "sent_bytes": self.sent_bytes,
-                "records_by_topic": dict(sorted(delivered.items())),
-            }
-        )
+        line: dict[str, object] = {
+            "records": delivered.total(),
+            "sent_bytes": self.sent_bytes,
+            "records_by_topic": dict(sorted(delivered.items())),
+        }
+        if self.dead_letters:
+            line["dead_letters"] = self.dead_letters_by_topic()
+        return json.dumps(line)
+
+    def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
+        """How many records of each topic ("" for null) were refused with each error."""
+        by_topic: dict[str, dict[str, int]] = {}
+        for (topic, error), records in sorted(self.dead_letters.items()):
+            by_topic.setdefault(topic, {})[error] = records
+        return by_topic
 
 
 def total(reports: Iterable[DeliveryReport]) -> DeliveryReport:

@@ -101,14 +101,18 @@ def delivery_failed(
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
         # The client's own metadata showed this before our request was answered.
         return topic_unavailable(delivery.topic, code)
-    where = f"topic {delivery.topic}" + (f" partition {partition}" if partition >= 0 else "")
     return DeliveryFailed(
-        f"{where}: {error_text(code)} ({error_name(code)}){_advice(partition, code)}"
-        f"{_last_broker_error(report)}",
+        f"{refusal(delivery.topic, partition, code)}{_last_broker_error(report)}",
         topic=delivery.topic,
         partition=partition,
         code=error_name(code),
     )
+
+
+def refusal(topic: str, partition: int, code: int) -> str:
+    """Why records were refused; ``partition`` -1: before they had one."""
+    where = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
+    return f"{where}: {error_text(code)} ({error_name(code)}){_advice(partition, code)}"
 
 
 def _advice(partition: int, code: int) -> str:

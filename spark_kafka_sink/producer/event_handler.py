@@ -8,12 +8,14 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
+    Configuration,
     Event,
     ReportedRecords,
     RequestFailed,
     TokenNeeded,
     TopicDescription,
 )
+from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
 from spark_kafka_sink.producer.oauth_token import TokenFunction
@@ -31,12 +33,14 @@ class EventHandler:
         topics: TopicMetadata,
         buffer: SendBuffer,
         tokens: TokenFunction,
+        dead_letters: DeadLetterQueue | None = None,
     ) -> None:
         self._client = client
         self._deliveries = deliveries
         self._topics = topics
         self._buffer = buffer
         self._tokens = tokens
+        self._dead_letters = dead_letters
         self._fetcher = MetadataFetcher(client, topics)
 
     def handle(self, seconds: float) -> None:
@@ -45,6 +49,8 @@ class EventHandler:
         Handlers of the client's log lines run inside this call.
         """
         self.collect(seconds)
+        for topic, code in self._topics.unusable():
+            self.apply_reports(self._buffer.refuse(topic, code))
         self.apply_reports(self._buffer.drain())
         self.fetch_metadata()
 
@@ -67,14 +73,21 @@ class EventHandler:
     def apply_reports(self, reports: Iterable[ReportedRecords]) -> None:
         """Apply reports to the deliveries and to their topics' metadata."""
         for report in reports:
-            delivery = self._deliveries.apply(report)
-            if delivery is None:
-                continue
-            if report.code in STALE_METADATA_ERRORS:
-                self._topics.request_update(delivery.topic)
-            elif report.code == ErrorCode.NO_ERROR:
-                self._topics.acknowledged(delivery.topic)
-            self._release_topic(delivery.topic)
+            self._apply_report(report, by_broker=False)
+
+    def _apply_report(self, report: ReportedRecords, *, by_broker: bool) -> None:
+        delivery = self._deliveries.find(report.delivery_id)
+        if delivery is None:
+            return
+        if self._dead_letters is not None and self._dead_letters.takes(delivery, report):
+            self._dead_letters.apply(delivery, report, by_broker=by_broker)
+        else:
+            self._deliveries.apply(delivery, report)
+        if report.code in STALE_METADATA_ERRORS:
+            self._topics.request_update(delivery.topic)
+        elif report.code == ErrorCode.NO_ERROR:
+            self._topics.acknowledged(delivery.topic)
+        self._release_topic(delivery.topic)
 
     def seal(self, delivery: Delivery, sent_bytes: int) -> None:
         """End the delivery's send."""
@@ -83,10 +96,13 @@ class EventHandler:
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, ReportedRecords):
-            self.apply_reports([event])
+            self._apply_report(event, by_broker=True)
         elif isinstance(event, TopicDescription):
             self._fetcher.apply(event, is_in_use=event.topic in self._deliveries.topics)
             self._buffer.on_metadata_change(event.topic)
+        elif isinstance(event, Configuration):
+            for topic in self._topics.update_limits(event):
+                self._buffer.on_metadata_change(topic)
         elif isinstance(event, RequestFailed):
             for topic in self._fetcher.apply_failure():
                 self._buffer.on_metadata_change(topic)

@@ -29,6 +29,8 @@ class MetadataFetcher:
 
     def fetch_due(self, in_use: Container[str]) -> None:
         """Request all topics that are due. ``in_use``: topics with incomplete deliveries."""
+        if without_limits := self._topics.next_limits_request():
+            self._client.fetch_topic_configurations(without_limits, _FIRST_REQUEST_SECONDS)
         due = self._topics.next_request(in_use)
         if not due:
             return

@@ -14,17 +14,27 @@ from contextlib import contextmanager
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock, Deadline
-from spark_kafka_sink.errors import DeadlineExceeded, InvalidOption, KafkaSinkError, ProducerClosed
+from spark_kafka_sink.errors import (
+    DeadlineExceeded,
+    InvalidOption,
+    InvalidRecord,
+    KafkaSinkError,
+    ProducerClosed,
+)
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer import error_messages
+from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.event_handler import EventHandler
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
 from spark_kafka_sink.producer.oauth_token import TokenFunction
+from spark_kafka_sink.producer.screen import Screen
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
-from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.dead_letter import Origin
+from spark_kafka_sink.records.refusal import RefusedRecords
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -39,6 +49,21 @@ _ABORT_SECONDS = 0.8
 _COLLECT_SECONDS = 0.5
 
 _MANY_TOPICS = 100
+
+# librdkafka's maximum of message.max.bytes
+_LARGEST_MESSAGE_BYTES = 1_000_000_000
+
+
+def _settings(options: ProducerOptions) -> dict[str, str]:
+    """The client's settings; with a topic for dead letters, it refuses less, and earlier."""
+    if options.dead_letter_topic is None:
+        return dict(options.client)
+    return {
+        **options.client,
+        # A dead letter is larger than its record.
+        "message.max.bytes": str(min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)),
+        "topic.metadata.propagation.max.ms": str(round(MISSING_SECONDS * 1000)),
+    }
 
 
 class DeliveryFuture:
@@ -76,21 +101,29 @@ class NonBlockingProducer:
         self._clock = clock
         try:
             self._client = Client(
-                options.client, asks_for_tokens=bool(options.client.oauth_callback)
+                _settings(options), asks_for_tokens=bool(options.client.oauth_callback)
             )
         except ValueError as error:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         self._lifecycle = Lifecycle()
         # Only the thread that has the turn uses the client and what follows.
         self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes)
-        self._topics = TopicMetadata(options.lifetime, clock)
-        self._buffer = SendBuffer(self._client, self._topics)
+        dead_letter_topic = options.dead_letter_topic
+        self._topics = TopicMetadata(options.lifetime, clock, dead_letter_topic)
+        screen = None if dead_letter_topic is None else Screen(options)
+        self._buffer = SendBuffer(self._client, self._topics, screen)
+        self._dead_letters = None
+        if dead_letter_topic is not None:
+            self._dead_letters = DeadLetterQueue(
+                dead_letter_topic, self._deliveries, self._topics, self._buffer
+            )
         self._events = EventHandler(
             self._client,
             self._deliveries,
             self._topics,
             self._buffer,
             TokenFunction(options.client, clock),
+            self._dead_letters,
         )
         self._drainer: threading.Thread | None = None
         self._is_freed = False
@@ -133,12 +166,28 @@ class NonBlockingProducer:
             raise ProducerClosed("the producer was closed before it accepted all records")
         return DeliveryFuture(self, sending.delivery)
 
+    def begin_task(self, origin: Origin) -> None:
+        """Say whose records are sent from now on."""
+        if self._dead_letters is not None:
+            self._dead_letters.origin = origin
+
+    def send_dead_letters(self, refused: RefusedRecords) -> None:
+        """Send dead letters for rows that cannot become records. Never waits.
+
+        Raises InvalidRecord if there is no topic for dead letters, and ProducerClosed.
+        """
+        if self._dead_letters is None:
+            raise InvalidRecord(refused.reason)
+        with self._my_turn():
+            self._dead_letters.send(refused)
+            self._events.handle(0.0)
+
     def _put(self, sending: Sending) -> None:
         if self._deliveries.admit(sending.delivery, sending.records):
             self._events.apply_reports(self._buffer.put(sending))
         if sending.is_accepted:
             self._seal(sending)
-        if self._buffer.is_awaiting_metadata and self._drainer is None:
+        if self._buffer.is_holding and self._drainer is None:
             self._drainer = threading.Thread(target=self._drain_in_background, daemon=True)
             self._drainer.start()
 
@@ -178,7 +227,7 @@ class NonBlockingProducer:
                     continue
                 # Restored only on success, so that a thread that failed is replaced.
                 drainer, self._drainer = self._drainer, None
-                if not self._buffer.is_awaiting_metadata:
+                if not self._buffer.is_holding:
                     return
                 self._events.handle(0.0)
                 self._drainer = drainer

@@ -1,29 +1,47 @@
-"""Passes records to the client at once, or when their topic has metadata."""
+"""Passes records to the client at once, or later and in order: when their topic has metadata.
+
+A broker that refuses one record refuses its whole batch. In a topic where that can happen, one
+batch per partition is in flight at a time, so that its good records are sent again before any
+later ones (Java: ``RecordAccumulator.splitAndReenqueue``, and muted partitions).
+"""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import ReportedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.screen import Screen
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner, TopicPartitions
+from spark_kafka_sink.records.partitioner import (
+    UNASSIGNED,
+    PartitionedRecords,
+    Partitioner,
+    TopicPartitions,
+)
+from spark_kafka_sink.records.record_size import split_to_fit
 
 
 @dataclass
 class Sending:
-    """The records of one send on their way to the client."""
+    """The records of one send, or some of them, on their way to the client."""
 
     delivery: Delivery
     records: RecordColumns
     #: the client's form of the records, once the partitions are known
     messages: MessageBatch | None = None
+    #: records that are not in ``messages``, because they would be refused
+    screened: int = 0
 
     @property
     def is_accepted(self) -> bool:
@@ -31,47 +49,103 @@ class Sending:
 
     @property
     def enqueued(self) -> int:
-        """How many of the records the client has accepted."""
-        return 0 if self.messages is None else self.messages.enqueued
+        """How many of the records the client has accepted, or are refused beforehand."""
+        return self.screened + (0 if self.messages is None else self.messages.enqueued)
 
     @property
     def is_enqueued(self) -> bool:
         return self.enqueued == len(self.records)
 
+    @property
+    def left(self) -> npt.NDArray[np.int64]:
+        """The positions in the send of records that the client has not accepted yet."""
+        if self.messages is None:
+            return np.arange(self.screened, len(self.records), dtype=np.int64)
+        return self.messages.partitioned.positions[self.messages.enqueued :]
+
+
+@dataclass
+class _TopicQueue:
+    """The records of one topic that wait here; those to be sent again come first."""
+
+    again: list[Sending] = field(default_factory=list)
+    sends: deque[Sending] = field(default_factory=deque)
+
+    def __bool__(self) -> bool:
+        return bool(self.again or self.sends)
+
+    def __iter__(self) -> Iterator[Sending]:
+        yield from self.again
+        yield from self.sends
+
+    def remove_first(self) -> None:
+        if self.again:
+            del self.again[0]
+        else:
+            self.sends.popleft()
+
 
 class SendBuffer:
-    """Keeps a topic's sends in order, and holds the records of topics without metadata.
+    """Keeps a topic's sends in order, and holds the records that cannot be sent yet.
 
-    The client would accept those too, but would then request metadata topic by topic. No method
-    waits. The reports that they return are on records that were rejected.
+    The client would accept those of topics without metadata too, but would then request metadata
+    topic by topic. No method waits. The reports that they return are on records that were rejected.
     """
 
-    def __init__(self, client: Client, topics: TopicMetadata) -> None:
+    def __init__(self, client: Client, topics: TopicMetadata, screen: Screen | None = None) -> None:
         self._client = client
         self._topics = topics
+        self._screen = screen
         self._partitioner = Partitioner()
-        self._awaiting_metadata: dict[str, deque[Sending]] = {}
-        self._sendable: dict[str, None] = {}  # topics whose records' metadata has arrived
+        self._queues: dict[str, _TopicQueue] = {}
+        self._sendable: dict[str, None] = {}  # topics whose waiting records have metadata
+        #: topics with records that are sent again, until these are reported
+        self._muted: set[str] = set()
 
     @property
-    def is_awaiting_metadata(self) -> bool:
-        return bool(self._awaiting_metadata)
+    def is_holding(self) -> bool:
+        """Whether records wait here."""
+        return bool(self._queues)
 
     def put(self, sending: Sending) -> list[ReportedRecords]:
         """Take what fits, the first records of each partition, and count them as accepted."""
         topic = sending.delivery.topic
         partitions = self._topics.partitions(topic)
-        if partitions is None or topic in self._awaiting_metadata:
-            self._awaiting_metadata.setdefault(topic, deque()).append(sending)
-            sending.delivery.accepted = len(sending.records)
+        if partitions is None or topic in self._queues or self._is_muted(topic):
+            self.hold(sending)
             return []
         reports = self._enqueue(sending, partitions)
         sending.delivery.accepted = sending.enqueued
         return reports
 
+    def hold(self, sending: Sending) -> None:
+        """Take all records, and send them with the next ``drain`` that can."""
+        sending.delivery.accepted = len(sending.records)
+        self._queue(sending.delivery.topic).sends.append(sending)
+
+    def send_again(
+        self, delivery: Delivery, records: RecordColumns, report: ReportedRecords
+    ) -> None:
+        """Take records back whose batch was refused, in the order of their positions.
+
+        If the batch was too large, its halves are sent one after the other.
+        """
+        count = len(records)
+        positions = np.array(report.positions, dtype=np.int64)
+        partitioned = PartitionedRecords(
+            records, np.array([report.partition], dtype=np.int32), np.array([0, count]), positions
+        )
+        middle = count // 2 if report.code == ErrorCode.MSG_SIZE_TOO_LARGE else 0
+        queue = self._queue(delivery.topic)
+        for part in np.split(np.arange(count), [middle]):
+            if len(part):
+                sending = _part(delivery, partitioned.take(part))
+                insort(queue.again, sending, key=_order)
+        self._muted.add(delivery.topic)
+
     def on_metadata_change(self, topic: str) -> None:
         """Update whether the topic's waiting records are sendable."""
-        if topic in self._awaiting_metadata and self._topics.partitions(topic) is not None:
+        if topic in self._queues and self._topics.partitions(topic) is not None:
             self._sendable[topic] = None
         else:
             self._sendable.pop(topic, None)
@@ -79,6 +153,7 @@ class SendBuffer:
     def forget(self, topics: Iterable[str]) -> None:
         """Forget evicted topics, which have no records here."""
         self._partitioner.forget(topics)
+        self._muted.difference_update(topics)
 
     def drain(self) -> list[ReportedRecords]:
         """Pass records whose metadata has arrived to the client, as far as there is room."""
@@ -87,44 +162,126 @@ class SendBuffer:
             partitions = self._topics.partitions(topic)
             if partitions is None:
                 continue
-            for sending in list(self._awaiting_metadata[topic]):
+            while (sending := self._first(topic, partitions, reports)) is not None:
                 reports += self._enqueue(sending, partitions)
                 if not sending.is_enqueued:
                     return reports
-                self._pop(topic)
+                self._remove_first(topic)
         return reports
 
-    def fail_all(self) -> list[ReportedRecords]:
-        """Drop all records that await metadata."""
+    def refuse(self, topic: str, code: int) -> list[ReportedRecords]:
+        """Drop all records of a topic that cannot be written to."""
+        queue = self._queues.pop(topic, _TopicQueue())
+        self._sendable.pop(topic, None)
         return [
+            ReportedRecords(
+                sending.delivery.delivery_id,
+                UNASSIGNED,
+                code,
+                False,
+                len(sending.left),
+                tuple(sending.left.tolist()),
+            )
+            for sending in queue
+        ]
+
+    def fail_all(self) -> list[ReportedRecords]:
+        """Drop all records that wait here."""
+        reports = [
             ReportedRecords(
                 sending.delivery.delivery_id,
                 UNASSIGNED,
                 ErrorCode.PURGE_QUEUE,
                 False,
-                len(sending.records) - sending.enqueued,
+                len(sending.left),
             )
-            for sending in self._drop_all()
+            for queue in self._queues.values()
+            for sending in queue
         ]
+        self._queues.clear()
+        self._sendable.clear()
+        return reports
 
-    def _drop_all(self) -> Iterator[Sending]:
-        for topic in list(self._awaiting_metadata):
-            for sending in list(self._awaiting_metadata[topic]):
-                yield sending
-                self._pop(topic)
+    # --- one topic's queue -----------------------------------------------------------------------
 
-    def _pop(self, topic: str) -> None:
-        """Remove the topic's first sending."""
-        sendings = self._awaiting_metadata[topic]
-        sendings.popleft()
-        if not sendings:
-            del self._awaiting_metadata[topic]
-            self._sendable.pop(topic, None)
+    def _queue(self, topic: str) -> _TopicQueue:
+        queue = self._queues.setdefault(topic, _TopicQueue())
+        if self._topics.partitions(topic) is not None:
+            self._sendable[topic] = None
+        return queue
+
+    def _is_muted(self, topic: str) -> bool:
+        if self._screen is None:
+            return False
+        return topic in self._muted or self._screen.splits(self._topics.limits(topic))
+
+    def _first(
+        self, topic: str, partitions: TopicPartitions, reports: list[ReportedRecords]
+    ) -> Sending | None:
+        """The records to send next; None while nothing may be sent."""
+        queue = self._queues.get(topic)
+        if queue is None or not self._is_muted(topic):
+            return None if queue is None else next(iter(queue))
+        if self._client.has_unreported(topic):
+            return None
+        if queue.again:
+            return queue.again[0]
+        self._muted.discard(topic)
+        if self._is_muted(topic) and queue.sends[0].messages is None:
+            sending = queue.sends.popleft()
+            reports += self._prepare(sending, partitions)
+            if sending.messages is not None:
+                limit = self._topics.limits(topic).max_batch_bytes
+                parts = split_to_fit(sending.messages.partitioned, limit)
+                queue.sends.extendleft(_part(sending.delivery, part) for part in reversed(parts))
+            if not queue:
+                self._forget_queue(topic)
+                return None
+        return queue.sends[0]
+
+    def _remove_first(self, topic: str) -> None:
+        queue = self._queues[topic]
+        queue.remove_first()
+        if not queue:
+            self._forget_queue(topic)
+
+    def _forget_queue(self, topic: str) -> None:
+        del self._queues[topic]
+        self._sendable.pop(topic, None)
 
     def _enqueue(self, sending: Sending, partitions: TopicPartitions) -> list[ReportedRecords]:
-        delivery_id = sending.delivery.delivery_id
+        reports = []
         if sending.messages is None:
-            partitioned = self._partitioner.partition(sending.records, partitions)
+            reports = self._prepare(sending, partitions)
+        if sending.messages is None:
+            return reports
+        delivery_id = sending.delivery.delivery_id
+        return reports + [
+            ReportedRecords(delivery_id, UNASSIGNED, code, False, 1, (position,))
+            for position, code in self._client.enqueue(sending.messages)
+        ]
+
+    def _prepare(self, sending: Sending, partitions: TopicPartitions) -> list[ReportedRecords]:
+        """Partition the records, without those that would be refused; returns reports on these."""
+        delivery_id = sending.delivery.delivery_id
+        partitioned = self._partitioner.partition(sending.records, partitions)
+        reports: Sequence[ReportedRecords] = []
+        if self._screen is not None:
+            limits = self._topics.limits(sending.delivery.topic)
+            reports, good = self._screen.apply(partitioned, limits, delivery_id)
+            if reports:
+                partitioned = partitioned.take(good)
+                sending.screened = len(sending.records) - len(good)
+        if len(partitioned.records):
             sending.messages = MessageBatch(partitioned, delivery_id)
-        rejected = self._client.enqueue(sending.messages)
-        return [ReportedRecords(delivery_id, UNASSIGNED, code, False, 1) for code in rejected]
+        return list(reports)
+
+
+def _part(delivery: Delivery, partitioned: PartitionedRecords) -> Sending:
+    messages = MessageBatch(partitioned, delivery.delivery_id)
+    return Sending(delivery, partitioned.records, messages)
+
+
+def _order(sending: Sending) -> tuple[int, int]:
+    """The order of sends, and of the records of one send within a partition."""
+    return sending.delivery.delivery_id, int(sending.left[0])

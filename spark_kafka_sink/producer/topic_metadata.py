@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from spark_kafka_sink.config.producer_options import MetadataLifetime
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.events import TopicDescription
+from spark_kafka_sink.librdkafka.events import Configuration, TopicDescription
+from spark_kafka_sink.producer.topic_limits import TopicLimits, limits_from
 from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartitions
 
 _FIRST_BACKOFF_SECONDS = 0.1
@@ -19,6 +21,10 @@ _LONGEST_BACKOFF_SECONDS = 1.0
 _SEARCH_SECONDS = 1.0
 
 _SMALLEST_TARGET = 20
+
+#: Brokers that create topics need less. After that, a topic that they do not know is missing, and
+#: its records become dead letters.
+MISSING_SECONDS = 5.0
 
 
 @dataclass
@@ -35,6 +41,11 @@ class TopicState:
     waiting_since: float | None = None
     #: the error of the latest answer
     error: int = ErrorCode.NO_ERROR
+    #: since when answers say that it does not exist
+    missing_since: float | None = None
+    #: what its brokers refuse; None: not known yet, or not needed
+    limits: TopicLimits | None = None
+    are_limits_in_flight: bool = False
     is_in_flight: bool = False
     #: a request got no answer: the client gets its records, and fetches the metadata itself
     is_delegated: bool = False
@@ -102,11 +113,20 @@ def plan_fetch(
 
 
 class TopicMetadata:
-    """Topics and the state of their metadata, on an injected clock. Sends nothing."""
+    """Topics and the state of their metadata, on an injected clock. Sends nothing.
 
-    def __init__(self, lifetime: MetadataLifetime, clock: Clock = time.monotonic) -> None:
+    With a ``dead_letter_topic``, a topic also needs its limits before its records are sendable.
+    """
+
+    def __init__(
+        self,
+        lifetime: MetadataLifetime,
+        clock: Clock = time.monotonic,
+        dead_letter_topic: str | None = None,
+    ) -> None:
         self._lifetime = lifetime
         self._clock = clock
+        self._dead_letter_topic = dead_letter_topic
         self._topics: dict[str, TopicState] = {}
         #: topics whose records await metadata, longest wait first; ``_refused`` is a subset
         self._waiting: dict[str, TopicState] = {}
@@ -123,7 +143,7 @@ class TopicMetadata:
     def await_metadata(self, topic: str) -> None:
         """Records were buffered for the topic: their budget starts unless it has metadata."""
         state = self._use(topic)
-        if state.refreshed_at is None and state.waiting_since is None:
+        if not self._is_known(state) and state.waiting_since is None:
             state.error = ErrorCode.NO_ERROR  # an answer from before these records may be outdated
             self._search_at = min(self._search_at, state.retry_at)
             self._start_waiting(topic, state)
@@ -163,6 +183,10 @@ class TopicMetadata:
             self._apply_metadata(answer, state)
             return
         state.refreshed_at = state.partitions = None
+        if answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            state.missing_since = None
+        elif state.missing_since is None:
+            state.missing_since = self._clock()
         if is_in_use:
             self._start_waiting(answer.topic, state)
         if answer.code in NON_RETRIABLE_TOPIC_ERRORS and state.waiting_since is not None:
@@ -172,8 +196,9 @@ class TopicMetadata:
     def _apply_metadata(self, answer: TopicDescription, state: TopicState) -> None:
         state.refreshed_at, state.is_update_requested = self._clock(), False
         state.partitions = TopicPartitions(answer.partition_count, answer.available_partitions)
-        state.is_delegated = False
-        self._stop_waiting(answer.topic, state)
+        state.is_delegated, state.missing_since = False, None
+        if self._is_known(state):
+            self._stop_waiting(answer.topic, state)
         if len(answer.available_partitions) < answer.partition_count:
             state.is_update_requested = True
             self._back_off(state)
@@ -187,6 +212,30 @@ class TopicMetadata:
             self._topics[topic].is_in_flight = False
             self._back_off(self._topics[topic])
         return [topic for topic in failed if topic in self._waiting]
+
+    def update_limits(self, answer: Configuration) -> list[str]:
+        """Apply an answer, and return the topics that it is about.
+
+        A topic whose configuration is unknown, because the client may not read it, refuses nothing
+        beforehand.
+        """
+        limits = TopicLimits() if answer.code else limits_from(answer.settings)
+        topics = [
+            topic
+            for topic, state in self._topics.items()
+            if state.are_limits_in_flight and answer.resource in (topic, "")
+        ]
+        for topic in topics:
+            state = self._topics[topic]
+            state.limits, state.are_limits_in_flight = limits, False
+            if state.refreshed_at is not None:
+                self._stop_waiting(topic, state)
+        return topics
+
+    def forget_limits(self, topic: str) -> None:
+        """The topic's brokers refused what its limits do not: fetch them again."""
+        self._use(topic).limits = None
+        self.await_metadata(topic)
 
     def delegate_to_client(self, topic: str) -> None:
         """Let the topic's records leave without metadata; their budget keeps running."""
@@ -206,6 +255,19 @@ class TopicMetadata:
         pause = min(_SEARCH_SECONDS, half_age / 2, self._lifetime.evict_seconds / 2)
         retries = (s.retry_at for s in self._topics.values() if s.retry_at > now)
         self._search_at = min([now + pause, *retries])
+        return due
+
+    def next_limits_request(self) -> list[str]:
+        """Topics whose limits are needed and unknown; marks them as in flight."""
+        due = [
+            topic
+            for topic, state in self._topics.items()
+            if state.refreshed_at is not None
+            and not self._is_known(state)
+            and not state.are_limits_in_flight
+        ]
+        for topic in due:
+            self._topics[topic].are_limits_in_flight = True
         return due
 
     def evict_idle(self, in_use: Container[str]) -> list[str]:
@@ -232,7 +294,27 @@ class TopicMetadata:
         state = self._topics.get(topic)
         if state is None:
             return None
-        return state.partitions or (UNKNOWN_PARTITIONS if state.is_delegated else None)
+        if state.is_delegated:
+            return state.partitions or UNKNOWN_PARTITIONS
+        return state.partitions if self._is_known(state) else None
+
+    def limits(self, topic: str) -> TopicLimits:
+        """What the topic's brokers refuse, as far as known."""
+        state = self._topics.get(topic)
+        return (state.limits if state is not None else None) or TopicLimits()
+
+    def unusable(self) -> list[tuple[str, int]]:
+        """Topics whose waiting records become dead letters, each with its error.
+
+        They are forbidden or invalid, or have been missing for ``MISSING_SECONDS``.
+        """
+        missing_before = self._clock() - MISSING_SECONDS
+        return [
+            (topic, state.error)
+            for topic, state in self._waiting.items()
+            if self._becomes_dead_letters(topic, state)
+            and (state.missing_since is None or state.missing_since <= missing_before)
+        ]
 
     def is_awaited(self, topic: str) -> bool:
         """Whether records await its metadata."""
@@ -247,9 +329,13 @@ class TopicMetadata:
         ``topic``, only that topic counts.
         """
         if topic is None:
-            topic = next(iter(self._refused or self._waiting), None)
+            failing = chain(self._refused.items(), self._waiting.items())
+            fatal = (each for each, s in failing if not self._becomes_dead_letters(each, s))
+            topic = next(fatal, None)
         state = self._waiting.get(topic) if topic is not None else None
         if topic is None or state is None or state.waiting_since is None:
+            return None
+        if self._becomes_dead_letters(topic, state):
             return None
         is_overdue = self._clock() - state.waiting_since >= budget_seconds
         return (topic, state.error) if is_overdue or topic in self._refused else None
@@ -262,6 +348,16 @@ class TopicMetadata:
         return len(self._topics)
 
     # --- the table --------------------------------------------------------------------------------
+
+    def _is_known(self, state: TopicState) -> bool:
+        has_limits = self._dead_letter_topic is None or state.limits is not None
+        return state.refreshed_at is not None and has_limits
+
+    def _becomes_dead_letters(self, topic: str, state: TopicState) -> bool:
+        return self._dead_letter_topic not in (None, topic) and (
+            state.error in NON_RETRIABLE_TOPIC_ERRORS
+            or state.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     def _use(self, topic: str) -> TopicState:
         now = self._clock()

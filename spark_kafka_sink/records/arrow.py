@@ -6,77 +6,155 @@ values, do not need it; that saves a cold worker 45 ms and 8 MiB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.errors import InvalidRecord
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
+from spark_kafka_sink.records.refusal import (
+    INVALID_HEADER,
+    INVALID_TIMESTAMP,
+    INVALID_TOPIC,
+    NEGATIVE_PARTITION,
+    NULL_TOPIC,
+    RefusedRecords,
+)
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
 # Provides an address for empty strings whose array has no buffer; 0 would mean null.
 _NOTHING = np.zeros(1, dtype=np.uint8)
 
+#: ticks of a timestamp's unit per millisecond
+_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
-def split_by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[RecordColumns]:
-    """The records of an Arrow batch, topic by topic, each in the order of the rows.
+
+@dataclass(frozen=True)
+class SplitBatch:
+    """``records`` by topic, each in the order of the rows; ``refused``: the other rows."""
+
+    records: list[RecordColumns]
+    refused: list[RefusedRecords]
+
+
+@dataclass(frozen=True)
+class _Flaw:
+    """Rows of a batch (their positions, ascending) that have the same flaw."""
+
+    rows: npt.NDArray[np.int64]
+    error: str
+    reason: str
+
+
+def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> SplitBatch:
+    """The records of an Arrow batch, topic by topic.
 
     Columns: ``value`` and optionally ``key`` (string, large_string, binary, large_binary, or
     dictionary of one), ``topic`` (string, likewise; ignored if the argument ``topic`` is given),
     ``partition`` (int32), ``timestamp`` (any unit), ``headers``
-    (list<struct<key: string, value: binary>>). Others are ignored. All rows are checked before
-    the first record is yielded. Raises InvalidRecord, which names the first bad row.
+    (list<struct<key: string, value: binary>>). Others are ignored. ``first_row`` is the number of
+    the batch's first row. A row with several flaws is refused for one of them.
     """
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+    flaws: list[_Flaw] = []
     everything = RecordColumns(
-        topic="",
+        topic=topic or "",
         values=_bytes_column(columns["value"]),
         keys=_bytes_column(columns["key"]) if "key" in columns else None,
-        partitions=_partitions(columns["partition"]) if "partition" in columns else None,
-        timestamps_ms=_timestamps(columns["timestamp"]) if "timestamp" in columns else None,
-        headers=_headers(columns["headers"]) if "headers" in columns else None,
+        partitions=_partitions(columns["partition"], flaws) if "partition" in columns else None,
+        timestamps_ms=_timestamps(columns["timestamp"], flaws) if "timestamp" in columns else None,
+        headers=_headers(columns["headers"], flaws) if "headers" in columns else None,
+        rows=np.arange(first_row, first_row + batch.num_rows, dtype=np.int64),
         batch=batch,
         batch_bytes=batch.nbytes,
     )
     if topic is not None:
-        yield replace(everything, topic=topic)
-        return
-    for name, rows in _rows_by_topic(columns["topic"]):
-        yield replace(everything if rows is None else everything.take(rows), topic=name)
+        names = [topic.encode()]
+        codes = np.zeros(batch.num_rows, dtype=np.int64)
+    else:
+        names, codes = _topics(columns["topic"], flaws)
+    refused: list[RefusedRecords] = []
+    for flaw in _one_per_row(flaws, batch.num_rows):
+        refused += _refuse(flaw, everything, names, codes, columns)
+        codes[flaw.rows] = len(names)
+    records = [
+        replace(everything if rows is None else everything.take(rows), topic=names[code].decode())
+        for code, rows in _rows_by_code(codes, len(names), has_others=bool(refused))
+    ]
+    return SplitBatch(records, refused)
 
 
-def _rows_by_topic(column: pa.Array) -> list[tuple[str, npt.NDArray[np.int64] | None]]:
-    """Each topic with its row numbers, ascending; None for all rows."""
+def _one_per_row(flaws: Sequence[_Flaw], rows: int) -> list[_Flaw]:
+    """The flaws in the order of their first rows, each row only in the first one that has it."""
+    is_seen = np.zeros(rows, dtype=bool)
+    found = []
+    for flaw in sorted(flaws, key=lambda flaw: int(flaw.rows[0])):
+        unseen = flaw.rows[~is_seen[flaw.rows]]
+        is_seen[unseen] = True
+        if len(unseen):
+            found.append(replace(flaw, rows=unseen))
+    return found
+
+
+def _refuse(
+    flaw: _Flaw,
+    everything: RecordColumns,
+    names: Sequence[bytes],
+    codes: npt.NDArray[np.int64],
+    columns: Mapping[str, pa.Array],
+) -> Iterator[RefusedRecords]:
+    """The flaw's rows as refused records, topic by topic."""
+    for code in np.unique(codes[flaw.rows]).tolist():  # -1: null
+        rows = flaw.rows[codes[flaw.rows] == code]
+        yield RefusedRecords(
+            everything.take(rows),
+            flaw.error,
+            flaw.reason,
+            names[code] if code >= 0 else None,
+            _headers_json(columns["headers"], rows) if flaw.error == INVALID_HEADER else None,
+        )
+
+
+def _topics(column: pa.Array, flaws: list[_Flaw]) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+    """Each topic, in the order of their first rows, and the index of every row's; -1: null."""
     column = _decoded(column)
     if column.null_count:
-        raise InvalidRecord(
-            f"{_row(column.is_null())} has a null topic; give every row a topic or set the "
-            "option `topic`"
-        )
+        reason = "null topic; give every row a topic or set the option `topic`"
+        flaws.append(_Flaw(np.flatnonzero(~_is_valid(column)), NULL_TOPIC, reason))
     encoded = column.dictionary_encode()
-    # Spark's cast from binary does not check UTF-8; escaped bytes fail the name check below.
-    names = [name.decode(errors="backslashreplace") for name in _byte_strings(encoded.dictionary)]
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    for code, name in enumerate(names):  # in the order of their first rows
-        if not is_topic_name(name):
-            raise InvalidRecord(f"row {np.argmax(codes == code)}: {topic_name_rule(name)}")
-    if len(names) < 2:
-        return [(name, None) for name in names]
+    names = _byte_strings(encoded.dictionary)
+    codes = _codes(encoded, -1)
+    for code, name in enumerate(names):
+        # Spark's cast from binary does not check UTF-8; escaped bytes fail the check of names.
+        text = name.decode(errors="backslashreplace")
+        if not is_topic_name(text):
+            rows = np.flatnonzero(codes == code)
+            flaws.append(_Flaw(rows, INVALID_TOPIC, topic_name_rule(text)))
+    return names, codes
+
+
+def _rows_by_code(
+    codes: npt.NDArray[np.int64], count: int, *, has_others: bool
+) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
+    """Each code below ``count`` with its rows, ascending; None for all rows. ``count``: others."""
+    if count < 2 and not has_others:
+        return [(code, None) for code in range(count)] if len(codes) else []
     # numpy radix-sorts 16-bit integers, several times faster than wider ones.
-    narrow = codes.astype(np.uint16) if len(names) <= 2**16 else codes
-    groups = np.split(np.argsort(narrow, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    return list(zip(names, groups, strict=True))
+    narrow = codes.astype(np.uint16) if count < 2**16 else codes
+    sizes = np.bincount(codes, minlength=count + 1)
+    groups = np.split(np.argsort(narrow, kind="stable"), np.cumsum(sizes)[:-1])
+    return [(code, groups[code]) for code in range(count) if len(groups[code])]
 
 
 def _bytes_column(array: pa.Array) -> BytesColumn:
     if pa.types.is_dictionary(array.type):
-        import pyarrow.compute as pc
-
         values = _bytes_column(array.dictionary)
-        codes = pc.fill_null(array.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = _codes(array, 0)
         if len(values) == 0:
             zero = np.zeros(1, dtype=np.int64)
             values = BytesColumn(zero.view(np.uint64), zero, _NOTHING)
@@ -84,7 +162,7 @@ def _bytes_column(array: pa.Array) -> BytesColumn:
     else:
         column = _addresses(array)
     if array.null_count:
-        nulls = array.is_null().to_numpy(zero_copy_only=False)
+        nulls = ~_is_valid(array)
         column.addresses[nulls] = 0
         column.lengths[nulls] = 0
     return column
@@ -106,58 +184,91 @@ def _addresses(array: pa.Array) -> BytesColumn:
     return BytesColumn(starts, ends[1:] - ends[:-1], buffer)
 
 
-def _partitions(array: pa.Array) -> npt.NDArray[np.int32]:
+def _partitions(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int32]:
     """-1 for null: the partitioner chooses, as in Spark's own sink."""
-    import pyarrow.compute as pc
-
-    negative = pc.fill_null(pc.less(array, 0), False)
-    if pc.any(negative).as_py():
-        raise InvalidRecord(f"{_row(negative)} has a negative partition")
-    numbers: npt.NDArray[np.int32] = pc.fill_null(array, -1).to_numpy(zero_copy_only=False)
+    numbers = _numbers(array, np.int32, -1)
+    negative = np.flatnonzero((numbers < 0) & _is_valid(array))
+    if len(negative):
+        flaws.append(_Flaw(negative, NEGATIVE_PARTITION, "negative partition"))
     return numbers
 
 
-def _timestamps(array: pa.Array) -> npt.NDArray[np.int64]:
+def _timestamps(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch; 0 for null, meaning the time of sending."""
-    import pyarrow.compute as pc
-
-    in_ms = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
-    milliseconds: npt.NDArray[np.int64] = pc.fill_null(in_ms, 0).to_numpy(zero_copy_only=False)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    impossible = valid & (milliseconds <= 0)
-    if impossible.any():
-        raise InvalidRecord(
-            f"{_row(pa.array(impossible))} has a timestamp of 1970-01-01 00:00:00 UTC or before, "
-            "which this client cannot send; use null for the time of sending"
+    ticks = _numbers(array, np.int64, 0)
+    milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
+    impossible = np.flatnonzero((milliseconds <= 0) & _is_valid(array))
+    if len(impossible):
+        reason = (
+            "timestamp of 1970-01-01 00:00:00 UTC or before, which this client cannot send; use "
+            "null for the time of sending"
         )
+        flaws.append(_Flaw(impossible, INVALID_TIMESTAMP, reason))
     return milliseconds
 
 
-def _headers(array: pa.Array) -> HeaderColumn:
-    import pyarrow.compute as pc
-
-    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+def _headers(array: pa.Array, flaws: list[_Flaw]) -> HeaderColumn:
+    offsets = _numbers(array.offsets, np.int32, 0).astype(np.int64)
     # A null list may have a non-empty range in the child array.
-    counts = np.diff(offsets) * array.is_valid().to_numpy(zero_copy_only=False)
+    counts = np.diff(offsets) * _is_valid(array)
     used, starts = ranges(offsets[:-1], counts)
     headers = array.values
     names = _decoded(headers.field("key"))
-    nameless = pc.or_(headers.is_null(), names.is_null()).to_numpy(zero_copy_only=False)[used]
-    if nameless.any():
-        raise InvalidRecord(f"{_row_of(nameless, starts)} has a header without a key")
+    nameless = ~(_is_valid(headers) & _is_valid(names))[used]
+    _add_header_flaw(flaws, nameless, starts, "header without a key")
     encoded = names.dictionary_encode()
     unique_names = _byte_strings(encoded.dictionary)
-    codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)[used]
+    codes = _codes(encoded, 0)[used]
     for flaw, has_flaw in (
         ("with a zero byte", _has_zero_byte),
         ("that is not UTF-8", _is_no_text),
     ):
-        flawed = np.array([has_flaw(name) for name in unique_names], dtype=bool)[codes]
-        if flawed.any():
-            raise InvalidRecord(f"{_row_of(flawed, starts)} has a header key {flaw}")
+        if flawed := [code for code, name in enumerate(unique_names) if has_flaw(name)]:
+            is_flawed = np.isin(codes, flawed) & ~nameless
+            _add_header_flaw(flaws, is_flawed, starts, f"header key {flaw}")
     return HeaderColumn(
         starts, codes, unique_names, _bytes_column(headers.field("value")).take(used)
     )
+
+
+def _add_header_flaw(
+    flaws: list[_Flaw],
+    headers: npt.NDArray[np.bool_],
+    starts: npt.NDArray[np.int64],
+    reason: str,
+) -> None:
+    """Add the rows that have a header for which the mask holds."""
+    rows = np.unique(np.searchsorted(starts, np.flatnonzero(headers), side="right") - 1)
+    if len(rows):
+        flaws.append(_Flaw(rows, INVALID_HEADER, reason))
+
+
+def _headers_json(array: pa.Array, rows: npt.NDArray[np.int64]) -> list[bytes]:
+    """The headers of those rows as they are: no key, or one that is no text, can be among them."""
+    return [json.dumps([_header_json(header) for header in array[row]]).encode() for row in rows]
+
+
+def _header_json(header: pa.StructScalar) -> dict[str, str | None] | None:
+    if not header.is_valid:
+        return None
+    key, value = (_scalar_bytes(header[name]) for name in ("key", "value"))
+    return {
+        "key": None if key is None else key.decode(errors="backslashreplace"),
+        "value": None if value is None else base64.b64encode(value).decode(),
+    }
+
+
+def _scalar_bytes(scalar: pa.Scalar) -> bytes | None:
+    """A string or binary as bytes; unlike ``as_py``, accepts invalid UTF-8."""
+    if pa.types.is_dictionary(scalar.type):
+        scalar = scalar.dictionary[scalar.index.as_py()] if scalar.is_valid else pa.NULL
+    return scalar.as_buffer().to_pybytes() if scalar.is_valid else None
+
+
+def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:
+    dtype = array.indices.type.to_pandas_dtype()
+    codes: npt.NDArray[np.int64] = _numbers(array.indices, dtype, if_null).astype(np.int64)
+    return codes
 
 
 def _decoded(array: pa.Array) -> pa.Array:
@@ -186,11 +297,20 @@ def _is_no_text(text: bytes) -> bool:
     return False
 
 
-def _row_of(headers: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> str:
-    """``row 7``: the first row that has a header for which the mask holds."""
-    return f"row {int(np.searchsorted(starts, np.argmax(headers), side='right')) - 1}"
+def _numbers(array: pa.Array, dtype: type[np.generic], if_null: int) -> npt.NDArray[Any]:
+    """An array of that type as a copy. ``to_numpy`` would import pandas, if it is installed."""
+    data = array.buffers()[1]
+    if data is None:
+        return np.full(len(array), if_null, dtype=dtype)
+    numbers = np.frombuffer(data, dtype=dtype)[array.offset : array.offset + len(array)].copy()
+    if array.null_count:
+        numbers[~_is_valid(array)] = if_null
+    return numbers
 
 
-def _row(mask: pa.Array) -> str:
-    """``row 7``: the first row for which the mask holds, counted from 0 in its Arrow batch."""
-    return f"row {int(np.argmax(mask.to_numpy(zero_copy_only=False)))}"
+def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
+    bits = array.buffers()[0]
+    if bits is None:
+        return np.ones(len(array), dtype=bool)
+    mask = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little").view(bool)
+    return mask[array.offset : array.offset + len(array)]

@@ -54,8 +54,8 @@ class RecordColumns:
 
     ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
     ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
-    None if there is no such column. ``batch``, of ``batch_bytes``, keeps the memory alive that the
-    columns point into.
+    None if there is no such column. ``rows`` (int64[records]) are the numbers of their rows.
+    ``batch``, of ``batch_bytes``, keeps the memory alive that the columns point into.
     """
 
     topic: str
@@ -64,6 +64,7 @@ class RecordColumns:
     partitions: npt.NDArray[np.int32] | None
     timestamps_ms: npt.NDArray[np.int64] | None
     headers: HeaderColumn | None
+    rows: npt.NDArray[np.int64]
     batch: object
     batch_bytes: int
 
@@ -85,6 +86,7 @@ class RecordColumns:
             partitions=None if self.partitions is None else self.partitions[indices],
             timestamps_ms=None if self.timestamps_ms is None else self.timestamps_ms[indices],
             headers=None if self.headers is None else self.headers.take(indices),
+            rows=self.rows[indices],
         )
 
 

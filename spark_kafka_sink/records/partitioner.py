@@ -35,11 +35,24 @@ class PartitionedRecords:
     """Records grouped by partition: ``starts[i]:starts[i + 1]`` are those of ``partitions[i]``.
 
     Within a partition they keep their order. Partition -1: the client chooses, per record.
+    ``positions`` (int64[records]): where each record was in the send, before the grouping.
     """
 
     records: RecordColumns
     partitions: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> PartitionedRecords:
+        """Some of these records, in ascending order."""
+        each = np.repeat(np.arange(len(self.partitions)), np.diff(self.starts))[indices]
+        groups, firsts = np.unique(each, return_index=True)
+        return PartitionedRecords(
+            self.records.take(indices),
+            self.partitions[groups],
+            np.append(firsts, len(indices)),
+            self.positions[indices],
+        )
 
 
 class Partitioner:
@@ -92,7 +105,7 @@ def group_by_partition(
     ordered = chosen[order]
     edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     starts = np.concatenate([[0], edges, [len(ordered)]])
-    return PartitionedRecords(records.take(order), ordered[starts[:-1]], starts)
+    return PartitionedRecords(records.take(order), ordered[starts[:-1]], starts, order)
 
 
 def unpartitioned(records: RecordColumns) -> PartitionedRecords:
@@ -102,7 +115,8 @@ def unpartitioned(records: RecordColumns) -> PartitionedRecords:
 
 def _one_group(records: RecordColumns, partition: int) -> PartitionedRecords:
     starts = np.array([0, len(records)], dtype=np.int64)
-    return PartitionedRecords(records, np.array([partition], dtype=np.int32), starts)
+    positions = np.arange(len(records), dtype=np.int64)
+    return PartitionedRecords(records, np.array([partition], dtype=np.int32), starts, positions)
 
 
 def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:

@@ -14,10 +14,10 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
-    BrokerConfiguration,
     BrokerError,
     BrokerUp,
     ClusterDescription,
+    Configuration,
     RequestFailed,
     TokenNeeded,
     TopicDescription,
@@ -39,8 +39,8 @@ _FREE_SECONDS = 1.0
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
 _LOGIN_ERRORS = frozenset({ErrorCode.AUTHENTICATION, ErrorCode.SSL})
 
-Answer = TopicDescription | ClusterDescription | BrokerConfiguration
-AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, BrokerConfiguration)
+Answer = TopicDescription | ClusterDescription | Configuration
+AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, Configuration)
 
 
 def check(options: SinkOptions, folder: Path | None = None) -> None:
@@ -53,7 +53,8 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
     survives a short outage. What the brokers do not answer in time is left to the tasks.
     """
     if options.preflight:
-        _check(options.producer.client, options.producer.budget, options.topic, folder)
+        topics = tuple(filter(None, (options.topic, options.dead_letter_topic)))
+        _check(options.producer.client, options.producer.budget, topics, folder)
 
 
 def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
@@ -74,13 +75,13 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
 
 @cache
 def _check(
-    settings: ClientSettings, budget: BlockBudget, topic: str | None, folder: Path | None
+    settings: ClientSettings, budget: BlockBudget, topics: tuple[str, ...], folder: Path | None
 ) -> None:
     brokers = _Brokers(settings)
     try:
-        description = _reach(brokers, budget, topic, were_reached(settings, folder))
+        descriptions = _reach(brokers, budget, topics, were_reached(settings, folder))
         remember(settings, folder)
-        if description is not None:
+        for description in descriptions:
             _check_topic(brokers, description)
     finally:
         brokers.client.close(Deadline(_FREE_SECONDS))
@@ -162,27 +163,28 @@ class _Brokers:
 
 
 def _reach(
-    brokers: _Brokers, budget: BlockBudget, topic: str | None, reached_before: bool
-) -> TopicDescription | None:
-    """Wait for a broker that accepts the login; returns its answer on the topic if it comes soon.
+    brokers: _Brokers, budget: BlockBudget, topics: tuple[str, ...], reached_before: bool
+) -> list[TopicDescription]:
+    """Wait for a broker that accepts the login; returns its answer on topics if it comes soon.
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
     seconds = max(budget.metadata_seconds, _REFUSAL_SECONDS)
     deadline = Deadline(seconds)
     refusal = deadline if reached_before else Deadline(_REFUSAL_SECONDS)
-    if topic is None:
-        brokers.client.connect(seconds)
+    if topics:
+        brokers.client.fetch_metadata(topics, seconds)
     else:
-        brokers.client.fetch_metadata([topic], seconds)
+        brokers.client.connect(seconds)
     while not deadline.expired and not (brokers.are_down and refusal.expired):
-        for answer in brokers.listen(deadline):
-            if isinstance(answer, TopicDescription):
-                return answer
-            if isinstance(answer, ClusterDescription) and not answer.code:
-                return None
+        answers = brokers.listen(deadline)
+        # One answer is about all topics.
+        if descriptions := [each for each in answers if isinstance(each, TopicDescription)]:
+            return descriptions
+        if any(isinstance(each, ClusterDescription) and not each.code for each in answers):
+            return []
         if brokers.end_of_answers is not None and brokers.end_of_answers.expired:
-            return None
+            return []
     waited = seconds - deadline.remaining()
     option = f" ({budget.metadata_option})" if waited == budget.metadata_seconds else ""
     raise _unavailable(brokers, f"{round(waited, 1):g} s{option}")
@@ -216,6 +218,6 @@ def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
     cluster = brokers.wait_for(ClusterDescription, deadline)
     if cluster is None or not cluster.broker_ids:
         return True
-    brokers.client.fetch_configuration(cluster.broker_ids[0], deadline.remaining())
-    broker = brokers.wait_for(BrokerConfiguration, deadline)
+    brokers.client.fetch_broker_configuration(cluster.broker_ids[0], deadline.remaining())
+    broker = brokers.wait_for(Configuration, deadline)
     return broker is None or broker.settings.get("auto.create.topics.enable") != "false"

@@ -21,6 +21,8 @@ from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_kafka_sink.records.dead_letter import Origin
+
 _log = logging.getLogger("spark_kafka_sink")
 
 
@@ -34,39 +36,57 @@ class KafkaCommitMessage(WriterCommitMessage):
 def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
     """Send all rows and wait until the brokers have acknowledged them: at-least-once.
 
-    Raises InvalidRecord, DeliveryFailed, TopicUnavailable, MetadataTimeout, BufferExhausted or
-    DeadlineExceeded.
+    With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
+    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded.
     """
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.producer.cache import process_cache
     from spark_kafka_sink.records.arrow import split_by_topic
 
-    with process_cache().lease(options) as lease:
+    rows = 0
+    with process_cache().lease(options, _origin(options)) as lease:
         if options.topic:
             # Before the first batch is requested from Spark, so that the two overlap.
             lease.prefetch([options.topic])
-        for number, batch in enumerate(batches):
-            try:
-                records_by_topic = list(split_by_topic(batch, options.topic))
-            except InvalidRecord as error:
-                raise InvalidRecord(f"{_place(options)}, Arrow batch {number}: {error}") from None
+        for batch in batches:
+            split = split_by_topic(batch, options.topic, first_row=rows)
+            if split.refused and options.dead_letter_topic is None:
+                first = split.refused[0]
+                raise InvalidRecord(
+                    f"{_place(options)}, row {first.records.rows[0]}: {first.reason}"
+                )
+            rows += batch.num_rows
             # One request for all new topics, before the first send requests its own.
-            lease.prefetch(records.topic for records in records_by_topic)
-            for records in records_by_topic:
+            lease.prefetch(records.topic for records in split.records)
+            for records in split.records:
                 lease.send(records)
+            for refused in split.refused:
+                lease.send_dead_letters(refused)
         lease.prefetch([])  # a task without rows connects for the one after it
         return lease.close(options.close_timeout_ms / 1000)
 
 
+def _origin(options: SinkOptions) -> Origin:
+    """The task that runs here, as far as known."""
+    from spark_kafka_sink.records.dead_letter import Origin
+
+    context = TaskContext.get()
+    given = None if options.batch_id is None else str(options.batch_id)
+    if context is None:
+        return Origin(batch_id=given)
+    return Origin(
+        context.getLocalProperty("sql.streaming.queryId"),
+        given or context.getLocalProperty("streaming.sql.batchId"),
+        context.partitionId(),
+    )
+
+
 def _place(options: SinkOptions) -> str:
     """``micro-batch 7, partition 3``, as far as known."""
-    context = TaskContext.get()
-    batch_id = options.batch_id
-    if batch_id is None and context is not None:
-        batch_id = context.getLocalProperty("streaming.sql.batchId")  # type: ignore[assignment]
-    place = [f"micro-batch {batch_id}"] if batch_id is not None else []
-    if context is not None:
-        place.append(f"partition {context.partitionId()}")
+    origin = _origin(options)
+    place = [f"micro-batch {origin.batch_id}"] if origin.batch_id is not None else []
+    if origin.task_partition is not None:
+        place.append(f"partition {origin.task_partition}")
     return ", ".join(place) or "outside Spark"
 
 

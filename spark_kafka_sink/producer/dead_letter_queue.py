@@ -1,0 +1,73 @@
+"""DeadLetterQueue: sends records that were refused for their own sake to another topic."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
+from spark_kafka_sink.producer.error_messages import refusal
+from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
+from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin, dead_letters
+from spark_kafka_sink.records.refusal import RefusedRecords
+
+
+class DeadLetterQueue:
+    """Used by one thread at a time, like everything it works with.
+
+    Dead letters are deliveries like others: the task waits for them, and fails if one fails.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        deliveries: IncompleteDeliveries,
+        topics: TopicMetadata,
+        buffer: SendBuffer,
+    ) -> None:
+        self._topic = topic
+        self._deliveries = deliveries
+        self._topics = topics
+        self._buffer = buffer
+        #: the task whose records are sent
+        self.origin: Origin = UNKNOWN_ORIGIN
+
+    def takes(self, delivery: Delivery, report: ReportedRecords) -> bool:
+        """Whether the report is on records of another topic that were refused."""
+        return bool(report.positions) and delivery.topic != self._topic
+
+    def apply(self, delivery: Delivery, report: ReportedRecords, *, by_broker: bool) -> None:
+        """Send dead letters for the records, or the records again.
+
+        ``by_broker``: the whole batch was refused, perhaps because of only some of its records.
+        """
+        records = self._deliveries.records(report)
+        if by_broker and _may_be_good(report):
+            # The topic's configuration has changed, or does not tell.
+            self._topics.forget_limits(delivery.topic)
+            self._buffer.send_again(delivery, records, report)
+            return
+        reason = refusal(delivery.topic, report.partition, report.code)
+        refused = RefusedRecords(records, error_name(report.code), reason, delivery.topic.encode())
+        self._send(refused)
+        self._deliveries.refuse(delivery, refused)
+
+    def send(self, refused: RefusedRecords) -> None:
+        """Send dead letters for rows that could not become records."""
+        self._send(refused)
+        self._deliveries.count_dead_letters(refused)
+
+    def _send(self, refused: RefusedRecords) -> None:
+        letters = dead_letters(refused, self._topic, self.origin)
+        sending = Sending(self._deliveries.begin(self._topic), letters)
+        self._deliveries.admit_anyway(sending.delivery, letters)
+        self._topics.await_metadata(self._topic)
+        self._buffer.hold(sending)
+        self._deliveries.seal(sending.delivery, letters.total_bytes)
+
+
+def _may_be_good(report: ReportedRecords) -> bool:
+    if report.code == ErrorCode.MSG_SIZE_TOO_LARGE:
+        return report.count > 1
+    return report.code == ErrorCode.INVALID_DIFFERENT_RECORD

@@ -1,0 +1,73 @@
+"""What a topic's brokers refuse, as far as its configuration says so.
+
+A broker refuses a whole batch because of one record. A record that is left out beforehand fails
+alone, and the order of the others stays as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.records.columns import RecordColumns
+
+
+@dataclass(frozen=True)
+class TopicLimits:
+    """As Kafka's ``LogValidator`` applies them; the defaults refuse nothing.
+
+    ``max_batch_bytes``: the topic's ``max.message.bytes``, for a batch as it is sent.
+    """
+
+    max_batch_bytes: int = sys.maxsize
+    is_compacted: bool = False
+    timestamp_before_max_ms: int = sys.maxsize
+    timestamp_after_max_ms: int = sys.maxsize
+
+    def refused(
+        self,
+        records: RecordColumns,
+        batch_bytes: npt.NDArray[np.int64],
+        now_ms: int,
+        *,
+        compressed: bool,
+    ) -> Iterator[tuple[ErrorCode, npt.NDArray[np.bool_]]]:
+        """Masks of the records that the brokers refuse; ``batch_bytes``: of each one alone.
+
+        If they are ``compressed``, only the brokers know which ones are too large.
+        """
+        if not compressed:
+            yield ErrorCode.MSG_SIZE_TOO_LARGE, batch_bytes > self.max_batch_bytes
+        if self.is_compacted:
+            has_no_key = np.ones(len(records), dtype=bool)
+            yield (
+                ErrorCode.INVALID_RECORD,
+                has_no_key if records.keys is None else records.keys.addresses == 0,
+            )
+        timestamps = records.timestamps_ms
+        if timestamps is not None:
+            age_ms = now_ms - timestamps
+            too_old = age_ms > self.timestamp_before_max_ms
+            too_new = -age_ms > self.timestamp_after_max_ms
+            # 0 is the time of sending
+            yield ErrorCode.INVALID_TIMESTAMP, (too_old | too_new) & (timestamps != 0)
+
+
+def limits_from(settings: Mapping[str, str]) -> TopicLimits:
+    """From a topic's configuration by name; what is missing limits nothing."""
+
+    def number(name: str) -> int:
+        return int(settings.get(name, sys.maxsize))
+
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        before = after = sys.maxsize
+    else:
+        before = number("message.timestamp.before.max.ms")
+        after = number("message.timestamp.after.max.ms")
+    is_compacted = "compact" in settings.get("cleanup.policy", "").split(",")
+    return TopicLimits(number("max.message.bytes"), is_compacted, before, after)

@@ -1,0 +1,124 @@
+"""Refused records -> dead letters: the original records with headers that say why and where from.
+
+Names of the headers: ``kafka-nb.error``, ``.message``, ``.topic``, ``.partition`` (what the row's
+column said), ``.query.id``, ``.batch.id``, ``.task.partition`` and ``.row`` (counted from 0 in its
+task). ``.timestamp`` (milliseconds since the epoch) is there only if the record's own timestamp
+was refused, and ``.headers`` (JSON) only if its headers cannot be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns
+from spark_kafka_sink.records.partitioner import UNASSIGNED
+from spark_kafka_sink.records.refusal import (
+    INVALID_TIMESTAMP,
+    NEGATIVE_PARTITION,
+    RefusedRecords,
+)
+
+PREFIX = "kafka-nb."
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The task whose rows were refused; None: unknown."""
+
+    query_id: str | None = None
+    batch_id: str | None = None
+    task_partition: int | None = None
+
+
+UNKNOWN_ORIGIN = Origin()
+
+
+def dead_letters(refused: RefusedRecords, topic: str, origin: Origin) -> RecordColumns:
+    """The refused records as records of ``topic``, in the same order; keys decide the partition."""
+    records = refused.records
+    partitions, timestamps = records.partitions, records.timestamps_ms
+    columns: dict[str, Iterable[object]] = {
+        "error": [refused.error],
+        "message": [refused.reason],
+        "topic": [refused.topic],
+        "partition": [None] if partitions is None else _requested(partitions, refused.error),
+        "query.id": [origin.query_id],
+        "batch.id": [origin.batch_id],
+        "task.partition": [origin.task_partition],
+        "row": records.rows.tolist(),
+    }
+    if refused.error == INVALID_TIMESTAMP and timestamps is not None:
+        columns["timestamp"], timestamps = timestamps.tolist(), None
+    originals = records.headers
+    if refused.headers_json is not None:
+        columns["headers"], originals = refused.headers_json, None
+    texts = {name: [_as_bytes(each) for each in column] for name, column in columns.items()}
+    names = [(PREFIX + name).encode() for name in columns]
+    added = _columns(texts.values())
+    return replace(
+        records,
+        topic=topic,
+        partitions=None,
+        timestamps_ms=timestamps,
+        headers=_appended(originals, names, added, len(records)),
+        batch=(records.batch, added[0].buffer),
+        batch_bytes=records.batch_bytes + len(added[0].buffer),
+    )
+
+
+def _requested(partitions: npt.NDArray[np.int32], error: str) -> list[int | None]:
+    """-1 stands for null, unless it was refused."""
+    is_null = (partitions == UNASSIGNED) & (error != NEGATIVE_PARTITION)
+    return [
+        None if null else partition
+        for null, partition in zip(is_null, partitions.tolist(), strict=True)
+    ]
+
+
+def _as_bytes(each: object) -> bytes | None:
+    return each if each is None or isinstance(each, bytes) else str(each).encode()
+
+
+def _columns(columns: Iterable[Sequence[bytes | None]]) -> list[BytesColumn]:
+    """Columns of texts, all in one buffer."""
+    columns = list(columns)
+    every = [text for column in columns for text in column]
+    buffer = np.frombuffer(b"".join(text or b"" for text in every) + b"\0", dtype=np.uint8)
+    lengths = np.array([len(text or b"") for text in every], dtype=np.int64)
+    addresses = (buffer.ctypes.data + np.cumsum(lengths) - lengths).astype(np.uint64)
+    addresses[[text is None for text in every]] = 0
+    ends = np.cumsum([len(column) for column in columns])[:-1]
+    parts = zip(np.split(addresses, ends), np.split(lengths, ends), strict=True)
+    return [BytesColumn(*part, buffer) for part in parts]
+
+
+def _appended(
+    originals: HeaderColumn | None,
+    names: Sequence[bytes],
+    added: Sequence[BytesColumn],
+    count: int,
+) -> HeaderColumn:
+    """Each record's original headers and one of each added column; of length 1: for all records."""
+    if originals is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        empty = BytesColumn(nothing.view(np.uint64), nothing, added[0].buffer)
+        originals = HeaderColumn(np.zeros(count + 1, dtype=np.int64), nothing, [], empty)
+    width = len(added)
+    starts = originals.starts + width * np.arange(count + 1)
+    codes = np.empty(int(starts[-1]), dtype=np.int64)
+    addresses, lengths = np.empty(len(codes), dtype=np.uint64), np.empty_like(codes)
+    counts = np.diff(originals.starts)
+    kept = np.arange(len(originals.names)) + np.repeat(width * np.arange(count), counts)
+    codes[kept] = originals.names
+    addresses[kept], lengths[kept] = originals.values.addresses, originals.values.lengths
+    for position, column in enumerate(added):
+        slots: npt.NDArray[np.int64] = starts[1:] - width + position
+        codes[slots] = len(originals.unique_names) + position
+        addresses[slots], lengths[slots] = column.addresses, column.lengths
+    # The buffer is not that of all values: only partitioning needs it, and headers are not keys.
+    values = BytesColumn(addresses, lengths, added[0].buffer)
+    return HeaderColumn(starts, codes, [*originals.unique_names, *names], values)

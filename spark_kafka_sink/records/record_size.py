@@ -1,0 +1,60 @@
+"""How many bytes records have in Kafka's record batches (magic 2), uncompressed."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
+from spark_kafka_sink.records.partitioner import PartitionedRecords
+
+#: of a batch without records
+BATCH_OVERHEAD_BYTES = 61
+# What a record takes more, at most, when it is not the first of its batch: longer differences of
+# its offset and timestamp.
+_LATER_RECORD_BYTES = 12
+
+
+def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
+    """The size of every record (int64[records]) as the first one of its batch."""
+    bodies = 3 + _with_length(records.values)  # attributes, timestamp delta, offset delta
+    bodies += 1 if records.keys is None else _with_length(records.keys)
+    headers = records.headers
+    if headers is None:
+        bodies += 1
+    else:
+        counts = np.diff(headers.starts)
+        names = np.array([len(name) for name in headers.unique_names], dtype=np.int64)
+        names += _varint_bytes(names)
+        each = _with_length(headers.values)
+        each += names[headers.names] if len(names) else 0
+        totals = np.concatenate([[0], np.cumsum(each)])[headers.starts]
+        bodies += _varint_bytes(counts) + np.diff(totals)
+    return bodies + _varint_bytes(bodies)
+
+
+def split_to_fit(partitioned: PartitionedRecords, max_batch_bytes: int) -> list[PartitionedRecords]:
+    """Parts with at most one batch of that size for each partition; too large records are alone."""
+    sizes = record_bytes(partitioned.records) + _LATER_RECORD_BYTES
+    part_of = np.empty(len(sizes), dtype=np.int64)
+    for start, end in zip(partitioned.starts[:-1], partitioned.starts[1:], strict=True):
+        ends = np.cumsum(sizes[start:end])
+        part, first, room = 0, 0, max_batch_bytes - BATCH_OVERHEAD_BYTES
+        while first < end - start:
+            sent = ends[first - 1] if first else 0
+            after = max(first + 1, int(np.searchsorted(ends, sent + room, side="right")))
+            part_of[start + first : start + after] = part
+            part, first = part + 1, after
+    count = int(part_of.max(initial=-1)) + 1
+    return [partitioned.take(np.flatnonzero(part_of == part)) for part in range(count)]
+
+
+def _with_length(column: BytesColumn) -> npt.NDArray[np.int64]:
+    # The length of null is -1, one byte like 0.
+    return column.lengths + _varint_bytes(column.lengths)
+
+
+def _varint_bytes(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes of each number as a zigzag varint; none is negative."""
+    # A byte has 7 bits, one of them all for the sign.
+    return 1 + np.searchsorted([1 << 6, 1 << 13, 1 << 20, 1 << 27], numbers, side="right")
