@@ -143,7 +143,7 @@ def _rows_by_code(
 ) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
     """Each code below ``count`` with its rows, ascending; None for all rows. ``count``: others."""
     if count < 2 and not has_others:
-        return [(code, None) for code in range(count)] if len(codes) else []
+        return [(code, None) for code in range(count)]
     # numpy radix-sorts 16-bit integers, several times faster than wider ones.
     narrow = codes.astype(np.uint16) if count < 2**16 else codes
     sizes = np.bincount(codes, minlength=count + 1)
@@ -186,7 +186,7 @@ def _addresses(array: pa.Array) -> BytesColumn:
 
 def _partitions(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int32]:
     """-1 for null: the partitioner chooses, as in Spark's own sink."""
-    numbers = _numbers(array, np.int32, -1)
+    numbers = _numbers(array, -1)
     negative = np.flatnonzero((numbers < 0) & _is_valid(array))
     if len(negative):
         flaws.append(_Flaw(negative, NEGATIVE_PARTITION, "negative partition"))
@@ -195,7 +195,7 @@ def _partitions(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int32]:
 
 def _timestamps(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch; 0 for null, meaning the time of sending."""
-    ticks = _numbers(array, np.int64, 0)
+    ticks = _numbers(array, 0)
     milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
     impossible = np.flatnonzero((milliseconds <= 0) & _is_valid(array))
     if len(impossible):
@@ -208,7 +208,7 @@ def _timestamps(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int64]:
 
 
 def _headers(array: pa.Array, flaws: list[_Flaw]) -> HeaderColumn:
-    offsets = _numbers(array.offsets, np.int32, 0).astype(np.int64)
+    offsets = _numbers(array.offsets, 0).astype(np.int64)
     # A null list may have a non-empty range in the child array.
     counts = np.diff(offsets) * _is_valid(array)
     used, starts = ranges(offsets[:-1], counts)
@@ -266,8 +266,7 @@ def _scalar_bytes(scalar: pa.Scalar) -> bytes | None:
 
 
 def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:
-    dtype = array.indices.type.to_pandas_dtype()
-    codes: npt.NDArray[np.int64] = _numbers(array.indices, dtype, if_null).astype(np.int64)
+    codes: npt.NDArray[np.int64] = _numbers(array.indices, if_null).astype(np.int64)
     return codes
 
 
@@ -297,8 +296,9 @@ def _is_no_text(text: bytes) -> bool:
     return False
 
 
-def _numbers(array: pa.Array, dtype: type[np.generic], if_null: int) -> npt.NDArray[Any]:
-    """An array of that type as a copy. ``to_numpy`` would import pandas, if it is installed."""
+def _numbers(array: pa.Array, if_null: int) -> npt.NDArray[Any]:
+    """Integers or times as a copy. ``to_numpy`` would import pandas, if it is installed."""
+    dtype = np.dtype(f"i{array.type.bit_width // 8}")
     data = array.buffers()[1]
     if data is None:
         return np.full(len(array), if_null, dtype=dtype)

@@ -42,7 +42,7 @@ def prefetched(servers: str) -> float:
     started = time.monotonic()
     with ProducerCache().lease(options) as lease:
         lease.prefetch(["row"])
-        for records in split_by_topic(batch, "row"):
+        for records in split_by_topic(batch, "row").records:
             lease.send(records)
         lease.close(30)
         return time.monotonic() - started

@@ -97,7 +97,7 @@ def evicting(servers: str):
             }
         )
         with cache.lease(options) as lease:
-            all_records = list(split_by_topic(batch, None))
+            all_records = split_by_topic(batch, None).records
             lease.prefetch(records.topic for records in all_records)
             for records in all_records:
                 lease.send(records)

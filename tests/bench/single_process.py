@@ -150,7 +150,7 @@ def alone(
         assert not deadline.expired
     message_batches = []
     for number, batch in enumerate(batches):
-        (records,) = split_by_topic(batch, TOPIC)
+        (records,) = split_by_topic(batch, TOPIC).records
         grouped = (
             group_by_partition(records, PARTITIONS, 0) if is_grouped else unpartitioned(records)
         )

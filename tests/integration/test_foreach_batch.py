@@ -116,7 +116,7 @@ def test_a_task_raises_the_sinks_own_errors_with_the_micro_batch(
     sink = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers})
     message = fail(nowhere.writeStream.foreachBatch(sink), tmp_path)
     place = "micro-batch 0, partition 0, Arrow batch 0"
-    assert f"InvalidRecord: {place}: row 0 has a null topic" in message
+    assert f"InvalidRecord: {place}: null topic" in message
 
 
 def test_an_error_of_on_report_fails_the_query_and_a_restart_sends_the_micro_batch_again(

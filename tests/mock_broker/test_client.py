@@ -25,8 +25,8 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.librdkafka.events import (
-    BrokerConfiguration,
     BrokerError,
+    Configuration,
     ReportedRecords,
     TokenNeeded,
 )
@@ -71,7 +71,7 @@ def test_a_batch_is_kept_until_each_of_its_records_is_reported(client, cluster, 
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     made = pa.record_batch({"value": ["a", "b"], "topic": ["t", "missing"], **columns})
     batch = weakref.ref(made)
-    for delivery_id, rows in enumerate(split_by_topic(made, None)):
+    for delivery_id, rows in enumerate(split_by_topic(made, None).records):
         client.enqueue(MessageBatch(unpartitioned(rows), delivery_id))
     del made, rows
     deadline = Deadline(10)
@@ -180,7 +180,7 @@ def test_a_record_that_is_too_large_is_rejected_alone(client, cluster, records, 
     batch = MessageBatch(unpartitioned(records(["a", "x" * 2_000_000, "c"], **columns)), 1)
     rejected = client.enqueue(batch)
     assert batch.enqueued == 3
-    assert [error_name(code) for code in rejected] == ["MSG_SIZE_TOO_LARGE"]
+    assert [(i, error_name(code)) for i, code in rejected] == [(1, "MSG_SIZE_TOO_LARGE")]
     flush(client)
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
 
@@ -194,10 +194,13 @@ def test_failed_records_are_reported_as_counts_by_send_partition_and_error(clust
     partitions = pa.array([0, 1] * 10, pa.int32())
     client.enqueue(MessageBatch(unpartitioned(records(["v"] * 20, "two", partition=partitions)), 7))
     rows = Counter()
+    positions = []
     for event in flush(client):
         if isinstance(event, ReportedRecords):
             rows[event.delivery_id, event.partition, event.code] += event.count
+            positions += event.positions
             assert not event.possibly_persisted
+    assert sorted(positions) == list(range(20))
     assert rows == {
         (7, 0, ErrorCode.TOPIC_AUTHORIZATION_FAILED): 10,
         (7, 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED): 10,
@@ -405,7 +408,7 @@ def test_a_group_for_a_missing_partition_is_rejected_and_the_others_arrive(
     partitions = pa.array([0, 5, 0], pa.int32())
     rows = records(["a", "b", "c"], topic="one", partition=partitions)
     rejected = client.enqueue(MessageBatch(group_by_partition(rows, 1, 0), 1))
-    assert [error_name(code) for code in rejected] == ["_UNKNOWN_PARTITION"]
+    assert [(i, error_name(code)) for i, code in rejected] == [(1, "_UNKNOWN_PARTITION")]
     assert flush(client) == []
     values = [m.value() for m in read(cluster.bootstrap_servers, "one", 3)]
     assert values == [b"first", b"a", b"c"]
@@ -432,9 +435,9 @@ def test_the_brokers_are_described(client):
 def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
     """The mock broker does not support DescribeConfigs."""
     asked = client if servers == "the mock broker's" else Client(NOWHERE)
-    asked.fetch_configuration(1, 0.5)
+    asked.fetch_broker_configuration(1, 0.5)
     described = answer(asked)
-    assert isinstance(described, BrokerConfiguration)
+    assert isinstance(described, Configuration)
     assert described.code != 0
     assert described.settings == {}
     assert asked.close(Deadline(5))
@@ -454,7 +457,7 @@ def test_murmur2_equals_librdkafkas_for_every_key(keys, count):
     batch = pa.record_batch(
         {"value": pa.nulls(len(keys), pa.string()), "key": pa.array(keys, pa.binary())}
     )
-    (records,) = split_by_topic(batch, "t")
+    (records,) = split_by_topic(batch, "t").records
     chosen = (murmur2(records.keys) & 0x7FFFFFFF) % np.uint32(count)
     expected = [theirs(None, key or b"", len(key or b""), count, None, None) for key in keys]
     assert chosen.tolist() == expected

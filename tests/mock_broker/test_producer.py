@@ -86,7 +86,9 @@ def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(prod
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
     columns = {"value": ["a", "b"], "topic": ["missing", "t"], "ignored": ["i" * 2**20, ""]}
-    missing, there = [p.send(rows) for rows in split_by_topic(pa.record_batch(columns), None)]
+    missing, there = [
+        p.send(rows) for rows in split_by_topic(pa.record_batch(columns), None).records
+    ]
     there.result(10)
     assert not missing.done()
 
@@ -126,7 +128,7 @@ def test_records_of_a_buffered_batch_need_room_only_for_themselves(producer, clu
         p.prefetch([topic])
     batch = pa.record_batch({"value": ["a" * 400_000] * 2, "topic": ["t", "u"]})
     cluster.set_round_trip(1, 300)
-    for rows in split_by_topic(batch, None):
+    for rows in split_by_topic(batch, None).records:
         p.send(rows)
     p.flush(10)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from spark_kafka_sink.librdkafka.client import Rejection
 from spark_kafka_sink.librdkafka.events import Event
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 
@@ -18,18 +19,17 @@ class FakeClient:
         self.connects = 0
         self.events: list[Event] = []
 
-    def enqueue(self, batch: MessageBatch) -> list[int]:
+    def enqueue(self, batch: MessageBatch) -> list[Rejection]:
         taken = min(self.room, len(batch) - batch.enqueued)
         numbers = range(batch.enqueued, batch.enqueued + taken)
         self.enqueued += [(batch.delivery_id, number) for number in numbers]
         self.room -= taken
         is_first = batch.enqueued == 0 and taken
         batch.enqueued += taken
-        return (
-            [self.rejects[batch.delivery_id]]
-            if is_first and batch.delivery_id in self.rejects
-            else []
-        )
+        if is_first and batch.delivery_id in self.rejects:
+            position = int(batch.partitioned.positions[0])
+            return [Rejection(position, self.rejects[batch.delivery_id])]
+        return []
 
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         self.requests.append((list(topics), timeout))

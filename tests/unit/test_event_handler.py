@@ -36,7 +36,7 @@ class Engine:
         self.events = EventHandler(self.client, self.deliveries, self.topics, self.buffer, tokens)
 
     def send(self, topic="t", count=3):
-        (records,) = split_by_topic(pa.record_batch({"value": ["v"] * count}), topic)
+        (records,) = split_by_topic(pa.record_batch({"value": ["v"] * count}), topic).records
         sending = Sending(self.deliveries.begin(topic), records)
         self.topics.await_metadata(topic)
         self.events.fetch_metadata()
@@ -73,7 +73,7 @@ def test_records_without_metadata_are_accepted_and_leave_when_it_arrives(engine)
     assert engine.client.requests[0][0] == ["t"]
     engine.tell(known())
     assert sending.is_enqueued
-    assert not engine.buffer.is_awaiting_metadata
+    assert not engine.buffer.is_holding
 
 
 def test_records_of_a_topic_with_metadata_leave_at_once(engine):
@@ -207,4 +207,4 @@ def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine)
     engine.events.apply_reports(engine.buffer.fail_all())
     assert sending.delivery.is_complete
     assert engine.deliveries.report.unsent_records == 3
-    assert not engine.buffer.is_awaiting_metadata
+    assert not engine.buffer.is_holding

@@ -17,7 +17,7 @@ def records(keys=None, rows=None, partitions=None):
         columns["key"] = pa.array(keys, pa.binary())
     if partitions is not None:
         columns["partition"] = pa.array(partitions, pa.int32())
-    (made,) = split_by_topic(pa.record_batch(columns), "t")
+    (made,) = split_by_topic(pa.record_batch(columns), "t").records
     return made
 
 

@@ -80,6 +80,7 @@ def test_take_gives_every_column_in_the_requested_order():
         partitions=np.array([0, -1, 2], dtype=np.int32),
         timestamps_ms=np.array([7, 0, 9], dtype=np.int64),
         headers=header_column(headers),
+        rows=np.array([5, 6, 7]),
         batch=object(),
         batch_bytes=6,
     )
@@ -92,12 +93,14 @@ def test_take_gives_every_column_in_the_requested_order():
     assert taken.keys.addresses.tolist() == [31, 11]
     assert taken.partitions.tolist() == [2, 0]
     assert taken.timestamps_ms.tolist() == [9, 7]
+    assert taken.rows.tolist() == [7, 5]
     assert header_rows(taken.headers) == [headers[2], headers[0]]
     assert taken.total_bytes == 3 + 1 + 5 + 4
 
 
 def test_take_leaves_missing_columns_missing():
-    records = RecordColumns("a", bytes_column([10, 20], [1, 2]), None, None, None, None, None, 0)
+    values, rows = bytes_column([10, 20], [1, 2]), np.array([0, 1])
+    records = RecordColumns("a", values, None, None, None, None, rows, None, 0)
     taken = records.take(np.array([1]))
     assert (taken.keys, taken.partitions, taken.timestamps_ms, taken.headers) == (None,) * 4
     assert taken.total_bytes == 2

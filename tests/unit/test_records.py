@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import re
+import subprocess
+import sys
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -9,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.errors import InvalidRecord
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns
 
@@ -53,7 +56,7 @@ def read(records: RecordColumns) -> list[Row]:
 
 
 def split(batch: pa.RecordBatch, topic: str | None = "t") -> dict[str, list[Row]]:
-    return {records.topic: read(records) for records in split_by_topic(batch, topic)}
+    return {records.topic: read(records) for records in split_by_topic(batch, topic).records}
 
 
 def a_batch(rows: int | None = None, **columns: Any) -> pa.RecordBatch:
@@ -191,7 +194,7 @@ def test_column_of_nulls_alone_is_null(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty_string_is_not_null(kind):
     for array in (pa.array(["", None], kind), pa.array(["", None], kind).dictionary_encode()):
-        (records,) = split_by_topic(a_batch(value=array, key=array), "t")
+        (records,) = split_by_topic(a_batch(value=array, key=array), "t").records
         for column in (records.values, records.keys):
             assert read_bytes(column) == [b"", None]
             assert column.addresses[0] != 0
@@ -207,14 +210,14 @@ def test_order_within_a_topic_is_kept_in_a_long_batch():
 
 def test_keys_and_values_are_not_copied():
     batch = a_batch(value=["ab", "cd"], key=["e", "f"])
-    (records,) = split_by_topic(batch, "t")
+    (records,) = split_by_topic(batch, "t").records
     for name, column in (("value", records.values), ("key", records.keys)):
         assert column.addresses[0] == batch.column(name).buffers()[2].address
 
 
 def test_records_keep_the_memory_of_their_batch_alive():
     batch = a_batch(topic=["a", "b"])
-    assert all(records.batch is batch for records in split_by_topic(batch, None))
+    assert all(records.batch is batch for records in split_by_topic(batch, None).records)
 
 
 def test_dictionary_with_nulls_and_repeats_is_read_through():
@@ -249,8 +252,9 @@ def test_unknown_columns_are_ignored():
 @pytest.mark.parametrize("topic", ["t", None])
 def test_batch_without_rows_has_no_records(topic):
     empty = pa.array([], pa.string())
-    records = split_by_topic(a_batch(value=empty, topic=empty), topic)
-    assert sum(map(len, records)) == 0
+    split_batch = split_by_topic(a_batch(value=empty, topic=empty), topic)
+    assert sum(map(len, split_batch.records)) == 0
+    assert split_batch.refused == []
 
 
 # --- rows that cannot be records -----------------------------------------------------------------
@@ -273,35 +277,91 @@ def header_keys(*keys: bytes) -> pa.Array:
     return pa.ListArray.from_arrays(list(range(len(keys) + 1)), pairs)
 
 
+def refusals(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> list[Any]:
+    """Rows, error, topic and reason of everything that was refused."""
+    return [
+        (refused.records.rows.tolist(), refused.error, refused.topic, refused.reason)
+        for refused in split_by_topic(batch, topic, first_row).refused
+    ]
+
+
 @pytest.mark.parametrize(
-    ("columns", "complaint"),
+    ("columns", "rows", "error", "topic", "reason"),
     [
-        ({"topic": ["a", None, "b", None]}, "row 1 has a null topic"),
-        ({"topic": pa.array(["a", None]).dictionary_encode()}, "row 1 has a null topic"),
-        ({"topic": pa.DictionaryArray.from_arrays([0, 1], ["a", None])}, "row 1 has a null topic"),
-        ({"topic": ["a", "b", "a", "c d", ""]}, "row 3: 'c d' is not a valid topic name"),
-        ({"topic": ["a", ""]}, "row 1: '' is not a valid topic name"),
-        ({"topic": ["a" * 250]}, "row 0: 'a+' is not a valid topic name"),
-        ({"partition": pa.array([0, None, -1], pa.int32())}, "row 2 has a negative partition"),
-        ({"headers": headers([], None, [("k", None), (None, b"")])}, "row 2 has a header without"),
-        ({"headers": headers([("k", b"")], [None])}, "row 1 has a header without a key"),
-        ({"headers": headers([("k", b"")], [], [("a\0b", b"")])}, "row 2 .*zero byte"),
-        ({"topic": unchecked(b"a", b"\xff", b"b")}, r"row 1: '.*xff' is not a valid topic name"),
+        ({"topic": ["a", None, "b", None]}, [1, 3], "NULL_TOPIC", None, "null topic; "),
+        ({"topic": pa.array(["a", None]).dictionary_encode()}, [1], "NULL_TOPIC", None, "null to"),
+        (
+            {"topic": pa.DictionaryArray.from_arrays([0, 1], ["a", None])},
+            [1],
+            "NULL_TOPIC",
+            None,
+            "null topic",
+        ),
+        (
+            {"topic": ["a", "b", "a", "c d", "a"]},
+            [3],
+            "INVALID_TOPIC",
+            b"c d",
+            "'c d' is not a valid topic name",
+        ),
+        ({"topic": ["a", ""]}, [1], "INVALID_TOPIC", b"", "'' is not a valid topic name"),
+        ({"topic": ["a" * 250]}, [0], "INVALID_TOPIC", b"a" * 250, "'a+' is not a valid topic"),
+        (
+            {"partition": pa.array([0, None, -1, -7], pa.int32())},
+            [2, 3],
+            "NEGATIVE_PARTITION",
+            b"t",
+            "negative partition",
+        ),
+        (
+            {"headers": headers([], None, [("k", None), (None, b"")])},
+            [2],
+            "INVALID_HEADER",
+            b"t",
+            "header without a key",
+        ),
+        (
+            {"headers": headers([("k", b"")], [None])},
+            [1],
+            "INVALID_HEADER",
+            b"t",
+            "header without a key",
+        ),
+        (
+            {"headers": headers([("k", b"")], [], [("a\0b", b""), ("a\0b", b"")])},
+            [2],
+            "INVALID_HEADER",
+            b"t",
+            "header key with a zero byte",
+        ),
+        (
+            {"topic": unchecked(b"a", b"\xff", b"b")},
+            [1],
+            "INVALID_TOPIC",
+            b"\xff",
+            "'.*xff' is not a valid topic name",
+        ),
         (
             {"topic": unchecked(b"a", b"\xff").dictionary_encode()},
-            r"row 1: '.*xff' is not a valid topic name",
+            [1],
+            "INVALID_TOPIC",
+            b"\xff",
+            "'.*xff' is not a valid topic name",
         ),
         (
             {"headers": header_keys(b"k", b"\xc3", b"l")},
-            "row 1 has a header key that is not UTF-8",
+            [1],
+            "INVALID_HEADER",
+            b"t",
+            "header key that is not UTF-8",
         ),
     ],
 )
-def test_bad_row_is_named_before_the_first_record_is_yielded(columns, complaint):
+def test_bad_rows_are_refused(columns, rows, error, topic, reason):
     batch = a_batch(**columns)
-    records = split_by_topic(batch, None if "topic" in columns else "t")
-    with pytest.raises(InvalidRecord, match=complaint):
-        next(records)
+    (refused,) = refusals(batch, None if "topic" in columns else "t")
+    assert refused[:3] == (rows, error, topic)
+    assert re.match(reason, refused[3])
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
@@ -309,14 +369,89 @@ def test_bad_row_is_named_before_the_first_record_is_yielded(columns, complaint)
 @pytest.mark.parametrize("time", [0, -1, -(10**9)])
 def test_timestamp_of_the_epoch_or_before_is_refused(unit, zone, time):
     times = pa.array([PER_SECOND[unit], None, time], pa.timestamp(unit, zone))
-    with pytest.raises(InvalidRecord, match="row 2 has a timestamp of 1970-01-01 00:00:00 UTC or"):
-        next(split_by_topic(a_batch(timestamp=times), "t"))
+    (refused,) = refusals(a_batch(timestamp=times), "t")
+    assert refused[:2] == ([2], "INVALID_TIMESTAMP")
 
 
-def test_row_is_counted_from_the_start_of_a_sliced_batch():
+def test_rows_are_counted_from_the_first_row_of_a_sliced_batch():
     batch = a_batch(topic=["a", "b", "c", None]).slice(2)
-    with pytest.raises(InvalidRecord, match="row 1 has a null topic"):
-        next(split_by_topic(batch, None))
+    split_batch = split_by_topic(batch, None, first_row=100)
+    assert [records.rows.tolist() for records in split_batch.records] == [[100]]
+    assert [refused.records.rows.tolist() for refused in split_batch.refused] == [[101]]
+
+
+def test_a_row_with_several_flaws_is_refused_once():
+    batch = a_batch(
+        topic=["a", None, "c d", "b", "b"],
+        partition=pa.array([0, -1, -1, -1, 1], pa.int32()),
+        timestamp=pa.array([1, 0, 1, 0, 1], pa.timestamp("ms")),
+    )
+    found = refusals(batch, None)
+    assert sorted(row for rows, *_ in found for row in rows) == [1, 2, 3]
+    assert set(split(batch, None)) == {"a", "b"}
+
+
+def test_rows_are_refused_by_the_topic_that_they_were_meant_for():
+    partitions = pa.array([-1, -1, -1, 0], pa.int32())
+    batch = a_batch(topic=["a", "b", "a", "b"], partition=partitions)
+    assert [refused[:3] for refused in refusals(batch, None)] == [
+        ([0, 2], "NEGATIVE_PARTITION", b"a"),
+        ([1], "NEGATIVE_PARTITION", b"b"),
+    ]
+    assert [len(rows) for rows in split(batch, None).values()] == [1]
+
+
+def test_headers_that_cannot_be_sent_are_told_as_json():
+    made = headers([("k", b"x")], [("k", b"v"), (None, b"w"), None, ("m", None)])
+    (refused,) = split_by_topic(a_batch(headers=made), "t").refused
+    assert refused.headers_json is not None
+    assert [json.loads(each) for each in refused.headers_json] == [
+        [
+            {"key": "k", "value": "dg=="},
+            {"key": None, "value": "dw=="},
+            None,
+            {"key": "m", "value": None},
+        ]
+    ]
+    no_text = header_keys(b"k", b"\xc3")
+    (refused,) = split_by_topic(a_batch(headers=no_text), "t").refused
+    assert refused.headers_json == [b'[{"key": "\\\\xc3", "value": null}]']
+
+
+def test_no_column_needs_pandas():
+    # pa.array itself imports pandas, so the arrays are made from buffers.
+    code = """
+import sys
+import numpy as np
+import pyarrow as pa
+from spark_kafka_sink.records.arrow import split_by_topic
+
+def array(kind, *buffers, children=None, nulls=1):
+    return pa.Array.from_buffers(kind, 2, [some_valid, *buffers], nulls, children=children)
+
+def buffer(*numbers, dtype):
+    return pa.py_buffer(np.array(numbers, dtype=dtype).tobytes())
+
+some_valid = buffer(0b10, dtype="u1")
+ends = buffer(0, 1, 2, dtype="i4")
+text = array(pa.string(), ends, pa.py_buffer(b"ab"))
+binary = array(pa.binary(), ends, pa.py_buffer(b"ab"))
+keys = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"ab")], 0)
+pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+pairs = pa.Array.from_buffers(pair, 2, [None], 0, children=[keys, binary])
+columns = {
+    "value": text,
+    "key": binary,
+    "partition": array(pa.int32(), buffer(0, 1, dtype="i4")),
+    "timestamp": array(pa.timestamp("us"), buffer(0, 1_000_000, dtype="i8")),
+    "headers": array(pa.list_(pair), ends, children=[pairs]),
+}
+batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+(records,) = split_by_topic(batch, "t").records
+assert len(records) == 2
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_bad_row_outside_the_slice_does_not_matter():
