@@ -72,5 +72,8 @@ REFUSALS = frozenset(
     }
 )
 
+#: Brokers refuse a whole batch with one of these, and do not say because of which record.
+BATCH_ERRORS = frozenset({ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
+
 #: errors of records that a closing producer drops
 PURGE_ERRORS = frozenset({ErrorCode.PURGE_QUEUE, ErrorCode.PURGE_INFLIGHT})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+import time
+
+from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import ReportedRecords
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
@@ -59,15 +61,16 @@ class DeadLetterQueue:
         self._deliveries.count_dead_letters(refused)
 
     def _send(self, refused: RefusedRecords) -> None:
-        letters = dead_letters(refused, self._topic, self.origin)
-        sending = Sending(self._deliveries.begin(self._topic), letters)
-        self._deliveries.admit_anyway(sending.delivery, letters)
-        self._topics.await_metadata(self._topic)
-        self._buffer.hold(sending)
-        self._deliveries.seal(sending.delivery, letters.total_bytes)
+        now_ms = round(time.time() * 1000)
+        for letters in dead_letters(refused, self._topic, self.origin, now_ms):
+            sending = Sending(self._deliveries.begin(self._topic), letters)
+            self._deliveries.admit_anyway(sending.delivery, letters)
+            self._topics.await_metadata(self._topic)
+            self._buffer.hold(sending)
+            self._deliveries.seal(sending.delivery, letters.total_bytes)
 
 
 def _may_be_good(report: ReportedRecords) -> bool:
-    if report.code == ErrorCode.MSG_SIZE_TOO_LARGE:
+    if report.code in BATCH_ERRORS:
         return report.count > 1
     return report.code == ErrorCode.INVALID_DIFFERENT_RECORD

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import ReportedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.producer.deliveries import Delivery
@@ -128,14 +128,14 @@ class SendBuffer:
     ) -> None:
         """Take records back whose batch was refused, in the order of their positions.
 
-        If the batch was too large, its halves are sent one after the other.
+        If it is not known because of which record, its halves are sent one after the other.
         """
         count = len(records)
         positions = np.array(report.positions, dtype=np.int64)
         partitioned = PartitionedRecords(
             records, np.array([report.partition], dtype=np.int32), np.array([0, count]), positions
         )
-        middle = count // 2 if report.code == ErrorCode.MSG_SIZE_TOO_LARGE else 0
+        middle = count // 2 if report.code in BATCH_ERRORS else 0
         queue = self._queue(delivery.topic)
         for part in np.split(np.arange(count), [middle]):
             if len(part):

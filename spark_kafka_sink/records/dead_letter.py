@@ -2,8 +2,8 @@
 
 Names of the headers: ``kafka-nb.error``, ``.message``, ``.topic``, ``.partition`` (what the row's
 column said), ``.query.id``, ``.batch.id``, ``.task.partition`` and ``.row`` (counted from 0 in its
-task). ``.timestamp`` (milliseconds since the epoch) is there only if the record's own timestamp
-was refused, and ``.headers`` (JSON) only if its headers cannot be sent.
+task). ``.timestamp`` (milliseconds since the epoch) is there only if brokers do not accept the
+record's own timestamp, and ``.headers`` (JSON) only if its headers cannot be sent.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from spark_kafka_sink.records.refusal import (
 
 PREFIX = "kafka-nb."
 
+# Kafka's default of message.timestamp.after.max.ms (KIP-1030), which the topic for dead letters is
+# likely to have.
+_LATEST_MS = 3_600_000
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -37,8 +41,38 @@ class Origin:
 UNKNOWN_ORIGIN = Origin()
 
 
-def dead_letters(refused: RefusedRecords, topic: str, origin: Origin) -> RecordColumns:
-    """The refused records as records of ``topic``, in the same order; keys decide the partition."""
+def dead_letters(
+    refused: RefusedRecords, topic: str, origin: Origin, now_ms: int
+) -> list[RecordColumns]:
+    """The refused records as records of ``topic``, with their own or with new timestamps.
+
+    Keys decide the partition.
+    """
+    timestamps = refused.records.timestamps_ms
+    if timestamps is None:
+        return [_dead_letters(refused, topic, origin)]
+    has_new = (timestamps < 0) | (timestamps - now_ms > _LATEST_MS)
+    if refused.error == INVALID_TIMESTAMP:
+        has_new[:] = True
+    return [
+        _dead_letters(_some(refused, np.flatnonzero(has_new == new)), topic, origin, is_new=new)
+        for new in (False, True)
+        if (has_new == new).any()
+    ]
+
+
+def _some(refused: RefusedRecords, indices: npt.NDArray[np.int64]) -> RefusedRecords:
+    headers = refused.headers_json
+    return replace(
+        refused,
+        records=refused.records.take(indices),
+        headers_json=None if headers is None else [headers[i] for i in indices],
+    )
+
+
+def _dead_letters(
+    refused: RefusedRecords, topic: str, origin: Origin, *, is_new: bool = False
+) -> RecordColumns:
     records = refused.records
     partitions, timestamps = records.partitions, records.timestamps_ms
     columns: dict[str, Iterable[object]] = {
@@ -51,7 +85,7 @@ def dead_letters(refused: RefusedRecords, topic: str, origin: Origin) -> RecordC
         "task.partition": [origin.task_partition],
         "row": records.rows.tolist(),
     }
-    if refused.error == INVALID_TIMESTAMP and timestamps is not None:
+    if is_new and timestamps is not None:
         columns["timestamp"], timestamps = timestamps.tolist(), None
     originals = records.headers
     if refused.headers_json is not None:

@@ -1,0 +1,459 @@
+"""Records that are refused for their own sake become dead letters; all others arrive in order."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+from topics import Topics
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import (
+    DeadlineExceeded,
+    DeliveryFailed,
+    InvalidRecord,
+    TopicUnavailable,
+)
+from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark.writer import write_partition
+
+FUTURE_MS = 4_000_000_000_000
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with LocalKafka(settings=SETTINGS) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_topics(kafka):
+    topics = Topics(kafka.bootstrap_servers)
+    yield topics
+    topics.close()
+    process_cache().close(5)
+
+
+@pytest.fixture
+def admin(kafka):
+    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
+
+
+@pytest.fixture
+def dead_letter_topic(own_topics):
+    return own_topics.create()
+
+
+@pytest.fixture
+def options(kafka, dead_letter_topic):
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "on.record.error": "dead-letter",
+        "dead.letter.topic": dead_letter_topic,
+    }
+
+
+def deny(admin, topic, operation):
+    """Forbid one operation on a topic; the others stay allowed."""
+    everybody = ResourcePatternType.LITERAL, "User:ANONYMOUS", "*"
+    for rule in (
+        AclBinding(ResourceType.TOPIC, topic, *everybody, which, permission)
+        for which, permission in (
+            (operation, AclPermissionType.DENY),
+            (AclOperation.ALL, AclPermissionType.ALLOW),
+        )
+    ):
+        admin.create_acls([rule])[rule].result(10)
+
+
+def headers_of(record):
+    return dict(record.headers)
+
+
+def error_of(record):
+    return headers_of(record)["kafka-nb.error"].decode()
+
+
+def values(records):
+    return [record.value for record in records]
+
+
+def assert_split(topics, topic, dead_letter_topic, good, bad):
+    """Every value is in its topic, in order, or a dead letter; none is in both."""
+    assert values(topics.read(topic)) == good
+    assert sorted(values(topics.read(dead_letter_topic))) == sorted(bad)
+
+
+# --- rows that cannot become records -------------------------------------------------------------
+
+
+def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, dead_letter_topic):
+    topic = own_topics.create(2)
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch = pa.record_batch(
+        {
+            "value": [b"good", b"null topic", b"bad topic", b"partition", b"time", b"header"],
+            "key": ["k", "k", None, "k", "k", "k"],
+            "topic": [topic, None, "a b", topic, topic, topic],
+            "partition": pa.array([1, None, 0, -3, None, None], pa.int32()),
+            "timestamp": pa.array([1_000, 2_000, 3_000, None, -5, 6_000], pa.timestamp("ms")),
+            "headers": pa.array(
+                [[("h", b"0")], [("h", b"1")], None, [], [], [(None, b"x")]], header
+            ),
+        }
+    )
+    report = write_partition([batch], parse(options | {"batch.id": "7"}))
+    (good,) = own_topics.read(topic)
+    assert (good.value, good.partition, good.timestamp_ms) == (b"good", 1, 1_000)
+    letters = {record.value: record for record in own_topics.read(dead_letter_topic)}
+    told = {value: headers_of(record) for value, record in letters.items()}
+    assert {
+        value: (each["kafka-nb.error"], each["kafka-nb.topic"], each["kafka-nb.partition"])
+        for value, each in told.items()
+    } == {
+        b"null topic": (b"NULL_TOPIC", None, None),
+        b"bad topic": (b"INVALID_TOPIC", b"a b", b"0"),
+        b"partition": (b"NEGATIVE_PARTITION", topic.encode(), b"-3"),
+        b"time": (b"INVALID_TIMESTAMP", topic.encode(), None),
+        b"header": (b"INVALID_HEADER", topic.encode(), None),
+    }
+    assert [told[record.value]["kafka-nb.row"] for record in letters.values()]
+    assert told[b"header"]["kafka-nb.row"] == b"5"
+    assert told[b"header"]["kafka-nb.batch.id"] == b"7"
+    assert told[b"header"]["kafka-nb.query.id"] is None
+    assert json.loads(told[b"header"]["kafka-nb.headers"]) == [{"key": None, "value": "eA=="}]
+    assert told[b"null topic"]["h"] == b"1"
+    assert told[b"time"]["kafka-nb.timestamp"] == b"-5"
+    assert "kafka-nb.timestamp" not in told[b"null topic"]
+    assert letters[b"null topic"].timestamp_ms == 2_000
+    assert letters[b"null topic"].key == b"k"
+    assert letters[b"bad topic"].key is None
+    assert "null topic" in told[b"null topic"]["kafka-nb.message"].decode()
+    assert report.sent_records == {topic: 1, dead_letter_topic: 5}
+    assert report.dead_letters == {
+        ("", "NULL_TOPIC"): 1,
+        ("a b", "INVALID_TOPIC"): 1,
+        (topic, "NEGATIVE_PARTITION"): 1,
+        (topic, "INVALID_TIMESTAMP"): 1,
+        (topic, "INVALID_HEADER"): 1,
+    }
+
+
+# --- records that brokers refuse -----------------------------------------------------------------
+
+
+def numbered(count, size=0):
+    return [b"%06d" % number + b"x" * size for number in range(count)]
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["described", "not-described"])
+def test_records_larger_than_the_topic_allows(
+    own_topics, options, dead_letter_topic, admin, described
+):
+    topic = own_topics.create(1, {"max.message.bytes": "2000"})
+    if not described:
+        deny(admin, topic, AclOperation.DESCRIBE_CONFIGS)
+    good = numbered(500)
+    rows = list(good)
+    for place in (3, 250, 251, 480):
+        rows[place] = rows[place] + b"x" * 3000
+    report = write_partition([pa.record_batch({"value": rows})], parse(options | {"topic": topic}))
+    bad = [row for row in rows if len(row) > 3000]
+    good = [row for row in rows if len(row) < 3000]
+    assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 4}
+    if described:
+        assert_split(own_topics, topic, dead_letter_topic, good, bad)
+    else:
+        assert sorted(values(own_topics.read(topic))) == good
+        assert sorted(values(own_topics.read(dead_letter_topic))) == bad
+    message = headers_of(own_topics.read(dead_letter_topic)[0])["kafka-nb.message"].decode()
+    assert "raise its max.message.bytes" in message
+
+
+def test_records_larger_than_the_client_may_send(own_topics, options):
+    topic = own_topics.create()
+    large = own_topics.create(1, {"max.message.bytes": "10000000"})
+    rows = [b"a", b"x" * 3_000_000, b"c"]
+    report = write_partition(
+        [pa.record_batch({"value": rows})],
+        parse(options | {"topic": topic, "dead.letter.topic": large}),
+    )
+    assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 1}
+    assert_split(own_topics, topic, large, [b"a", b"c"], [rows[1]])
+    message = headers_of(own_topics.read(large)[0])["kafka-nb.message"].decode()
+    assert "raise kafka.max.request.size" in message
+
+
+def test_a_large_record_that_compresses_is_left_to_the_brokers(
+    own_topics, options, dead_letter_topic
+):
+    topic = own_topics.create(1, {"max.message.bytes": "5000"})
+    random = bytes((i * i * 31 + i * 7) % 251 for i in range(20_000))
+    rows = [*numbered(20), b"x" * 20_000, random, *numbered(20)]
+    settings = {"topic": topic, "kafka.compression.type": "gzip"}
+    report = write_partition([pa.record_batch({"value": rows})], parse(options | settings))
+    arrived, letters = own_topics.read(topic), own_topics.read(dead_letter_topic)
+    assert values(arrived) == [row for row in rows if row not in values(letters)]
+    assert b"x" * 20_000 in values(arrived)
+    assert report.dead_letters.total() == len(letters)
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["described", "not-described"])
+def test_records_without_a_key_in_a_compacted_topic(
+    own_topics, options, dead_letter_topic, admin, described
+):
+    topic = own_topics.create(2, {"cleanup.policy": "compact"})
+    if not described:
+        deny(admin, topic, AclOperation.DESCRIBE_CONFIGS)
+    rows = numbered(2_000)
+    keys = [None if number % 100 == 5 else b"%d" % (number % 7) for number in range(2_000)]
+    batch = pa.record_batch({"value": rows, "key": keys})
+    report = write_partition([batch], parse(options | {"topic": topic}))
+    assert report.dead_letters == {(topic, "INVALID_RECORD"): 20}
+    bad = [row for row, key in zip(rows, keys, strict=True) if key is None]
+    assert values(own_topics.read(dead_letter_topic)) == bad
+    by_key = defaultdict(list)
+    for record in own_topics.read(topic):
+        by_key[record.key].append(record.value)
+    expected = defaultdict(list)
+    for row, key in zip(rows, keys, strict=True):
+        if key is not None:
+            expected[key].append(row)
+    if described:
+        assert by_key == expected
+    else:
+        assert {key: sorted(each) for key, each in by_key.items()} == expected
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["described", "not-described"])
+def test_timestamps_that_the_topic_does_not_allow(
+    own_topics, options, dead_letter_topic, admin, described
+):
+    topic = own_topics.create(1, {"message.timestamp.after.max.ms": "3600000"})
+    if not described:
+        deny(admin, topic, AclOperation.DESCRIBE_CONFIGS)
+    now_ms = int(time.time() * 1000)
+    batch = pa.record_batch(
+        {
+            "value": [b"now", b"future", b"null"],
+            "timestamp": pa.array([now_ms, FUTURE_MS, None], pa.timestamp("ms")),
+        }
+    )
+    report = write_partition([batch], parse(options | {"topic": topic}))
+    assert report.dead_letters == {(topic, "INVALID_TIMESTAMP"): 1}
+    assert values(own_topics.read(topic)) == [b"now", b"null"]
+    (letter,) = own_topics.read(dead_letter_topic)
+    assert headers_of(letter)["kafka-nb.timestamp"] == b"%d" % FUTURE_MS
+    assert abs(letter.timestamp_ms - now_ms) < 600_000
+
+
+def test_a_partition_out_of_range(own_topics, options, dead_letter_topic):
+    topic = own_topics.create(2)
+    batch = pa.record_batch(
+        {"value": numbered(4), "partition": pa.array([0, 9, 1, None], pa.int32())}
+    )
+    report = write_partition([batch], parse(options | {"topic": topic}))
+    assert report.dead_letters == {(topic, "_UNKNOWN_PARTITION"): 1}
+    (letter,) = own_topics.read(dead_letter_topic)
+    assert (letter.value, headers_of(letter)["kafka-nb.partition"]) == (b"000001", b"9")
+    assert sorted(values(own_topics.read(topic))) == [b"000000", b"000002", b"000003"]
+
+
+def test_topics_that_are_missing_or_forbidden(own_topics, options, dead_letter_topic, admin):
+    there, missing, forbidden, unwritable = (
+        own_topics.create(),
+        "missing",
+        own_topics.create(),
+        own_topics.create(),
+    )
+    deny(admin, forbidden, AclOperation.DESCRIBE)
+    deny(admin, unwritable, AclOperation.WRITE)
+    names = [there, missing, forbidden, unwritable] * 25
+    batch = pa.record_batch({"value": numbered(100), "topic": names})
+    report = write_partition([batch], parse(options))
+    assert report.dead_letters == {
+        (missing, "UNKNOWN_TOPIC_OR_PART"): 25,
+        (forbidden, "TOPIC_AUTHORIZATION_FAILED"): 25,
+        (unwritable, "TOPIC_AUTHORIZATION_FAILED"): 25,
+    }
+    assert_split(
+        own_topics,
+        there,
+        dead_letter_topic,
+        numbered(100)[::4],
+        [row for number, row in enumerate(numbered(100)) if number % 4],
+    )
+
+
+def test_a_topic_deleted_in_mid_stream(own_topics, options, dead_letter_topic):
+    topic = own_topics.create()
+    first, later = numbered(10), [b"later-%d" % number for number in range(10)]
+
+    def batches():
+        yield pa.record_batch({"value": first})
+        own_topics.wait_for_rows(topic)
+        own_topics.delete(topic)
+        yield pa.record_batch({"value": later})
+
+    report = write_partition(batches(), parse(options | {"topic": topic}))
+    assert report.dead_letters.total() == 10
+    assert {topic for topic, _ in report.dead_letters} == {topic}
+    assert values(own_topics.read(dead_letter_topic)) == later
+
+
+def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter_topic, admin):
+    topic = own_topics.create()
+    rows = [numbered(50)[number] + b"x" * (number % 5 * 1000) for number in range(50)]
+
+    def batches():
+        yield pa.record_batch({"value": rows[:25]})
+        own_topics.wait_for_rows(topic)
+        limit = ConfigEntry(
+            "max.message.bytes", "2500", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[limit])
+        admin.incremental_alter_configs([resource])[resource].result(10)
+        yield pa.record_batch({"value": rows[25:]})
+
+    report = write_partition(batches(), parse(options | {"topic": topic}))
+    bad = [row for row in rows[25:] if len(row) > 2500]
+    assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): len(bad)}
+    assert_split(own_topics, topic, dead_letter_topic, [row for row in rows if row not in bad], bad)
+
+
+# --- what stays an error ---------------------------------------------------------------------------
+
+
+def test_a_dead_letter_that_is_refused_fails_the_task(own_topics, options):
+    topic = own_topics.create(1, {"max.message.bytes": "1000"})
+    small = own_topics.create(1, {"max.message.bytes": "1000"})
+    settings = options | {"topic": topic, "dead.letter.topic": small}
+    with pytest.raises(DeliveryFailed, match=f"topic {small} partition 0: .*MSG_SIZE_TOO_LARGE"):
+        write_partition([pa.record_batch({"value": ["x" * 2000]})], parse(settings))
+
+
+def test_a_missing_topic_for_dead_letters_fails_the_task(own_topics, options):
+    settings = options | {"dead.letter.topic": "missing", "kafka.max.block.ms": "1000"}
+    batch = pa.record_batch({"value": ["v"], "topic": pa.array([None], pa.string())})
+    with pytest.raises(TopicUnavailable, match="topic missing"):
+        write_partition([batch], parse(settings))
+
+
+def test_brokers_that_are_away_fail_the_task(own_topics, options):
+    settings = options | {"kafka.bootstrap.servers": "127.0.0.1:9", "close.timeout.ms": "2000"}
+    with pytest.raises(DeadlineExceeded):
+        write_partition([pa.record_batch({"value": ["v"]})], parse(settings | {"topic": "t"}))
+
+
+def test_without_the_option_a_bad_row_fails_the_task(own_topics, kafka):
+    batch = pa.record_batch({"value": ["v"], "topic": pa.array([None], pa.string())})
+    with pytest.raises(InvalidRecord, match="row 0: null topic"):
+        write_partition([batch], parse({"kafka.bootstrap.servers": kafka.bootstrap_servers}))
+
+
+# --- through Spark -------------------------------------------------------------------------------
+
+ROWS = 100_000
+BAD_EVERY = 100
+
+
+def mixed_rows(spark, names):
+    """100,000 rows for three topics, 1 % of them bad in one of ten ways."""
+    bad = {
+        0: {"topic": "null"},
+        1: {"topic": "'no topic name'"},
+        2: {"topic": "'missing'"},
+        3: {"topic": "cast(X'ff61' as string)"},
+        4: {"partition": "-1"},
+        5: {"partition": "99"},
+        6: {"timestamp": "timestamp_millis(-1)"},
+        7: {"timestamp": f"timestamp_millis({FUTURE_MS})"},
+        8: {"value": "concat(id, repeat('x', 200000))"},
+        9: {"key": "null", "topic": f"'{names['compacted']}'"},
+    }
+
+    def column(name, usual):
+        cases = [f"when kind = {n} then {each[name]}" for n, each in bad.items() if name in each]
+        return f"case {' '.join(cases)} else {usual} end as {name}"
+
+    plain, small, compacted = (f"'{names[each]}'" for each in ("plain", "small", "compacted"))
+    return (
+        spark.range(0, ROWS, numPartitions=2)
+        .selectExpr(
+            "id",
+            f"case when id % {BAD_EVERY} = 7 then (id div {BAD_EVERY}) % {len(bad)} end as kind",
+        )
+        .selectExpr(
+            column("value", "string(id)"),
+            column("key", "string(id % 50)"),
+            column(
+                "topic",
+                f"case when kind = 8 then {small} when id % 3 = 0 then {plain} "
+                f"when id % 3 = 1 then {small} else {compacted} end",
+            ),
+            column("partition", "cast(null as int)"),
+            column("timestamp", "timestamp_millis(1700000000000 + id)"),
+            "array(named_struct('key', 'id', 'value', cast(string(id) as binary))) as headers",
+        )
+    )
+
+
+@pytest.mark.parametrize("mode", ["format", "foreach_batch"])
+def test_each_of_100_000_rows_is_in_its_topic_or_a_dead_letter(
+    spark, own_topics, options, dead_letter_topic, mode
+):
+    names = {
+        "plain": own_topics.create(4),
+        "small": own_topics.create(2, {"max.message.bytes": "100000"}),
+        "compacted": own_topics.create(2, {"cleanup.policy": "compact"}),
+    }
+    rows = mixed_rows(spark, names)
+    if mode == "format":
+        rows.write.format("kafka-nb").options(**options).mode("append").save()
+    else:
+        reports = []
+        foreach_batch(options, reports.append)(rows, 3)
+        assert reports[0].dead_letters.total() == ROWS // BAD_EVERY
+    arrived = own_topics.read(*names.values())
+    letters = own_topics.read(dead_letter_topic)
+    ids = [int(headers_of(record)["id"]) for record in [*arrived, *letters]]
+    assert sorted(ids) == list(range(ROWS))
+    assert {int(headers_of(record)["id"]) % BAD_EVERY for record in letters} == {7}
+    assert Counter(error_of(record) for record in letters) == {
+        "NULL_TOPIC": 100,
+        "INVALID_TOPIC": 200,
+        "UNKNOWN_TOPIC_OR_PART": 100,
+        "NEGATIVE_PARTITION": 100,
+        "_UNKNOWN_PARTITION": 100,
+        "INVALID_TIMESTAMP": 200,
+        "MSG_SIZE_TOO_LARGE": 100,
+        "INVALID_RECORD": 100,
+    }
+    # Each task's rows of a key keep their order.
+    last = {}
+    for record in arrived:
+        number = int(headers_of(record)["id"])
+        place = record.topic, record.key, number >= ROWS // 2
+        assert last.get(place, -1) < number
+        last[place] = number
