@@ -54,9 +54,18 @@ class MicroBatch:
             failed[topic] += records
         return failed
 
+    def dead_letters(self) -> Counter[str] | None:
+        """Refused records by the topic that they were meant for; None if that is not known."""
+        if self.report is None:
+            return None
+        refused: Counter[str] = Counter()
+        for (topic, _), records in self.report.dead_letters.items():
+            refused[topic] += records
+        return refused
+
     def to_json(self) -> str:
         """One line; the names are those of ``DeliveryReport.to_json``. Null means not known."""
-        delivered, failed = self.delivered_records(), self.failed_records()
+        report, delivered, failed = self.report, self.delivered_records(), self.failed_records()
         return json.dumps(
             {
                 "batch_id": self.batch_id,
@@ -65,9 +74,10 @@ class MicroBatch:
                 "input_rows": self.input_rows,
                 "rows_per_second": _rounded(self.rows_per_second),
                 "records": None if delivered is None else delivered.total(),
-                "sent_bytes": None if self.report is None else self.report.sent_bytes,
+                "sent_bytes": None if report is None else report.sent_bytes,
                 "records_by_topic": _sorted(delivered),
                 "failed_records_by_topic": _sorted(failed),
+                "dead_letters_by_topic": None if report is None else report.dead_letters_by_topic(),
             }
         )
 

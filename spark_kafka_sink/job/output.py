@@ -17,6 +17,7 @@ from spark_kafka_sink.job.micro_batch import MicroBatch
 
 _MOST_TOPICS = 15
 _OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
+_NO_TOPIC = "(null)"
 _NOT_KNOWN = "not known: sink.mode is format"
 
 
@@ -93,6 +94,7 @@ class View:
         self._input_rows = 0
         self._delivered: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
+        self._dead_letters: Counter[str] = Counter()
 
     def ended(self, micro_batch: MicroBatch) -> None:
         self._first = self._first or micro_batch
@@ -100,6 +102,7 @@ class View:
         self._input_rows += micro_batch.input_rows
         self._delivered += micro_batch.delivered_records() or Counter()
         self._failed += micro_batch.failed_records() or Counter()
+        self._dead_letters += micro_batch.dead_letters() or Counter()
 
     def render(self) -> RenderableType:
         head = Text.assemble((self.name, "bold"), "  ", (self.state, "dim"))
@@ -119,23 +122,24 @@ class View:
     def _topics(self, last: MicroBatch) -> RenderableType:
         if last.report is None:
             return Text(f"delivered records: {_NOT_KNOWN}", style="dim")
-        everything = self._delivered + self._failed
+        everything = self._delivered + self._failed + self._dead_letters
         if not everything:
             return Text("no records delivered yet", style="dim")
+        counts = [self._delivered, self._failed]
         table = Table("topic", "delivered", "failed")
+        if self._dead_letters:
+            counts.append(self._dead_letters)
+            table.add_column("dead letters")
         for column in table.columns[1:]:
             column.justify = "right"
         for topic, _ in everything.most_common(_MOST_TOPICS):
-            failed = self._failed[topic]
-            style = "red" if failed else ""
-            table.add_row(topic, f"{self._delivered[topic]:,}", Text(f"{failed:,}", style))
+            delivered, *bad = (each[topic] for each in counts)
+            cells = (Text(f"{number:,}", "red" if number else "") for number in bad)
+            table.add_row(topic or _NO_TOPIC, f"{delivered:,}", *cells)
         others = [topic for topic, _ in everything.most_common()[_MOST_TOPICS:]]
         if others:
-            table.add_row(
-                f"{len(others)} other topics",
-                f"{sum(self._delivered[topic] for topic in others):,}",
-                f"{sum(self._failed[topic] for topic in others):,}",
-            )
+            totals = (f"{sum(each[topic] for topic in others):,}" for each in counts)
+            table.add_row(f"{len(others)} other topics", *totals)
         return table
 
 

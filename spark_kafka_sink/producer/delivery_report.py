@@ -74,14 +74,14 @@ class DeliveryReport:
     def to_json(self) -> str:
         """One line for a log: what was delivered, and the bytes that were sent."""
         delivered = self.delivered_records()
-        line: dict[str, object] = {
-            "records": delivered.total(),
-            "sent_bytes": self.sent_bytes,
-            "records_by_topic": dict(sorted(delivered.items())),
-        }
-        if self.dead_letters:
-            line["dead_letters"] = self.dead_letters_by_topic()
-        return json.dumps(line)
+        return json.dumps(
+            {
+                "records": delivered.total(),
+                "sent_bytes": self.sent_bytes,
+                "records_by_topic": dict(sorted(delivered.items())),
+                "dead_letters_by_topic": self.dead_letters_by_topic(),
+            }
+        )
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
         """How many records of each topic ("" for null) were refused with each error."""

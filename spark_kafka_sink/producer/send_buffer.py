@@ -78,6 +78,10 @@ class _TopicQueue:
         yield from self.again
         yield from self.sends
 
+    @property
+    def first(self) -> Sending:
+        return self.again[0] if self.again else self.sends[0]
+
     def remove_first(self) -> None:
         if self.again:
             del self.again[0]
@@ -111,7 +115,12 @@ class SendBuffer:
         """Take what fits, the first records of each partition, and count them as accepted."""
         topic = sending.delivery.topic
         partitions = self._topics.partitions(topic)
-        if partitions is None or topic in self._queues or self._is_muted(topic):
+        if (
+            partitions is None
+            or topic in self._queues
+            or topic in self._muted
+            or self._splits(topic)
+        ):
             self.hold(sending)
             return []
         reports = self._enqueue(sending, partitions)
@@ -162,11 +171,18 @@ class SendBuffer:
             partitions = self._topics.partitions(topic)
             if partitions is None:
                 continue
-            while (sending := self._first(topic, partitions, reports)) is not None:
+            queue = self._queues[topic]
+            while queue and self._may_send(topic, queue):
+                sending = queue.first
+                if self._splits(topic) and sending.messages is None:
+                    reports += self._split_first(queue, partitions)
+                    continue
                 reports += self._enqueue(sending, partitions)
                 if not sending.is_enqueued:
                     return reports
-                self._remove_first(topic)
+                queue.remove_first()
+            if not queue:
+                del self._queues[topic], self._sendable[topic]
         return reports
 
     def refuse(self, topic: str, code: int) -> list[ReportedRecords]:
@@ -210,44 +226,30 @@ class SendBuffer:
             self._sendable[topic] = None
         return queue
 
-    def _is_muted(self, topic: str) -> bool:
-        if self._screen is None:
-            return False
-        return topic in self._muted or self._screen.splits(self._topics.limits(topic))
+    def _splits(self, topic: str) -> bool:
+        """Whether the client's batches may be too large for the topic."""
+        return self._screen is not None and self._screen.splits(self._topics.limits(topic))
 
-    def _first(
-        self, topic: str, partitions: TopicPartitions, reports: list[ReportedRecords]
-    ) -> Sending | None:
-        """The records to send next; None while nothing may be sent."""
-        queue = self._queues.get(topic)
-        if queue is None or not self._is_muted(topic):
-            return None if queue is None else next(iter(queue))
+    def _may_send(self, topic: str, queue: _TopicQueue) -> bool:
+        if topic not in self._muted and not self._splits(topic):
+            return True
         if self._client.has_unreported(topic):
-            return None
-        if queue.again:
-            return queue.again[0]
-        self._muted.discard(topic)
-        if self._is_muted(topic) and queue.sends[0].messages is None:
-            sending = queue.sends.popleft()
-            reports += self._prepare(sending, partitions)
-            if sending.messages is not None:
-                limit = self._topics.limits(topic).max_batch_bytes
-                parts = split_to_fit(sending.messages.partitioned, limit)
-                queue.sends.extendleft(_part(sending.delivery, part) for part in reversed(parts))
-            if not queue:
-                self._forget_queue(topic)
-                return None
-        return queue.sends[0]
+            return False
+        if not queue.again:
+            self._muted.discard(topic)
+        return True
 
-    def _remove_first(self, topic: str) -> None:
-        queue = self._queues[topic]
-        queue.remove_first()
-        if not queue:
-            self._forget_queue(topic)
-
-    def _forget_queue(self, topic: str) -> None:
-        del self._queues[topic]
-        self._sendable.pop(topic, None)
+    def _split_first(
+        self, queue: _TopicQueue, partitions: TopicPartitions
+    ) -> list[ReportedRecords]:
+        """Replace the first send by parts that brokers accept as batches."""
+        sending = queue.sends.popleft()
+        reports = self._prepare(sending, partitions)
+        if sending.messages is not None:
+            limit = self._topics.limits(sending.delivery.topic).max_batch_bytes
+            parts = split_to_fit(sending.messages.partitioned, limit)
+            queue.sends.extendleft(_part(sending.delivery, part) for part in reversed(parts))
+        return reports
 
     def _enqueue(self, sending: Sending, partitions: TopicPartitions) -> list[ReportedRecords]:
         reports = []

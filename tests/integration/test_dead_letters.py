@@ -342,7 +342,7 @@ def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter
     assert_split(own_topics, topic, dead_letter_topic, [row for row in rows if row not in bad], bad)
 
 
-# --- what stays an error ---------------------------------------------------------------------------
+# --- what stays an error -------------------------------------------------------------------------
 
 
 def test_a_dead_letter_that_is_refused_fails_the_task(own_topics, options):

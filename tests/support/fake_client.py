@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from spark_kafka_sink.librdkafka.client import Rejection
@@ -17,15 +18,21 @@ class FakeClient:
         self.requests: list[tuple[list[str], float]] = []
         self.opened: list[str] = []
         self.connects = 0
+        self.asked_configurations: list[str] = []
+        self.positions: list[tuple[int, int]] = []  # delivery id, position in its send
+        self.unreported: Counter[str] = Counter()  # by topic
         self.events: list[Event] = []
 
     def enqueue(self, batch: MessageBatch) -> list[Rejection]:
         taken = min(self.room, len(batch) - batch.enqueued)
         numbers = range(batch.enqueued, batch.enqueued + taken)
         self.enqueued += [(batch.delivery_id, number) for number in numbers]
+        positions = batch.partitioned.positions[batch.enqueued : batch.enqueued + taken]
+        self.positions += [(batch.delivery_id, position) for position in positions.tolist()]
         self.room -= taken
         is_first = batch.enqueued == 0 and taken
         batch.enqueued += taken
+        self.unreported[batch.partitioned.records.topic] += taken
         if is_first and batch.delivery_id in self.rejects:
             position = int(batch.partitioned.positions[0])
             return [Rejection(position, self.rejects[batch.delivery_id])]
@@ -41,6 +48,12 @@ class FakeClient:
     def open_topic(self, topic: str) -> int:
         self.opened.append(topic)
         return 1
+
+    def has_unreported(self, topic: str) -> bool:
+        return bool(self.unreported[topic])
+
+    def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None:
+        self.asked_configurations += topics
 
     def connect(self, timeout: float) -> None:
         self.connects += 1

@@ -37,6 +37,7 @@ def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
 def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
     assert dict(translate({})) == {
         "acks": "all",
+        "batch.size": "1000000",
         "client.id": "spark-kafka-sink",
         "message.max.bytes": "1048576",
         "max.in.flight.requests.per.connection": "5",

@@ -54,7 +54,10 @@ def test_report_survives_pickling():
 
 def test_json_is_one_line_that_lists_topics_in_order():
     line = DeliveryReport(Counter(b=1, a=2), sent_bytes=9).to_json()
-    assert line == '{"records": 3, "sent_bytes": 9, "records_by_topic": {"a": 2, "b": 1}}'
+    assert line == (
+        '{"records": 3, "sent_bytes": 9, "records_by_topic": {"a": 2, "b": 1}, '
+        '"dead_letters_by_topic": {}}'
+    )
 
 
 def test_json_counts_only_delivered_records_in_total_and_by_topic():

@@ -51,6 +51,7 @@ def test_a_micro_batch_is_one_line_of_json(capsys):
         "sent_bytes": 70,
         "records_by_topic": {"a": 4, "b": 3},
         "failed_records_by_topic": {},
+        "dead_letters_by_topic": {},
     }
 
 
@@ -69,8 +70,24 @@ def test_failed_records_are_counted_by_topic():
 
 def test_what_is_not_known_is_null():
     line = json.loads(MicroBatch.of(progress(), None).to_json())
-    for name in ("records", "sent_bytes", "records_by_topic", "failed_records_by_topic"):
+    counts = ("records_by_topic", "failed_records_by_topic", "dead_letters_by_topic")
+    for name in ("records", "sent_bytes", *counts):
         assert line[name] is None
+
+
+def test_dead_letters_are_counted_by_topic_and_error(capsys):
+    dead = Counter({("a", "INVALID_RECORD"): 2, ("a", "NULL_TOPIC"): 1, ("", "NULL_TOPIC"): 3})
+    micro_batch = MicroBatch.of(progress(), DeliveryReport(Counter(a=5), dead_letters=dead))
+    line = json.loads(micro_batch.to_json())
+    by_topic = {"": {"NULL_TOPIC": 3}, "a": {"INVALID_RECORD": 2, "NULL_TOPIC": 1}}
+    assert line["dead_letters_by_topic"] == by_topic
+    view = View("job")
+    view.ended(MicroBatch.of(progress(), report(a=4)))
+    assert "dead letters" not in shown(view)
+    view.ended(micro_batch)
+    lines = [[cell.strip() for cell in line.split("│")] for line in shown(view).splitlines()]
+    assert ["", "a", "9", "0", "3", ""] in lines
+    assert ["", "(null)", "0", "0", "3", ""] in lines
 
 
 @pytest.mark.parametrize("rate", [None, float("nan"), float("inf")])

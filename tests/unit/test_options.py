@@ -260,3 +260,30 @@ def test_secrets_do_not_show_in_the_repr():
         not in f"{options!r} {options} {options.producer.client!r} {options.producer.client}"
     )
     assert "flights" in repr(options)
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+
+def test_dead_letters_need_both_options():
+    given = {**SERVERS, "on.record.error": "dead-letter", "dead.letter.topic": "dlq"}
+    assert parse(given).dead_letter_topic == "dlq"
+    assert parse(SERVERS).dead_letter_topic is None
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"on.record.error": "ignore"}, "'ignore' is not fail or dead-letter"),
+        ({"on.record.error": "dead-letter"}, "needs dead.letter.topic"),
+        ({"dead.letter.topic": "dlq"}, "has an effect only with on.record.error=dead-letter"),
+        ({"on.record.error": "dead-letter", "dead.letter.topic": "a b"}, "not a valid topic"),
+        (
+            {"on.record.error": "dead-letter", "dead.letter.topic": "t", "topic": "t"},
+            "dead.letter.topic and topic are both t",
+        ),
+    ],
+)
+def test_dead_letter_options_that_contradict_each_other(given, complaint):
+    with pytest.raises(InvalidOption, match=complaint):
+        parse({**SERVERS, **given})

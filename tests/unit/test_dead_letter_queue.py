@@ -1,0 +1,260 @@
+"""What becomes of refused records, on a fake client."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from fake_client import FakeClient
+from fake_clock import FakeClock
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLifetime
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import Configuration, ReportedRecords, TopicDescription
+from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
+from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
+from spark_kafka_sink.producer.event_handler import EventHandler
+from spark_kafka_sink.producer.oauth_token import TokenFunction
+from spark_kafka_sink.producer.screen import Screen
+from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
+from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, TopicMetadata
+from spark_kafka_sink.records.arrow import split_by_topic
+
+DLQ = "dlq"
+
+
+class Engine:
+    """A producer with a topic for dead letters, without its waits."""
+
+    def __init__(self, **settings):
+        self.clock = FakeClock()
+        self.client = FakeClient()
+        self.deliveries = IncompleteDeliveries(2**20)
+        self.topics = TopicMetadata(MetadataLifetime(300_000, 60_000), self.clock, DLQ)
+        given = {"kafka.bootstrap.servers": "b:1", "on.record.error": "dead-letter"}
+        options = parse({**given, "dead.letter.topic": DLQ, **settings}).producer
+        self.buffer = SendBuffer(self.client, self.topics, Screen(options))
+        self.dead_letters = DeadLetterQueue(DLQ, self.deliveries, self.topics, self.buffer)
+        tokens = TokenFunction(ClientSettings(()))
+        self.events = EventHandler(
+            self.client, self.deliveries, self.topics, self.buffer, tokens, self.dead_letters
+        )
+
+    def send(self, topic, values, **columns):
+        batch = pa.record_batch({"value": pa.array(values), **columns})
+        (records,) = split_by_topic(batch, topic).records
+        sending = Sending(self.deliveries.begin(topic), records)
+        self.topics.await_metadata(topic)
+        self.events.fetch_metadata()
+        assert self.deliveries.admit(sending.delivery, records)
+        self.events.apply_reports(self.buffer.put(sending))
+        self.events.seal(sending.delivery, records.total_bytes)
+        self.events.handle(0.0)
+        return sending.delivery
+
+    def tell(self, *events):
+        self.client.events += events
+        self.events.handle(0.0)
+
+    def know(self, *topics, partitions=1, **settings):
+        """The brokers answer about topics and, below the names of Python, their settings."""
+        described = {name.replace("_", "."): value for name, value in settings.items()}
+        for topic in topics:
+            self.tell(TopicDescription(topic, 0, partitions, tuple(range(partitions))))
+            self.tell(Configuration(topic, 0, described))
+
+    def report(self, delivery, positions, code=0, partition=0):
+        """librdkafka's report on records of one partition."""
+        self.client.unreported[delivery.topic] -= len(positions)
+        positions = tuple(positions)
+        told = positions if code else ()
+        self.tell(
+            ReportedRecords(delivery.delivery_id, partition, code, False, len(positions), told)
+        )
+
+    def sent(self, delivery):
+        """The positions of the delivery's records, in the order in which the client got them."""
+        return [
+            position for each, position in self.client.positions if each == delivery.delivery_id
+        ]
+
+    @property
+    def dead(self):
+        return dict(self.deliveries.report.dead_letters)
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+def test_records_wait_for_the_topics_configuration(engine):
+    delivery = engine.send("t", ["a"])
+    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    assert engine.sent(delivery) == []
+    assert engine.client.asked_configurations == ["t"]
+    engine.tell(Configuration("t", 0, {}))
+    assert engine.sent(delivery) == [0]
+
+
+def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
+    delivery = engine.send("t", ["a"])
+    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    engine.tell(Configuration("", ErrorCode.REQUEST_TIMED_OUT, {}))
+    assert engine.sent(delivery) == [0]
+
+
+def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
+    engine.know("t", DLQ)
+    delivery = engine.send("t", ["a", "b", "c"])
+    engine.know("t", DLQ)
+    engine.report(delivery, [1], ErrorCode.INVALID_RECORD)
+    engine.know(DLQ)
+    engine.report(delivery, [0, 2])
+    assert delivery.is_complete
+    assert engine.dead == {("t", "INVALID_RECORD"): 1}
+    assert engine.deliveries.first_failed is None
+    assert engine.deliveries.topics == {DLQ: 1}  # not acknowledged yet
+
+
+def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(engine):
+    first = engine.send("t", ["a", "b", "c"])
+    engine.know("t", DLQ)
+    engine.report(first, [1], ErrorCode.INVALID_RECORD)
+    engine.report(first, [0, 2], ErrorCode.INVALID_DIFFERENT_RECORD)
+    later = engine.send("t", ["d"])
+    engine.know("t")  # its limits were asked for again
+    assert engine.sent(first) == [0, 1, 2, 0, 2]
+    assert engine.sent(later) == []
+    engine.report(first, [0, 2])
+    assert engine.sent(later) == [0]
+    assert engine.dead == {("t", "INVALID_RECORD"): 1}
+
+
+def test_records_are_sent_again_in_the_order_of_their_sends(engine):
+    first, second = engine.send("t", ["a", "b"]), engine.send("t", ["c"])
+    engine.know("t", DLQ)
+    # Two batches were in flight; the later one is reported first.
+    engine.report(second, [0], ErrorCode.INVALID_DIFFERENT_RECORD)
+    engine.report(first, [0, 1], ErrorCode.INVALID_DIFFERENT_RECORD)
+    engine.client.positions.clear()
+    engine.know("t")
+    assert (engine.sent(first), engine.sent(second)) == ([0, 1], [])
+    engine.report(first, [0, 1])
+    assert engine.sent(second) == [0]
+
+
+def test_a_batch_that_is_too_large_is_halved_until_the_record_is_found(engine):
+    delivery = engine.send("t", ["a", "b", "c", "d"])
+    engine.know("t", DLQ)
+    engine.report(delivery, [0, 1, 2, 3], ErrorCode.MSG_SIZE_TOO_LARGE)
+    for batch, code in (
+        ([0, 1], 0),
+        ([2, 3], ErrorCode.MSG_SIZE_TOO_LARGE),
+        ([2], ErrorCode.MSG_SIZE_TOO_LARGE),
+        ([3], 0),
+    ):
+        engine.know("t", DLQ)
+        assert engine.sent(delivery)[-len(batch) :] == batch
+        engine.report(delivery, batch, code)
+    assert delivery.is_complete
+    assert len(engine.sent(delivery)) == 4 + 2 + 2 + 1 + 1
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+
+
+def test_one_batch_per_partition_is_in_flight_in_a_topic_of_small_batches(engine):
+    numbers = pa.array([0, 1, 0, 1, 0], pa.int32())
+    delivery = engine.send("t", ["x" * 100] * 5, partition=numbers)
+    engine.know("t", DLQ, partitions=2, max_message_bytes="250")
+    assert engine.sent(delivery) == [0, 1]
+    engine.report(delivery, [0])
+    assert engine.sent(delivery) == [0, 1]
+    engine.report(delivery, [1], partition=1)
+    assert engine.sent(delivery) == [0, 1, 2, 3]
+
+
+def test_records_that_the_brokers_would_refuse_are_not_sent(engine):
+    delivery = engine.send("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
+    engine.know("t", DLQ, cleanup_policy="compact")
+    assert engine.sent(delivery) == [0, 2]
+    assert engine.dead == {("t", "INVALID_RECORD"): 1}
+
+
+def test_records_larger_than_the_client_may_send_are_not_sent():
+    engine = Engine(**{"kafka.max.request.size": "2000"})
+    delivery = engine.send("t", ["a", "x" * 2000, "c"])
+    engine.know("t", DLQ)
+    assert engine.sent(delivery) == [0, 2]
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+
+
+def test_a_forbidden_topic_gives_dead_letters_at_once(engine):
+    engine.send("t", ["a", "b"])
+    engine.tell(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
+    assert engine.dead == {("t", "TOPIC_AUTHORIZATION_FAILED"): 2}
+
+
+def test_a_topic_is_missing_only_after_a_while(engine):
+    missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
+    engine.send("t", ["a"])
+    engine.tell(missing)
+    engine.clock.now += MISSING_SECONDS - 0.1
+    engine.tell(missing)
+    assert engine.dead == {}
+    engine.clock.now += 0.1
+    engine.tell(missing)
+    assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 1}
+
+
+def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
+    missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
+    engine.send("t", ["a"])
+    engine.tell(missing)
+    engine.clock.now += MISSING_SECONDS
+    engine.tell(missing)
+    second = engine.send("t", ["b"])
+    assert not second.refused
+    engine.tell(missing)
+    assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 2}
+    third = engine.send("t", ["c"])
+    engine.know("t")
+    assert engine.sent(third) == [0]
+
+
+def test_topics_that_become_dead_letters_are_no_failure_of_the_task(engine):
+    engine.send("t", ["a"])
+    engine.tell(TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
+    engine.clock.now += 1
+    assert engine.topics.first_failure(0.5) is None
+    engine.send("silent", ["a"])
+    engine.clock.now += 1
+    assert engine.topics.first_failure(0.5) == ("silent", 0)
+
+
+def test_a_missing_topic_for_dead_letters_is_one(engine):
+    engine.send("t", ["a"])
+    engine.tell(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
+    engine.tell(TopicDescription(DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
+    engine.clock.now += 1
+    assert engine.topics.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_a_refused_dead_letter_is_a_failure(engine):
+    delivery = engine.send("t", ["a"])
+    engine.know("t", DLQ)
+    engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
+    engine.know(DLQ)
+    (dead_letter,) = (each for each, _ in engine.client.positions if each != delivery.delivery_id)
+    found = engine.deliveries.find(dead_letter)
+    engine.report(found, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
+    assert engine.deliveries.first_failed is found
+
+
+def test_other_errors_stay_failures(engine):
+    delivery = engine.send("t", ["a"])
+    engine.know("t", DLQ)
+    engine.client.unreported["t"] -= 1
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    engine.tell(ReportedRecords(delivery.delivery_id, 0, timed_out, True, 1))
+    assert engine.deliveries.first_failed is delivery
+    assert engine.dead == {}
