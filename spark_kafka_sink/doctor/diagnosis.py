@@ -64,6 +64,7 @@ CHECKS = (
     Check(topic.idempotent_write, ("write_permission",)),
     Check(topic.record_size, ("topic_settings",)),
     Check(topic.retention, ("topic_settings",)),
+    Check(topic.dead_letter_topic, ("cluster",)),
     Check(writing.test_record, ("topic",), share=1 / 3),
     Check(writing.clock_skew, ("test_record",)),
     Check(writing.transaction, ("cluster",)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
@@ -20,6 +22,7 @@ from spark_kafka_sink.doctor.result import (
 )
 
 _MS_PER_DAY = 86_400_000
+_DEAD_LETTER_HEADERS_BYTES = 4096
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -37,7 +40,7 @@ def topic(examination: Examination) -> list[Finding]:
             return [
                 failed(
                     f"{examination.user} may not describe it, or it does not exist",
-                    _grant(examination, "Describe", "Write"),
+                    _grant(examination, name, "Describe", "Write"),
                     name,
                 )
             ]
@@ -88,11 +91,11 @@ def _create(name: str) -> str:
     return f"Create it: kafka-topics.sh --create --topic {name} --partitions N"
 
 
-def _grant(examination: Examination, *operations: str) -> str:
+def _grant(examination: Examination, name: str, *operations: str) -> str:
     rights = " ".join(f"--operation {each}" for each in operations)
     return (
         f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} {rights} "
-        f"--topic {examination.topic_name}"
+        f"--topic {name}"
     )
 
 
@@ -107,7 +110,7 @@ def topic_settings(examination: Examination) -> list[Finding]:
         return [
             skipped(
                 f"{examination.user} may not read the topic's configuration",
-                _grant(examination, "DescribeConfigs") + ", to let doctor check its limits",
+                _grant(examination, name, "DescribeConfigs") + ", to let doctor check its limits",
             )
         ]
     examination.topic_settings = settings
@@ -151,7 +154,9 @@ def write_permission(examination: Examination) -> list[Finding]:
         return [skipped("the brokers do not say what this user may do (before Kafka 2.3)")]
     if AclOperation.WRITE not in allowed:
         return [
-            failed(f"{examination.user} may not write to it", _grant(examination, "Write"), name)
+            failed(
+                f"{examination.user} may not write to it", _grant(examination, name, "Write"), name
+            )
         ]
     return [passed(f"{examination.user} may write to it", name)]
 
@@ -214,6 +219,41 @@ def retention(examination: Examination) -> list[Finding]:
             "If the column timestamp holds older times, raise the topic's retention.ms",
         )
     ]
+
+
+def dead_letter_topic(examination: Examination) -> list[Finding]:
+    """The topic for dead letters exists, and takes any record."""
+    name = examination.sink.dead_letter_topic
+    if name is None:
+        return [not_applicable("on.record.error=fail")]
+    try:
+        allowed = examination.client.topic(name, examination.deadline).authorized_operations
+        settings = examination.client.topic_settings(name, examination.deadline)
+    except KafkaException as error:
+        if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return [_missing(examination, name)]
+        if error_code(error) in _FORBIDDEN:
+            what = f"{examination.user} may not describe it, or may not read its configuration"
+            return [warned(what, _grant(examination, name, "Describe", "DescribeConfigs"), name)]
+        return [failed(error_text(error), "Check the name of the topic", name)]
+    if allowed and AclOperation.WRITE not in allowed:
+        grant = _grant(examination, name, "Write")
+        return [failed(f"{examination.user} may not write to it", grant, name)]
+    return [_room_for_dead_letters(name, settings, examination.settings.max_request_bytes)]
+
+
+def _room_for_dead_letters(
+    name: str, settings: Mapping[str, str], max_request_bytes: int
+) -> Finding:
+    if "compact" in settings["cleanup.policy"]:
+        what = "it is compacted, so a dead letter without a key fails its task"
+        return failed(what, "Set the topic's cleanup.policy=delete", name)
+    limit = int(settings["max.message.bytes"])
+    needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
+    if limit < needed:
+        what = f"max.message.bytes={limit}: the largest records do not fit as dead letters"
+        return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
+    return passed(f"it takes dead letters of {limit} bytes", name)
 
 
 def _age(milliseconds: int) -> str:

@@ -241,3 +241,45 @@ def test_retention_is_told_in_view_of_a_column_timestamp(
     assert finding.outcome is Outcome.PASSED
     assert finding.message.startswith(message)
     assert bool(finding.advice) == has_advice
+
+
+DEAD_LETTERS = {"on_record_error": "dead-letter", "dead_letter_topic": "dlq"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "outcome", "message"),
+    [
+        ({"max.message.bytes": "2000000"}, Outcome.PASSED, "dead letters of 2000000 bytes"),
+        ({}, Outcome.WARNED, "the largest records do not fit"),
+        ({"cleanup.policy": "compact"}, Outcome.FAILED, "a dead letter without a key fails"),
+    ],
+)
+def test_the_topic_for_dead_letters_takes_any_record(look, brokers, settings, outcome, message):
+    brokers.topics_own |= settings
+    finding = look(topic.dead_letter_topic, **DEAD_LETTERS)
+    assert (finding.outcome, finding.subject) == (outcome, "dlq")
+    assert message in finding.message
+
+
+def test_the_topic_for_dead_letters_must_exist_and_be_writable(look, brokers):
+    brokers.found.authorized_operations = [AclOperation.DESCRIBE]
+    finding = look(topic.dead_letter_topic, **DEAD_LETTERS)
+    assert (finding.outcome, "may not write" in finding.message) == (Outcome.FAILED, True)
+    assert "--topic dlq" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, Outcome.WARNED),  # these brokers create topics
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Outcome.WARNED),
+        (KafkaError.INVALID_REPLICATION_FACTOR, Outcome.FAILED),
+    ],
+)
+def test_a_topic_for_dead_letters_that_is_not_described(look, brokers, code, outcome):
+    brokers.topics_own = code
+    assert look(topic.dead_letter_topic, **DEAD_LETTERS).outcome == outcome
+
+
+def test_without_dead_letters_there_is_nothing_to_check(look):
+    assert look(topic.dead_letter_topic).outcome == Outcome.SKIPPED
