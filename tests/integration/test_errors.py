@@ -41,7 +41,7 @@ def test_a_null_topic_stops_the_task_and_nothing_of_its_batch_is_sent(
         F.col("id").cast("string").alias("value"),
         F.when(F.col("id") != 70, F.lit(topic)).alias("topic"),
     )
-    place = r"partition 0, Arrow batch 0: row 70 has a null topic; .* option `topic`"
+    place = r"partition 0, row 70: null topic; .* option `topic`"
     with pytest.raises(Exception, match=place):
         save(df, bootstrap_servers)
     assert topics.read(topic) == []

@@ -115,7 +115,7 @@ def test_a_task_raises_the_sinks_own_errors_with_the_micro_batch(
     nowhere = words.withColumn("topic", F.lit(None).cast("string"))
     sink = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers})
     message = fail(nowhere.writeStream.foreachBatch(sink), tmp_path)
-    place = "micro-batch 0, partition 0, Arrow batch 0"
+    place = "micro-batch 0, partition 0, row 0"
     assert f"InvalidRecord: {place}: null topic" in message
 
 

@@ -120,7 +120,7 @@ def test_a_failed_query_ends_with_1_and_the_sinks_own_error(start, tmp_path):
     configuration = words(tmp_path, None, "foreach_batch", sql)
     code, lines, said = finished(start("spark-submit", configuration), tmp_path)
     assert (code, lines) == (1, []), said
-    place = "micro-batch 0, partition 0, Arrow batch 0"
+    place = "micro-batch 0, partition 0, row 0"
     assert f"the query failed: InvalidRecord: {place}: null topic" in said
 
 
