@@ -40,7 +40,7 @@ class Lease:
         self.producer.raise_failure()
 
     def send_dead_letters(self, refused: RefusedRecords) -> None:
-        """Send dead letters for rows; raises InvalidRecord if there is no topic for them."""
+        """Send dead letters for rows; raises like ``send``."""
         self.producer.send_dead_letters(refused)
         self.producer.raise_failure()
 

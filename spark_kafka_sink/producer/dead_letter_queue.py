@@ -11,6 +11,7 @@ from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.error_messages import refusal
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin, dead_letters
 from spark_kafka_sink.records.refusal import RefusedRecords
 
@@ -52,22 +53,22 @@ class DeadLetterQueue:
             return
         reason = refusal(delivery.topic, report.partition, report.code)
         refused = RefusedRecords(records, error_name(report.code), reason, delivery.topic.encode())
-        self._send(refused)
+        for letters in self.dead_letters(refused):
+            self._send(letters)
         self._deliveries.refuse(delivery, refused)
 
-    def send(self, refused: RefusedRecords) -> None:
-        """Send dead letters for rows that could not become records."""
-        self._send(refused)
-        self._deliveries.count_dead_letters(refused)
-
-    def _send(self, refused: RefusedRecords) -> None:
+    def dead_letters(self, refused: RefusedRecords) -> list[RecordColumns]:
+        """Dead letters for records of the present task."""
         now_ms = round(time.time() * 1000)
-        for letters in dead_letters(refused, self._topic, self.origin, now_ms):
-            sending = Sending(self._deliveries.begin(self._topic), letters)
-            self._deliveries.admit_anyway(sending.delivery, letters)
-            self._topics.await_metadata(self._topic)
-            self._buffer.hold(sending)
-            self._deliveries.seal(sending.delivery, letters.total_bytes)
+        return dead_letters(refused, self._topic, self.origin, now_ms)
+
+    def _send(self, letters: RecordColumns) -> None:
+        sending = Sending(self._deliveries.begin(self._topic), letters)
+        # Without waiting for room: their Arrow batch is in the buffer already.
+        self._deliveries.admit_anyway(sending.delivery, letters)
+        self._topics.await_metadata(self._topic)
+        self._buffer.hold(sending)
+        self._deliveries.seal(sending.delivery, letters.total_bytes)
 
 
 def _may_be_good(report: ReportedRecords) -> bool:

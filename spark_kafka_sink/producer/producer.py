@@ -172,15 +172,16 @@ class NonBlockingProducer:
             self._dead_letters.origin = origin
 
     def send_dead_letters(self, refused: RefusedRecords) -> None:
-        """Send dead letters for rows that cannot become records. Never waits.
+        """Send dead letters for rows that cannot become records; waits and raises like ``send``.
 
-        Raises InvalidRecord if there is no topic for dead letters, and ProducerClosed.
+        Raises InvalidRecord if there is no topic for dead letters.
         """
         if self._dead_letters is None:
             raise InvalidRecord(refused.reason)
+        for letters in self._dead_letters.dead_letters(refused):
+            self.send(letters)
         with self._my_turn():
-            self._dead_letters.send(refused)
-            self._events.handle(0.0)
+            self._deliveries.count_dead_letters(refused)
 
     def _put(self, sending: Sending) -> None:
         if self._deliveries.admit(sending.delivery, sending.records):

@@ -308,6 +308,8 @@ class TopicMetadata:
 
         They are forbidden or invalid, or have been missing for ``MISSING_SECONDS``.
         """
+        if self._dead_letter_topic is None:
+            return []
         missing_before = self._clock() - MISSING_SECONDS
         return [
             (topic, state.error)
