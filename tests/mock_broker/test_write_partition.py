@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -93,6 +95,30 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_t
     written = last_offset(cluster.bootstrap_servers, "t")
     values = [m.value() for m in read(cluster.bootstrap_servers, "t", written)]
     assert values in ([b"a", b"end"], [b"end"])
+
+
+def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options):
+    alive = most = 0
+
+    def ended():
+        nonlocal alive
+        alive -= 1
+
+    def batches():
+        nonlocal alive, most
+        for _ in range(40):
+            yield (bad := batch("x" * 300_000, topic=[None]))
+            weakref.finalize(bad, ended)
+            del bad
+            alive += 1
+            most = max(most, alive)
+
+    given = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
+    small = options(kafka_buffer_memory=str(2**20), **given)
+    report = write_partition(batches(), replace(small, topic=None))
+    assert report.sent_records == {"u": 40}
+    assert report.dead_letters == {("", "NULL_TOPIC"): 40}
+    assert most < 10
 
 
 def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
