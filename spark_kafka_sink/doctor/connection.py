@@ -30,6 +30,7 @@ from spark_kafka_sink.errors import (
     InvalidOption,
     LibraryUnavailable,
 )
+from spark_kafka_sink.producer.oauth_token import TokenFunction
 
 _GRACE_SECONDS = 0.1
 _OTHERS_WORK = "A client starts from any other one, but only while one of those runs. "
@@ -100,16 +101,14 @@ def login(examination: Examination) -> list[Finding]:
     """A client with the sink's settings is let in."""
     settings = examination.settings
     working = ",".join(map(str, examination.servers))
+    if settings.oauth_callback:
+        # First, because confluent_kafka waits for a token, and does not say why there is none.
+        problem = TokenFunction(settings).problem(examination.deadline.remaining() / 2)
+        if problem:
+            return [failed(problem, "Correct the function, or what it needs")]
     try:
         examination.brokers = Brokers({**examination.login, "bootstrap.servers": working})
         examination.advertised = examination.brokers.log_in(examination.deadline)
-    except (ImportError, AttributeError) as error:
-        return [
-            failed(
-                f"oauth.callback={settings.oauth_callback}: {error}",
-                "Correct the name, or install its module for the driver and all executors",
-            )
-        ]
     except KafkaException as error:
         return [
             failed(

@@ -64,10 +64,7 @@ class Examination:
 
     @property
     def login(self) -> dict[str, Any]:
-        """``settings`` for confluent_kafka, which calls the function for tokens itself.
-
-        Raises ImportError or AttributeError if there is no such function.
-        """
+        """``settings`` for confluent_kafka, which calls the function for tokens itself."""
         name = self.settings.oauth_callback
         return {**self.settings, **({"oauth_cb": resolve(name)} if name else {})}
 

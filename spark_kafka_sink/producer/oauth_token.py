@@ -75,6 +75,15 @@ class TokenFunction:
         else:
             client.fail_token(outcome)
 
+    def problem(self, seconds: float) -> str:
+        """Call the function, and wait that long: why it gives no token, or ""."""
+        self.call()
+        if self._thread is not None:
+            self._thread.join(seconds)
+            if self._thread.is_alive():
+                return f"{self._option} has not returned after {seconds:.1f} s"
+        return "" if isinstance(self._outcome, Token) else self._outcome
+
     @property
     def _option(self) -> str:
         return f"oauth.callback={self._name}"

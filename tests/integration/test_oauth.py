@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
+import types
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pyarrow as pa
@@ -13,7 +15,10 @@ import token_functions
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.doctor.diagnosis import diagnose
+from spark_kafka_sink.doctor.result import Outcome
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
 from spark_kafka_sink.local_kafka import LocalKafka, Security
 from spark_kafka_sink.producer.cache import process_cache
@@ -138,6 +143,46 @@ def test_spark_writes_with_tokens_of_a_function(spark, options, topics, tmp_path
         writer = writer.foreachBatch(foreach_batch(options))
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sorted(values(topics, options)) == list(range(10))
+
+
+def outcomes(options):
+    return {each.name: each for each in diagnose(options, write_test_record=True)}
+
+
+def test_doctor_logs_in_with_a_function(options):
+    found = outcomes(options)
+    for name in ("login", "topic", "write_permission", "test_record"):
+        assert found[name].outcome is Outcome.PASSED, found[name]
+
+
+def test_doctor_says_why_there_is_no_token(options):
+    options["oauth.callback"] = "token_functions:fails"
+    login = outcomes(options)["login"]
+    assert login.outcome is Outcome.FAILED
+    assert "the token service is closed" in login.message
+
+
+def test_amazons_mechanism_logs_in_with_what_its_signer_gives(options, topics, monkeypatch):
+    """With a stand-in for the signer, whose tokens the tests' broker understands."""
+    made = {"sub": "alice", "iat": time.time(), "exp": time.time() + 600}
+
+    class Signer:
+        @staticmethod
+        def generate_auth_token(region):
+            assert region == "eu-west-1"
+            return token_functions.unsecured_jwt(made), int(made["exp"] * 1000)
+
+    stand_in = types.ModuleType("aws_msk_iam_sasl_signer")
+    stand_in.MSKAuthTokenProvider = Signer
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", stand_in)
+    monkeypatch.setattr(msk_iam, "_expiry", lambda _: made["exp"])  # not in a URL
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    for name in ("oauth.callback", "kafka.sasl.oauthbearer.config"):
+        del options[name]
+    parsed = parse(options | {"kafka.sasl.mechanism": "AWS_MSK_IAM"})
+    check(parsed)
+    write_partition(batches(3), parsed)
+    assert values(topics, options) == [0, 1, 2]
 
 
 # --- a token endpoint -----------------------------------------------------------------------------

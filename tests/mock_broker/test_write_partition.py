@@ -97,7 +97,8 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_t
     assert values in ([b"a", b"end"], [b"end"])
 
 
-def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options):
+def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):
+    cluster.set_round_trip(1, 100)
     alive = most = 0
 
     def ended():
