@@ -342,6 +342,23 @@ def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter
     assert_split(own_topics, topic, dead_letter_topic, [row for row in rows if row not in bad], bad)
 
 
+def test_brokers_that_create_topics_are_given_the_time_for_it(topics, bootstrap_servers):
+    names = [topics.new_name() for _ in range(3)]
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "on.record.error": "dead-letter",
+        "dead.letter.topic": topics.new_name(),
+    }
+    batch = pa.record_batch(
+        {"value": [name.encode() for name in names] + [b"bad"], "topic": [*names, None]}
+    )
+    report = write_partition([batch], parse(options))
+    process_cache().close(5)
+    assert report.dead_letters == {("", "NULL_TOPIC"): 1}
+    assert [values(topics.read(name)) for name in names] == [[name.encode()] for name in names]
+    assert values(topics.read(options["dead.letter.topic"])) == [b"bad"]
+
+
 # --- what stays an error -------------------------------------------------------------------------
 
 
