@@ -145,7 +145,7 @@ def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
             return _about_certificate(server, connection)
     except ssl.SSLCertVerificationError as error:
         return failed(
-            f"the broker's certificate is refused: {error.verify_message}",
+            f"the broker's certificate is refused: {error.verify_message.rstrip('.')}",
             _certificate_advice(error, server),
             str(server),
         )

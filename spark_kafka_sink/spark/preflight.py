@@ -147,10 +147,7 @@ class _Brokers:
                 f"{error.text}. Correct kafka.security.protocol or kafka.sasl.*"
             )
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
-            raise AuthenticationFailed(
-                f"no TLS connection to {self.settings['bootstrap.servers']}: "
-                f"{explanation(error.text, self.settings)}"
-            )
+            raise AuthenticationFailed(explanation(error.text, self.settings))
         if error.code == ErrorCode.ALL_BROKERS_DOWN:
             # Also if a broker accepts connections and closes them; it may require a login.
             self.are_down, self.end_of_answers = True, None

@@ -23,12 +23,13 @@ def concerns_clients_certificate(text: str) -> bool:
 
 def explanation(text: str, settings: Mapping[str, str]) -> str:
     """What is wrong, and what to do, from the client's ``text`` and a look at the broker."""
+    problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
     if concerns_clients_certificate(text):
         return (
-            f"{text}. The brokers require a certificate that they trust: set or correct "
-            "kafka.ssl.keystore.*"
+            f"{problem}. The brokers require a client's certificate that they trust and that has "
+            "not expired: set or correct kafka.ssl.keystore.*"
         )
-    return _seen(text, settings) or f"{text}. Correct kafka.security.protocol or kafka.ssl.*"
+    return _seen(text, settings) or f"{problem}. Correct kafka.security.protocol or kafka.ssl.*"
 
 
 def _seen(text: str, settings: Mapping[str, str]) -> str:
@@ -51,4 +52,4 @@ def _seen(text: str, settings: Mapping[str, str]) -> str:
     finding = call.value
     if finding is None or finding.outcome is not Outcome.FAILED:
         return ""
-    return f"{finding.subject}: {finding.message}. {finding.advice}"
+    return f"no TLS connection to {finding.subject}: {finding.message}. {finding.advice}"
