@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import trustme
@@ -13,10 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from cryptography.hazmat.primitives.serialization.pkcs12 import (
-    PBES,
-    serialize_key_and_certificates,
-)
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509 import load_pem_x509_certificate
 
 
@@ -26,16 +24,12 @@ def chain_pem(certificate: trustme.LeafCert) -> str:
 
 def key_pem(certificate: trustme.LeafCert, password: str | None = None) -> str:
     """The private key as PKCS #8, because Kafka reads no other."""
-    encryption = (
-        NoEncryption()
-        if password is None
-        # Java 17 reads no newer encryption of PEM (JDK-8231581).
-        else PrivateFormat.PKCS8.encryption_builder()
-        .key_cert_algorithm(PBES.PBESv1SHA1And3KeyTripleDESCBC)
-        .build(password.encode())
-    )
-    pem = _key(certificate).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
-    return pem.decode()
+    pem = _key(certificate).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if password is None:
+        return pem.decode()
+    # Java 17 reads no newer encryption (JDK-8231581), and cryptography writes no older one.
+    command = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{password}"]
+    return subprocess.run(command, input=pem, capture_output=True, check=True).stdout.decode()
 
 
 def write_pem(certificate: trustme.LeafCert, path: Path, password: str | None = None) -> Path:
