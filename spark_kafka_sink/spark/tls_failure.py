@@ -33,11 +33,10 @@ def explanation(text: str, settings: Mapping[str, str]) -> str:
 
 
 def _seen(text: str, settings: Mapping[str, str]) -> str:
-    """What doctor says about the broker, or nothing."""
+    """What doctor says about the broker's certificate, or nothing."""
     # Imported here: only a failure needs it.
     from spark_kafka_sink.doctor import network
     from spark_kafka_sink.doctor.bounded import call_each
-    from spark_kafka_sink.doctor.result import Outcome
 
     address = _SERVER.match(text)
     if address is None:
@@ -50,6 +49,6 @@ def _seen(text: str, settings: Mapping[str, str]) -> str:
     look = partial(network.tls, context=context, deadline=Deadline(_SECONDS))
     (call,) = call_each(look, servers, Deadline(_SECONDS))
     finding = call.value
-    if finding is None or finding.outcome is not Outcome.FAILED:
+    if finding is None or not finding.message.startswith(network.CERTIFICATE_REFUSED):
         return ""
     return f"no TLS connection to {finding.subject}: {finding.message}. {finding.advice}"
