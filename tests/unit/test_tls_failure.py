@@ -1,4 +1,4 @@
-"""Why TLS fails, from what the Kafka client says; brokers are in tests/integration/test_security.py."""
+"""Why TLS fails, from what the Kafka client says; the integration tests ask real brokers."""
 
 from __future__ import annotations
 
