@@ -342,7 +342,7 @@ def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
 @pytest.mark.parametrize(
     ("idempotence", "error"),
     [
-        ("true", "Cluster authorization failed.*|IdempotentWrite on the cluster"),
+        ("true", "IdempotentWrite on the cluster.*Cluster authorization failed"),
         ("false", "TOPIC_AUTHORIZATION_FAILED.; grant this user permission to write to it"),
     ],
 )
