@@ -67,7 +67,7 @@ class BrokerUnavailable(KafkaSinkError):
 
 
 class AuthenticationFailed(KafkaSinkError):
-    """The brokers refuse the credentials, or the TLS handshake. Raised on the driver.
+    """The brokers refuse the credentials, or TLS fails. Raised on the driver.
 
     What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.
     """

@@ -14,6 +14,7 @@ from spark_kafka_sink.config.java_security import (
     check_mechanism,
     credentials,
     key_store,
+    pem_in_lines,
     trust_store,
 )
 from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REFUSED, RENAMED
@@ -41,6 +42,8 @@ DEFAULTS: Mapping[str, str] = {
     "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
     "partitioner": "murmur2_random",  # no option changes it
 }
+
+_PEM_TEXTS = frozenset({"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"})
 
 _SECRETS = frozenset(
     {
@@ -138,6 +141,8 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
         if target in result:
             raise InvalidOption(f"{PREFIX}{name} sets {PREFIX}{target} a second time; keep one")
         result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
+        if target in _PEM_TEXTS:
+            result[target] = pem_in_lines(value)
         _check_value(name, target, result[target])
     return result
 

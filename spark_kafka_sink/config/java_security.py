@@ -41,6 +41,10 @@ _WAYS_TO_TOKENS = (
     ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
 )
 
+_PKCS12_NAMES = (".p12", ".pfx")
+_PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
+_PEM_LINE = 64
+
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))"""
 _JAAS_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*{_QUOTED}")
 _JAAS = re.compile(rf"\s*([\w.$]+)\s+\w+((?:{_JAAS_OPTION.pattern})*)\s*;?\s*")
@@ -139,7 +143,7 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
 def trust_store(given: Mapping[str, str]) -> dict[str, str]:
     """Settings for a PEM trust store; any other is refused with the command that converts it."""
     location = given.get("ssl.truststore.location")
-    kind = given.get("ssl.truststore.type", "JKS").upper()
+    kind = _store_type(given, "truststore")
     if location is not None and kind != "PEM":
         raise _unreadable("truststore", kind)
     if "ssl.truststore.password" in given:
@@ -154,12 +158,30 @@ def key_store(given: Mapping[str, str]) -> dict[str, str]:
     location = given.get("ssl.keystore.location")
     if location is None:
         return {}
-    kind = given.get("ssl.keystore.type", "JKS").upper()
+    kind = _store_type(given, "keystore")
     if kind == "PEM":  # Java's PEM key store is one file with the key and its certificates
         return {"ssl.key.location": location, "ssl.certificate.location": location}
     if kind == "PKCS12":
         return {"ssl.keystore.location": location}
     raise _unreadable("keystore", kind)
+
+
+def _store_type(given: Mapping[str, str], store: str) -> str:
+    # Java's default is JKS, but its reader of JKS also reads PKCS12.
+    is_pkcs12 = given.get(f"ssl.{store}.location", "").lower().endswith(_PKCS12_NAMES)
+    return given.get(f"ssl.{store}.type", "PKCS12" if is_pkcs12 else "JKS").upper()
+
+
+def pem_in_lines(text: str) -> str:
+    """PEM text with the line breaks that OpenSSL needs and Java does not."""
+    result = _PEM.sub(_block_in_lines, text)
+    return Secret(result) if isinstance(text, Secret) else result
+
+
+def _block_in_lines(block: re.Match[str]) -> str:
+    body = "".join(block[2].split())
+    lines = [body[start : start + _PEM_LINE] for start in range(0, len(body), _PEM_LINE)]
+    return "\n".join(["", block[1], *lines, block[3], ""])
 
 
 def _unreadable(store: str, kind: str) -> InvalidOption:

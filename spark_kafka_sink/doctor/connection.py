@@ -128,8 +128,8 @@ def login(examination: Examination) -> list[Finding]:
         return [
             failed(
                 f"no broker lets this client in: {error}",
-                "The listener may require a login or TLS: check kafka.security.protocol and "
-                "kafka.sasl.*",
+                "The listener may require a login, TLS or a client's certificate: check "
+                "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
             )
         ]
     protocol = settings.get("security.protocol", "plaintext").lower()

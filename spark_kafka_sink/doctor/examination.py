@@ -81,7 +81,8 @@ class Examination:
         """The user in ACLs, as far as the settings say it."""
         if "sasl.username" in self.settings:
             return f"User:{self.settings['sasl.username']}"
-        return "User:..." if self.tls_context is not None else "User:ANONYMOUS"
+        protocol = self.settings.get("security.protocol", "plaintext").lower()
+        return "User:ANONYMOUS" if protocol == "plaintext" else "User:..."
 
     def secrets(self) -> list[str]:
         """The secret values of the client's settings, once they are known."""

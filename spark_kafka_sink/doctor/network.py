@@ -20,6 +20,8 @@ _PROTOCOL_ADVICE = (
     "Check that kafka.security.protocol is that of this listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
     "or SASL_SSL), and that the port is Kafka's"
 )
+#: how the message of ``tls`` begins then
+CERTIFICATE_REFUSED = "the broker's certificate is refused"
 _KEY_ADVICE = "If the brokers require certificates of clients, set kafka.ssl.keystore.*. "
 
 # OpenSSL's verification codes (x509_vfy.h)
@@ -145,7 +147,7 @@ def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
             return _about_certificate(server, connection)
     except ssl.SSLCertVerificationError as error:
         return failed(
-            f"the broker's certificate is refused: {error.verify_message}",
+            f"{CERTIFICATE_REFUSED}: {error.verify_message.rstrip('.')}",
             _certificate_advice(error, server),
             str(server),
         )

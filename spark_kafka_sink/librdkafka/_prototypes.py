@@ -80,6 +80,7 @@ RESOURCE_BROKER = 4
 ADMIN_OP_DESCRIBECONFIGS = 5
 ADMIN_OP_DESCRIBETOPICS = 19
 ADMIN_OP_DESCRIBECLUSTER = 20
+ACL_OPERATION_WRITE = 4
 MSG_STATUS_NOT_PERSISTED = 0
 
 VTYPE_RKT = 2
@@ -200,6 +201,9 @@ admin_options_new = prototype("rd_kafka_AdminOptions_new", c_void_p, c_void_p, c
 admin_options_set_request_timeout = prototype(
     "rd_kafka_AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
 )
+admin_options_set_include_authorized_operations = prototype(
+    "rd_kafka_AdminOptions_set_include_authorized_operations", c_void_p, c_void_p, c_int
+)
 admin_options_destroy = prototype("rd_kafka_AdminOptions_destroy", None, c_void_p)
 describe_topics = prototype("rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p)
 
@@ -215,6 +219,10 @@ topic_description_partitions = prototype(
 topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partition", c_int, c_void_p)
 topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
 node_id = prototype("rd_kafka_Node_id", c_int, c_void_p)
+topic_description_authorized_operations = prototype(
+    "rd_kafka_TopicDescription_authorized_operations",
+    POINTER(c_int), c_void_p, POINTER(c_size_t),
+)  # fmt: skip
 topic_description_error = prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
 
 # --- Brokers and their configuration -------------------------------------------------------------

@@ -262,9 +262,12 @@ class Client:
 
     # --- metadata --------------------------------------------------------------------------------
 
-    def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
+    def fetch_metadata(
+        self, topics: Sequence[str], timeout: float, *, include_rights: bool = False
+    ) -> None:
         """Request all those topics at once, without waiting (``rd_kafka_DescribeTopics``).
 
+        ``include_rights``: also what the user may do (KIP-430).
         The answer fills the client's own metadata cache and arrives as TopicDescription events.
         Sent right after creation, it also saves an idempotent producer the 500 ms after which it
         would otherwise request its producer id.
@@ -273,6 +276,7 @@ class Client:
         collection = c.topic_collection(names, len(topics))
         try:
             with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
+                c.admin_options_set_include_authorized_operations(options, int(include_rights))
                 c.describe_topics(self.handle, collection, options, self._queue)
         finally:
             c.topic_collection_destroy(collection)

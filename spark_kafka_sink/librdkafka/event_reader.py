@@ -127,7 +127,15 @@ def _topic_answer(description: int) -> TopicDescription:
             for i in range(count.value)
             if _has_leader(partitions[i])
         ),
+        _may_write(description),
     )
+
+
+def _may_write(description: int) -> bool:
+    count = ctypes.c_size_t()
+    operations = c.topic_description_authorized_operations(description, ctypes.byref(count))
+    # None are known before Kafka 2.3: whoever sees the topic may at least describe it.
+    return not count.value or c.ACL_OPERATION_WRITE in operations[: count.value]
 
 
 def _has_leader(partition: int) -> bool:

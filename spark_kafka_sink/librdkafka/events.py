@@ -27,13 +27,15 @@ class ReportedRecords:
 class TopicDescription:
     """What the brokers say about a topic; ``code`` 0: it exists, and this is its metadata.
 
-    ``available_partitions``: those that have a leader.
+    ``available_partitions``: those that have a leader. ``may_write`` is False only if the brokers
+    were asked for the user's rights, and said that this one is missing.
     """
 
     topic: str
     code: int
     partition_count: int
     available_partitions: tuple[int, ...]
+    may_write: bool = True
 
 
 @dataclass(frozen=True)

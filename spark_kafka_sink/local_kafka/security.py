@@ -13,20 +13,26 @@ _LOGIN = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Security:
-    """What clients of a local Kafka must bring; at least one of the two.
+    """What clients of a local Kafka must bring; it needs a certificate, users, or both.
 
     ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain; then
     clients speak TLS.
-    ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512), and
-    ACLs hold. What no ACL mentions is allowed to everybody.
+    ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512).
+    ``client_ca``: a PEM file with the certificate of an authority; then clients bring certificates
+    that it has signed (mutual TLS). Without ``users``, their subject is the user's name.
+
+    With ``users`` or ``client_ca``, ACLs hold. What no ACL mentions is allowed to everybody.
     """
 
     certificate: Path | None = None
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client_ca: Path | None = None
 
     def __post_init__(self) -> None:
         if self.certificate is None and not self.users:
             raise ValueError("Security needs a certificate, users, or both")
+        if self.client_ca is not None and self.certificate is None:
+            raise ValueError("client_ca needs a certificate: clients show theirs only in TLS")
 
     @property
     def protocol(self) -> str:
@@ -41,6 +47,12 @@ class Security:
         if self.certificate is not None:
             properties["listener.name.client.ssl.keystore.type"] = "PEM"
             properties["listener.name.client.ssl.keystore.location"] = str(self.certificate)
+        if self.client_ca is not None:
+            properties |= {
+                "listener.name.client.ssl.client.auth": "required",
+                "listener.name.client.ssl.truststore.type": "PEM",
+                "listener.name.client.ssl.truststore.location": str(self.client_ca),
+            }
         if self.users:
             plain = "".join(f' user_{name}="{word}"' for name, word in self.users.items())
             properties |= {
@@ -49,6 +61,9 @@ class Security:
                 f"required{plain};",
                 "listener.name.client.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram."
                 "ScramLoginModule required;",
+            }
+        if self.users or self.client_ca is not None:
+            properties |= {
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "allow.everyone.if.no.acl.found": "true",
                 # the brokers themselves, and whoever uses the internal listener

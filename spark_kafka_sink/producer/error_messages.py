@@ -18,6 +18,12 @@ from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 
+_GRANT_WRITE = "grant this user permission to write to it"
+_GRANT_IDEMPOTENT_WRITE = (
+    "grant this user permission to write to a topic, or with brokers before Kafka 2.8 "
+    "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false"
+)
+
 
 def first_failure(
     deliveries: IncompleteDeliveries,
@@ -38,7 +44,7 @@ def first_failure(
 def topic_unavailable(topic: str, code: int, if_missing: str = "create it") -> TopicUnavailable:
     """For a code that waiting does not fix. ``if_missing``: what to do about a missing topic."""
     advice: dict[int, str] = {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user permission to write to it",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: _GRANT_WRITE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: if_missing,
         ErrorCode.INVALID_TOPIC: "choose a name that the brokers allow",
     }
@@ -102,7 +108,8 @@ def delivery_failed(
         # The client's own metadata showed this before our request was answered.
         return topic_unavailable(delivery.topic, code)
     return DeliveryFailed(
-        f"{refusal(delivery.topic, partition, code)}{_last_broker_error(report)}",
+        f"{refusal(delivery.topic, partition, code)}{_missing_producer_id(report)}"
+        f"{_last_broker_error(report)}",
         topic=delivery.topic,
         partition=partition,
         code=error_name(code),
@@ -115,7 +122,16 @@ def refusal(topic: str, partition: int, code: int) -> str:
     return f"{where}: {error_text(code)} ({error_name(code)}){_advice(partition, code)}"
 
 
+def _missing_producer_id(report: DeliveryReport) -> str:
+    # Without a producer id the client drops all records, and their own code does not say why.
+    if error_text(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in report.broker_error:
+        return f"; {_GRANT_IDEMPOTENT_WRITE}"
+    return ""
+
+
 def _advice(partition: int, code: int) -> str:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"; {_GRANT_WRITE}"
     if code != ErrorCode.MSG_SIZE_TOO_LARGE:
         return ""
     if partition == UNASSIGNED:

@@ -25,6 +25,7 @@ from spark_kafka_sink.librdkafka.events import (
 from spark_kafka_sink.producer.error_messages import topic_unavailable
 from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.spark.reached_brokers import remember, were_reached
+from spark_kafka_sink.spark.tls_failure import concerns_clients_certificate, explanation
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
 # 5 s or more in a new session; together this stays below 10 s.
@@ -37,7 +38,6 @@ _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
-_LOGIN_ERRORS = frozenset({ErrorCode.AUTHENTICATION, ErrorCode.SSL})
 
 Answer = TopicDescription | ClusterDescription | Configuration
 AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, Configuration)
@@ -142,11 +142,13 @@ class _Brokers:
                 f"no token for the login at {self.settings['bootstrap.servers']}"
                 f"{error.text.removeprefix(_NO_TOKEN)}. Correct oauth.callback or what it needs"
             )
-        if error.code in _LOGIN_ERRORS:
+        if error.code == ErrorCode.AUTHENTICATION:
             raise AuthenticationFailed(
                 f"the brokers at {self.settings['bootstrap.servers']} refuse the login: "
-                f"{error.text}. Correct kafka.security.protocol, kafka.sasl.* or kafka.ssl.*"
+                f"{error.text}. Correct kafka.security.protocol or kafka.sasl.*"
             )
+        if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
+            raise AuthenticationFailed(explanation(error.text, self.settings))
         if error.code == ErrorCode.ALL_BROKERS_DOWN:
             # Also if a broker accepts connections and closes them; it may require a login.
             self.are_down, self.end_of_answers = True, None
@@ -173,7 +175,7 @@ def _reach(
     deadline = Deadline(seconds)
     refusal = deadline if reached_before else Deadline(_REFUSAL_SECONDS)
     if topics:
-        brokers.client.fetch_metadata(topics, seconds)
+        brokers.client.fetch_metadata(topics, seconds, include_rights=True)
     else:
         brokers.client.connect(seconds)
     while not deadline.expired and not (brokers.are_down and refusal.expired):
@@ -203,6 +205,8 @@ def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:
     """Raise TopicUnavailable if the topic is forbidden, invalid, or missing and not created."""
     if answer.code in NON_RETRIABLE_TOPIC_ERRORS:
         raise topic_unavailable(answer.topic, answer.code)
+    if not answer.may_write:
+        raise topic_unavailable(answer.topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if is_missing and not _brokers_create_topics(brokers, Deadline(_CONFIGURATION_SECONDS)):
         advice = "create it: these brokers do not create topics (auto.create.topics.enable=false)"

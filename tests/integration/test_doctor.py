@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import trustme
-from certificates import write_server_pem
+from certificates import write_pem
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -42,7 +42,7 @@ def kafka(folder):
     """TLS and logins; brokers that do not create topics."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), folder / "server.pem")
+    certificate = write_pem(authority.issue_cert("127.0.0.1"), folder / "server.pem")
     security = Security(certificate, {"alice": PASSWORD})
     settings = {"auto.create.topics.enable": "false"}
     with LocalKafka(settings=settings, security=security) as kafka:

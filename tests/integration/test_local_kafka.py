@@ -11,7 +11,7 @@ import time
 
 import pytest
 import trustme
-from certificates import write_server_pem
+from certificates import write_pem
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from topics import Topics
@@ -55,7 +55,7 @@ def test_three_brokers_form_a_cluster_and_end_with_the_block():
 def test_three_secured_brokers_take_records_of_users_who_log_in(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
+    certificate = write_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
     security = Security(certificate, {"alice": "secret-of-alice"})
     with LocalKafka(brokers=3, security=security) as kafka:
         topics = Topics(kafka.internal_servers)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 import types
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pyarrow as pa
 import pytest
 import token_functions
+from token_endpoint import token_endpoint
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
@@ -25,18 +24,15 @@ from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.writer import write_partition
 
-OF_CLIENTS = "listener.name.client"
-MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SHORT_SECONDS = 5.0  # a token's life
 
 
 @pytest.fixture(scope="module")
 def kafka():
     settings = {
-        f"{OF_CLIENTS}.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{OF_CLIENTS}.oauthbearer.sasl.jaas.config": f"{MODULE} required;",
+        **token_functions.BROKER_SETTINGS,
         # Connections end with the token that they began with, unless they log in again.
-        f"{OF_CLIENTS}.oauthbearer.connections.max.reauth.ms": "3600000",
+        "listener.name.client.oauthbearer.connections.max.reauth.ms": "3600000",
     }
     with LocalKafka(settings=settings, security=Security(users={"nobody": "unused"})) as kafka:
         yield kafka
@@ -188,34 +184,15 @@ def test_amazons_mechanism_logs_in_with_what_its_signer_gives(options, topics, m
 # --- a token endpoint -----------------------------------------------------------------------------
 
 
+def token():
+    now = time.time()
+    return token_functions.unsecured_jwt({"sub": "alice", "iat": now, "exp": now + 600})
+
+
 @pytest.fixture
 def endpoint():
-    """An identity provider's token endpoint (OIDC client credentials)."""
-
-    class Endpoint(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            now = time.time()
-            claims = {"sub": "alice", "iat": now, "exp": now + 600}
-            answer = {"access_token": token_functions.unsecured_jwt(claims), "expires_in": 600}
-            body = json.dumps(answer).encode()
-            is_known = self.headers.get("Authorization", "").startswith("Basic ")
-            self.send_response(200 if is_known else 401)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            """Quiet."""
-
-    server = HTTPServer(("127.0.0.1", 0), Endpoint)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/token"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with token_endpoint(token) as url:
+        yield url
 
 
 def test_a_token_endpoint_gives_the_token(options, topics, endpoint):

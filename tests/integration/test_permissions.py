@@ -67,9 +67,14 @@ def test_a_topic_that_may_not_be_described_fails_at_once(spark, guarded_kafka, f
     assert time.monotonic() - started < AT_ONCE_SECONDS
 
 
-def test_a_topic_that_may_not_be_written_fails_at_once(spark, guarded_kafka, forbid):
+@pytest.mark.parametrize(
+    ("preflight", "error"), [("true", "TopicUnavailable"), ("false", "DeliveryFailed")]
+)
+def test_a_topic_that_may_not_be_written_fails_at_once(
+    spark, guarded_kafka, forbid, preflight, error
+):
     topic = forbid(AclOperation.WRITE, but_allow=AclOperation.DESCRIBE)
     started = time.monotonic()
-    with pytest.raises(Exception, match=f"DeliveryFailed: topic {topic}.*AUTHORIZATION_FAILED"):
-        save(spark, guarded_kafka.bootstrap_servers, topic)
+    with pytest.raises(Exception, match=f"{error}: topic {topic}.*AUTHORIZATION_FAILED.*grant"):
+        save(spark, guarded_kafka.bootstrap_servers, topic, preflight=preflight)
     assert time.monotonic() - started < AT_ONCE_SECONDS

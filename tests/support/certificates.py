@@ -1,21 +1,52 @@
-"""Certificates for brokers, as Kafka reads them."""
+"""Certificates for brokers and clients, as Kafka reads them."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.x509 import load_pem_x509_certificate
 
 
-def write_server_pem(certificate: trustme.LeafCert, path: Path) -> Path:
-    """Write the private key, which Kafka reads only as PKCS #8, and the chain to one file."""
-    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(pem + b"".join(each.bytes() for each in certificate.cert_chain_pems))
+def chain_pem(certificate: trustme.LeafCert) -> str:
+    return b"".join(each.bytes() for each in certificate.cert_chain_pems).decode()
+
+
+def key_pem(certificate: trustme.LeafCert, password: str | None = None) -> str:
+    """The private key as PKCS #8, because Kafka reads no other."""
+    pem = _key(certificate).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if password is None:
+        return pem.decode()
+    # Java 17 reads no newer encryption (JDK-8231581), and cryptography writes no older one.
+    command = ["openssl", "pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{password}"]
+    return subprocess.run(command, input=pem, capture_output=True, check=True).stdout.decode()
+
+
+def write_pem(certificate: trustme.LeafCert, path: Path, password: str | None = None) -> Path:
+    """Write the private key and the chain to one file."""
+    path.write_text(key_pem(certificate, password) + chain_pem(certificate))
     return path
+
+
+def write_pkcs12(certificate: trustme.LeafCert, path: Path, password: str) -> Path:
+    """Write the private key and the certificate as PKCS #12."""
+    leaf = load_pem_x509_certificate(certificate.cert_chain_pems[0].bytes())
+    encryption = BestAvailableEncryption(password.encode())
+    path.write_bytes(
+        serialize_key_and_certificates(b"client", _key(certificate), leaf, None, encryption)
+    )
+    return path
+
+
+def _key(certificate: trustme.LeafCert) -> PrivateKeyTypes:
+    return load_pem_private_key(certificate.private_key_pem.bytes(), None)

@@ -1,20 +1,27 @@
 """Runs queries with every secret option set and Spark's most verbose logs; for test_secrets.py.
 
-Arguments: bootstrap servers, topic, folder. The planted values all contain ``planted-secret``.
+Arguments: bootstrap servers, topic, folder, and a JSON file with what secured brokers need:
+"options"; the client's "key", "chain" and "pkcs12"; a "token_endpoint". The planted values all
+contain ``planted-secret``, or are named in ``test_secrets.py``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 from pyspark.sql import SparkSession
 
 import spark_kafka_sink
+from spark_kafka_sink.__main__ import main
 
-servers, topic, folder = sys.argv[1:]
+servers, topic, folder, secured_file = sys.argv[1:]
+secured = json.loads(Path(secured_file).read_text())
 os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["AWS_REGION"] = "eu-west-1"
 Path(folder, "events").mkdir()
 spark = (
     SparkSession.builder.master("local[2]")
@@ -80,6 +87,65 @@ CASES = {
     "trust store password": {**GOOD, "kafka.ssl.truststore.password": "planted-secret-trust"},
 }  # fmt: skip
 
+KEY_TEXT = {
+    "kafka.ssl.keystore.key": secured["key"],
+    "kafka.ssl.keystore.certificate.chain": secured["chain"],
+    "kafka.ssl.key.password": "planted-secret-of-the-key",
+}
+KEY_FILE = {
+    "kafka.ssl.keystore.type": "PKCS12",
+    "kafka.ssl.keystore.location": secured["pkcs12"],
+    "kafka.ssl.keystore.password": "planted-secret-of-the-key",
+}
+SECURED = {**secured["options"], **KEY_TEXT, "topic": topic, "kafka.debug": "all"}
+SCRAM = {
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="u" password="planted-secret-password";',
+}
+PLAIN = {
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": "u",
+    "kafka.sasl.password": "planted-secret-password",
+}
+TOKENS = {
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.config": "planted-secret-configuration",
+}
+ENDPOINT = {
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.method": "oidc",
+    "kafka.sasl.oauthbearer.client.id": "u",
+    "kafka.sasl.oauthbearer.client.secret": "planted-secret-of-the-client",
+    "kafka.sasl.oauthbearer.token.endpoint.url": secured["token_endpoint"],
+}
+MSK = {
+    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required "
+    'awsRoleArn="planted-secret-role";',
+}
+REFUSED = secured["token_endpoint"].replace("/token", "/refused")
+CASES |= {
+    "works with SCRAM": {**SECURED, **SCRAM},
+    "works with PLAIN and PKCS12": {
+        **{name: value for name, value in SECURED.items() if name not in KEY_TEXT},
+        **KEY_FILE,
+        **PLAIN,
+    },
+    "works with a function": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:made"},
+    "works with an endpoint": {**SECURED, **ENDPOINT},
+    "works with MSK": {**SECURED, **MSK},
+    "password refused": {**SECURED, **PLAIN, "kafka.sasl.password": "planted-secret-wrong"},
+    "key password wrong": {**SECURED, **PLAIN, "kafka.ssl.key.password": "planted-secret-wrong"},
+    "token refused": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:refused"},
+    "token malformed": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:malformed"},
+    "function fails": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:fails"},
+    "endpoint refuses": {
+        **SECURED, **ENDPOINT, "kafka.sasl.oauthbearer.token.endpoint.url": REFUSED
+    },
+}  # fmt: skip
+EXAMINED = ("works with SCRAM", "works with a function", "password refused", "function fails")
+
 rows = spark.range(3).selectExpr("string(id) as value")
 Path(folder, "words").mkdir()
 Path(folder, "words", "1.txt").write_text("word")
@@ -99,7 +165,7 @@ def run(writer, checkpoint):
     try:
         query.processAllAvailable()
         query.explain(True)
-        print(query.lastProgress)
+        print(*(progress.json for progress in query.recentProgress))
     finally:
         query.stop()
 
@@ -119,5 +185,16 @@ for number, (case, options) in enumerate(CASES.items()):
         f"foreach_batch, {case}",
         lambda options=options, number=number: run_foreach_batch(options, f"foreach-{number}"),
     )
+for case in EXAMINED:
+    given = [f"--option={name}={value}" for name, value in CASES[case].items()]
+    for form in ([], ["--json"]):
+        code = main(["doctor", "--write-test-record", *form, *given])
+        print(f"doctor, {case}: {code}")
+
 print(spark.tvf.python_worker_logs().collect())
+rest = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}"
+for page in ("environment", "sql?details=true&length=1000", "jobs", "stages?details=true"):
+    print(f"UI, {page}:", urlopen(f"{rest}/{page}", timeout=60).read().decode())
+for page in ("environment", "StreamingQuery", "SQL"):
+    print(urlopen(f"{spark.sparkContext.uiWebUrl}/{page}/", timeout=60).read().decode())
 spark.stop()

@@ -12,6 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+#: for brokers that accept tokens without a signature, passwords too
+BROKER_SETTINGS = {
+    "listener.name.client.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+    "listener.name.client.oauthbearer.sasl.jaas.config": "org.apache.kafka.common.security."
+    "oauthbearer.OAuthBearerLoginModule required;",
+}
+
 
 def unsecured(configuration: str) -> tuple[str, float, str]:
     """A token without a signature, which Kafka's validator for tests accepts."""

@@ -12,7 +12,7 @@ import threading
 import pytest
 import trustme
 from black_hole import black_hole
-from certificates import write_server_pem
+from certificates import write_pem
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import network
@@ -115,7 +115,7 @@ def examine(authority, tmp_path):
     def examine(name="127.0.0.1", not_after=None, trusted=authority, **settings):
         certificate = authority.issue_cert(name, not_after=not_after)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(write_server_pem(certificate, tmp_path / "server.pem"))
+        context.load_cert_chain(write_pem(certificate, tmp_path / "server.pem"))
 
         def talk(connection):
             with context.wrap_socket(connection, server_side=True) as secured:
@@ -217,7 +217,7 @@ def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(auth
 def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate = authority.issue_cert("127.0.0.1")
-    context.load_cert_chain(write_server_pem(certificate, tmp_path / "server.pem"))
+    context.load_cert_chain(write_pem(certificate, tmp_path / "server.pem"))
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

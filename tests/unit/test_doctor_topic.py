@@ -180,6 +180,34 @@ def test_no_right_to_write_fails(look, brokers):
     assert "--operation Write --topic t" in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("options", "user"),
+    [
+        ({}, "User:ANONYMOUS"),
+        ({"kafka_security_protocol": "SSL"}, "User:..."),  # the subject of a certificate, perhaps
+        (
+            {
+                "kafka_security_protocol": "SASL_PLAINTEXT",
+                "kafka_sasl_mechanism": "PLAIN",
+                "kafka_sasl_username": "u",
+                "kafka_sasl_password": "p",
+            },
+            "User:u",
+        ),
+        (
+            {
+                "kafka_security_protocol": "SASL_PLAINTEXT",
+                "kafka_sasl_mechanism": "OAUTHBEARER",
+                "oauth_callback": "mine:make",
+            },
+            "User:...",
+        ),
+    ],
+)
+def test_the_user_is_named_as_far_as_the_settings_say_it(look, options, user):
+    assert look(topic.write_permission, **options).message == f"{user} may write to it"
+
+
 def test_brokers_that_do_not_tell_rights_skip_the_check(look, brokers):
     brokers.found.authorized_operations = None
     assert look(topic.write_permission).outcome is Outcome.SKIPPED

@@ -57,6 +57,24 @@ def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partitio
         raise error
 
 
+@pytest.mark.parametrize(
+    ("code", "broker_error", "advice"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "", "; grant this user permission to write to it"),
+        (
+            ErrorCode.PURGE_QUEUE,
+            "Failed to acquire idempotence PID: Broker: Cluster authorization failed",
+            "; .*IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
+        ),
+    ],
+)
+def test_a_missing_right_is_reported_with_what_to_grant(code, broker_error, advice):
+    report = DeliveryReport(broker_error=broker_error)
+    error = error_messages.delivery_failed(failed_delivery(2, code), report)
+    with pytest.raises(DeliveryFailed, match=advice):
+        raise error
+
+
 def test_a_topic_that_only_the_client_finds_forbidden_is_unavailable():
     delivery = failed_delivery(-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     error = error_messages.delivery_failed(delivery, DeliveryReport())

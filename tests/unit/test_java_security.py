@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.java_security import pem_in_lines
+from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -128,6 +130,43 @@ def test_jks_store_is_refused_with_the_command_that_converts_it(store, kind):
 def test_pkcs12_trust_store_is_refused():
     settings = {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": "/store.p12"}
     assert "this client cannot read a truststore of type PKCS12" in refusal(settings)
+
+
+@pytest.mark.parametrize("name", ["client.p12", "CLIENT.PFX"])
+def test_a_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
+    """Java's default is JKS, but its reader of JKS also reads PKCS12."""
+    settings = {"ssl.keystore.location": f"/{name}", "ssl.keystore.password": "hunter2"}
+    assert translate(settings)["ssl.keystore.location"] == f"/{name}"
+    assert "of type PKCS12" in refusal({"ssl.truststore.location": f"/{name}"})
+    assert "of type JKS" in refusal({**settings, "ssl.keystore.type": "JKS"})
+
+
+BODY = "QUJD" * 40
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"-----BEGIN A KEY-----\n{BODY[:64]}\n{BODY[64:128]}\n{BODY[128:]}\n-----END A KEY-----\n",
+        f"-----BEGIN A KEY-----{BODY}-----END A KEY-----",
+        f"-----BEGIN A KEY----- {BODY[:99]} {BODY[99:]} -----END A KEY-----",
+    ],
+)
+def test_pem_may_lack_its_line_breaks(text):
+    lines = pem_in_lines(text + text).split()
+    one = ["-----BEGIN", "A", "KEY-----", BODY[:64], BODY[64:128], BODY[128:]]
+    one += ["-----END", "A", "KEY-----"]
+    assert lines == one + one
+
+
+def test_pem_stays_a_secret():
+    lined = pem_in_lines(Secret(f"-----BEGIN A KEY----- {BODY} -----END A KEY-----"))
+    assert repr(lined) == "[hidden]"
+
+
+def test_what_is_not_pem_is_left_as_it_is():
+    for text in ("planted", "-----BEGIN A-----\nProc-Type: 4,ENCRYPTED\n\nQUJD\n-----END A-----"):
+        assert pem_in_lines(text) == text
 
 
 # --- OAUTHBEARER ---------------------------------------------------------------------------------

@@ -1,0 +1,430 @@
+"""Secured brokers: every way to log in, and what is said when it or a right is missing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+import pytest
+import trustme
+from acls import Acls
+from certificates import chain_pem, key_pem, write_pem, write_pkcs12
+from confluent_kafka.admin import AclOperation
+from streams import stream_of
+from topics import Topics
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.doctor import Outcome, diagnose
+from spark_kafka_sink.local_kafka import LocalKafka, Security
+
+AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 60 s
+DOCTOR_SECONDS = 120.0  # a busy machine is no failure
+USERS = {"alice": "password-of-alice", "bob": "password-of-bob"}
+KEY_PASSWORD = "password-of-the-key"
+LOGIN = "org.apache.kafka.common.security"
+# Like most clusters in production, and unlike LocalKafka's default.
+ONLY_WITH_ACL = {"allow.everyone.if.no.acl.found": "false"}
+
+
+class Store:
+    """Certificates in a folder, and what clients need of them: files, and PEM as text."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        brokers, self._clients, other = trustme.CA(), trustme.CA(), trustme.CA()
+        self.ca_text = brokers.cert_pem.bytes().decode()
+        self.ca = self._written("ca.pem", brokers)
+        self.other_ca = self._written("other-ca.pem", other)
+        self.client_ca = self._written("client-ca.pem", self._clients)
+        self.broker = write_pem(brokers.issue_cert("127.0.0.1"), folder / "broker.pem")
+        yesterday = datetime.now(timezone.utc) - timedelta(days=1)
+        past = {"not_before": yesterday - timedelta(days=1), "not_after": yesterday}
+        expired = brokers.issue_cert("127.0.0.1", **past)
+        self.expired_broker = write_pem(expired, folder / "expired-broker.pem")
+        alice = self._clients.issue_cert("alice@example.org", common_name="alice")
+        self.key, self.locked_key = key_pem(alice), key_pem(alice, KEY_PASSWORD)
+        self.chain = chain_pem(alice)
+        self.client = write_pem(alice, folder / "client.pem")
+        self.locked_client = write_pem(alice, folder / "locked-client.pem", KEY_PASSWORD)
+        self.pkcs12 = write_pkcs12(alice, folder / "client.p12", KEY_PASSWORD)
+        self.expired_client = write_pem(
+            self._clients.issue_cert("alice@example.org", common_name="alice", **past),
+            folder / "expired-client.pem",
+        )
+        self.other_client = write_pem(
+            other.issue_cert("alice@example.org", common_name="alice"), folder / "other-client.pem"
+        )
+
+    def _written(self, name, authority):
+        path = self._folder / name
+        authority.cert_pem.write_to_path(str(path))
+        return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def sasl_ssl(store):
+    """TLS and logins. Alice may write to all topics, Bob to none."""
+    with LocalKafka(settings=ONLY_WITH_ACL, security=Security(store.broker, USERS)) as kafka:
+        yield ready(kafka)
+
+
+@pytest.fixture(scope="module")
+def sasl_plaintext():
+    with LocalKafka(settings=ONLY_WITH_ACL, security=Security(users=USERS)) as kafka:
+        yield ready(kafka)
+
+
+@pytest.fixture(scope="module")
+def mutual_tls(store):
+    security = Security(store.broker, client_ca=store.client_ca)
+    names = {"ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/"}
+    with LocalKafka(settings=ONLY_WITH_ACL | names, security=security) as kafka:
+        yield ready(kafka)
+
+
+def ready(kafka):
+    kafka.acls = Acls(kafka.internal_servers)
+    kafka.acls.allow("alice", "*", AclOperation.ALL)
+    return kafka
+
+
+@pytest.fixture
+def topics(request):
+    """Topics of a broker, by the name of its fixture."""
+    made = []
+
+    def topics(name):
+        made.append(Topics(request.getfixturevalue(name).internal_servers))
+        return made[-1]
+
+    yield topics
+    for each in made:
+        each.close()
+
+
+def jaas(module, user="alice", password=None, quote='"'):
+    word = USERS.get(user, "unknown") if password is None else password
+    login = f"username={quote}{user}{quote} password={quote}{word}{quote}"
+    return f"{LOGIN}.{module} required {login};"
+
+
+def scram(**login):
+    return {
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": jaas("scram.ScramLoginModule", **login),
+    }
+
+
+def plain(**login):
+    return {"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("plain.PlainLoginModule", **login)}
+
+
+def trusting(path):
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
+
+
+def trusting_text(text):
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
+
+
+def key_file(path, kind="PEM", **more):
+    return {"ssl.keystore.type": kind, "ssl.keystore.location": str(path), **more}
+
+
+def key_text(key, chain):
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": key,
+        "ssl.keystore.certificate.chain": chain,
+    }
+
+
+def on_one_line(pem):
+    """As it arrives from an environment variable or a YAML file."""
+    return " ".join(pem.split("\n"))
+
+
+LOCKED = {"ssl.key.password": KEY_PASSWORD}
+PKCS12 = {"ssl.keystore.password": KEY_PASSWORD}
+UNCHECKED = {"ssl.endpoint.identification.algorithm": ""}
+
+#: what Java takes: name, broker, and the settings for a Store
+CONFIGURATIONS = {
+    "SCRAM, PEM file": ("sasl_ssl", lambda s: scram() | trusting(s.ca)),
+    "SCRAM, PEM text": ("sasl_ssl", lambda s: scram(quote="'") | trusting_text(s.ca_text)),
+    "PLAIN, PEM file": ("sasl_ssl", lambda s: plain() | trusting(s.ca)),
+    "PLAIN, PEM on one line": (
+        "sasl_ssl",
+        lambda s: plain() | trusting_text(on_one_line(s.ca_text)),
+    ),
+    "no check of the host name": (
+        "sasl_ssl",
+        lambda s: scram() | trusting(s.ca) | UNCHECKED | {"bootstrap.servers": "localhost"},
+    ),
+    "SCRAM without TLS": ("sasl_plaintext", lambda s: scram()),
+    "PLAIN without TLS": ("sasl_plaintext", lambda s: plain()),
+    "PEM key store": ("mutual_tls", lambda s: trusting(s.ca) | key_file(s.client)),
+    "PEM key store with a password": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | key_file(s.locked_client) | LOCKED,
+    ),
+    "PEM key as text": ("mutual_tls", lambda s: trusting(s.ca) | key_text(s.key, s.chain)),
+    "PEM key on one line, with a password": (
+        "mutual_tls",
+        lambda s: (
+            trusting_text(on_one_line(s.ca_text))
+            | key_text(on_one_line(s.locked_key), on_one_line(s.chain))
+            | LOCKED
+        ),
+    ),
+    "PKCS12 key store": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | key_file(s.pkcs12, "PKCS12") | PKCS12 | LOCKED,
+    ),
+    "PKCS12 key store without its type": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | {"ssl.keystore.location": str(s.pkcs12)} | PKCS12 | LOCKED,
+    ),
+}
+PROTOCOLS = {"sasl_ssl": "SASL_SSL", "sasl_plaintext": "SASL_PLAINTEXT", "mutual_tls": "SSL"}
+
+
+def options(kafka, protocol, settings: Mapping[str, str], topic):
+    """Options of the sink. ``bootstrap.servers``: the host, if not that of the certificate."""
+    host = settings.get("bootstrap.servers", "127.0.0.1")
+    servers = kafka.bootstrap_servers.replace("127.0.0.1", host)
+    given = {"security.protocol": protocol, **settings, "bootstrap.servers": servers}
+    return {**{f"kafka.{name}": value for name, value in given.items()}, "topic": topic}
+
+
+def save(spark, sink, given, value="v"):
+    """Write one row in a task. ``sink``: foreach_batch, or a format's name."""
+    rows = spark.createDataFrame([(value,)], "value string").coalesce(1)
+    if sink == "foreach_batch":
+        foreach_batch(given)(rows, 0)
+    else:
+        rows.write.format(sink).options(**given).mode("append").save()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_configuration_of_javas_works_as_in_sparks_own_sink(spark, request, store, topics, name):
+    broker, settings = CONFIGURATIONS[name]
+    made = topics(broker)
+    topic = made.create()
+    kafka = request.getfixturevalue(broker)
+    given = options(kafka, PROTOCOLS[broker], settings(store), topic)
+    sinks = ["kafka", "kafka-nb", "foreach_batch"]
+    for sink in sinks:
+        save(spark, sink, given, value=sink)
+    assert [record.value.decode() for record in made.read(topic)] == sinks
+
+
+# --- what is wrong, said by the driver ------------------------------------------------------------
+
+REFUSED = "AuthenticationFailed: the brokers at .* refuse the login: .*"
+NO_TLS = "AuthenticationFailed: no TLS connection to "
+NO_CERTIFICATE = rf"{NO_TLS}.*alert .*certificate.*set or correct kafka\.ssl\.keystore"
+
+#: name: broker, settings for a Store, and the error
+MISTAKES = {
+    "wrong password, SCRAM": (
+        "sasl_ssl",
+        lambda s: scram(password="wrong") | trusting(s.ca),
+        f"{REFUSED}invalid credentials with SASL mechanism SCRAM-SHA-512",
+    ),
+    "unknown user, PLAIN": (
+        "sasl_ssl",
+        lambda s: plain(user="eve") | trusting(s.ca),
+        f"{REFUSED}Invalid username or password",
+    ),
+    "wrong password without TLS": (
+        "sasl_plaintext",
+        lambda s: scram(password="wrong"),
+        f"{REFUSED}invalid credentials",
+    ),
+    "mechanism that the brokers lack": (
+        "sasl_ssl",
+        lambda s: scram() | {"sasl.mechanism": "SCRAM-SHA-256"} | trusting(s.ca),
+        f"{REFUSED}supported mechanisms: PLAIN,SCRAM-SHA-512",
+    ),
+    "wrong authority": (
+        "sasl_ssl",
+        lambda s: scram() | trusting(s.other_ca),
+        rf"{NO_TLS}127.0.0.1:\d+: .*local issuer certificate. Point kafka\.ssl\.truststore",
+    ),
+    "wrong host name": (
+        "sasl_ssl",
+        lambda s: scram() | trusting(s.ca) | {"bootstrap.servers": "localhost"},
+        rf"{NO_TLS}localhost:\d+: .*not valid for 'localhost'. Connect under a name that",
+    ),
+    "no certificate": ("mutual_tls", lambda s: trusting(s.ca), NO_CERTIFICATE),
+    "certificate of another authority": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | key_file(s.other_client),
+        NO_CERTIFICATE,
+    ),
+    "expired certificate": (
+        "mutual_tls",
+        lambda s: trusting(s.ca) | key_file(s.expired_client),
+        NO_CERTIFICATE,
+    ),
+    "no right to see the topic": (
+        "sasl_ssl",
+        lambda s: scram(user="bob") | trusting(s.ca),
+        "TopicUnavailable: topic .*TOPIC_AUTHORIZATION_FAILED.; grant this user permission",
+    ),
+}
+
+
+def failure(call) -> str:
+    """The error of a call, with its name."""
+    with pytest.raises(Exception, match=r"\w") as raised:
+        call()
+    return f"{type(raised.value).__name__}: {raised.value}"
+
+
+@pytest.mark.parametrize("sink", ["kafka-nb", "foreach_batch"])
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_driver_says_at_once_what_is_wrong(spark, request, store, topics, name, sink):
+    broker, settings, error = MISTAKES[name]
+    made = topics(broker)
+    topic = made.create()
+    given = options(request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic)
+    started = time.monotonic()
+    said = failure(lambda: save(spark, sink, given))
+    assert time.monotonic() - started < AT_ONCE_SECONDS
+    assert re.search(error, said), said[:2000]
+    assert "password-of" not in said
+    assert made.read(topic) == []
+
+
+def test_the_driver_says_that_a_brokers_certificate_has_expired(spark, store):
+    with LocalKafka(security=Security(store.expired_broker)) as kafka:
+        given = options(kafka, "SSL", trusting(store.ca), "t")
+        said = failure(lambda: save(spark, "kafka-nb", given))
+    assert re.search(f"{NO_TLS}.*certificate has expired. Renew the broker's certificate", said)
+
+
+@pytest.mark.parametrize("sink", ["kafka-nb", "foreach_batch"])
+def test_the_driver_says_that_a_right_to_write_is_missing(spark, store, sasl_ssl, topics, sink):
+    topic = topics("sasl_ssl").create()
+    sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
+    given = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
+    said = failure(lambda: save(spark, sink, given))
+    assert re.search(f"TopicUnavailable: topic {topic}: .*grant this user permission to", said)
+
+
+# --- what is wrong, said by the tasks -------------------------------------------------------------
+
+
+def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
+    given = options(
+        sasl_ssl,
+        "SASL_SSL",
+        scram(password="wrong") | trusting(store.ca),
+        topics("sasl_ssl").create(),
+    )
+    started = time.monotonic()
+    said = failure(
+        lambda: save(spark, "kafka-nb", given | {"preflight": "false", "close.timeout.ms": "2000"})
+    )
+    assert time.monotonic() - started < 2 + AT_ONCE_SECONDS
+    assert re.search("DeadlineExceeded: .*last broker error: .*invalid credentials", said)
+
+
+@pytest.mark.parametrize(
+    ("idempotence", "error"),
+    [
+        ("true", "IdempotentWrite on the cluster.*Cluster authorization failed"),
+        ("false", "TOPIC_AUTHORIZATION_FAILED.; grant this user permission to write to it"),
+    ],
+)
+def test_a_task_says_which_right_is_missing(spark, store, sasl_ssl, topics, idempotence, error):
+    """Brokers give producer ids to whoever may write to any topic; Bob may not (KIP-679)."""
+    made = topics("sasl_ssl")
+    topic = made.create()
+    sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
+    given = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
+    given |= {"preflight": "false", "kafka.enable.idempotence": idempotence}
+    started = time.monotonic()
+    said = failure(lambda: save(spark, "kafka-nb", given))
+    assert time.monotonic() - started < AT_ONCE_SECONDS
+    assert re.search(f"DeliveryFailed: topic {topic}.*{error}", said), said[:2000]
+    assert made.read(topic) == []
+
+
+@pytest.mark.parametrize("sink", ["kafka-nb", "foreach_batch"])
+def test_a_right_that_is_taken_away_ends_the_stream_at_once(
+    spark, store, sasl_ssl, topics, tmp_path, sink
+):
+    made = topics("sasl_ssl")
+    topic = made.create()
+    sasl_ssl.acls.allow("bob", topic, AclOperation.WRITE)
+    given = options(sasl_ssl, "SASL_SSL", plain(user="bob") | trusting(store.ca), topic)
+    words = stream_of(spark, tmp_path / "in", ["before"])
+    writer = words.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    if sink == "foreach_batch":
+        query = writer.foreachBatch(foreach_batch(given)).start()
+    else:
+        query = writer.format(sink).options(**given).start()
+    try:
+        query.processAllAvailable()
+        sasl_ssl.acls.take_away("bob", topic, AclOperation.WRITE)
+        started = time.monotonic()
+        (tmp_path / "in" / "after.txt").write_text("after")
+        said = failure(lambda: query.awaitTermination(60))
+    finally:
+        query.stop()
+    assert time.monotonic() - started < AT_ONCE_SECONDS
+    assert re.search(f"topic {topic}.*AUTHORIZATION_FAILED.; grant this user perm", said), said[
+        :2000
+    ]
+    assert [record.value for record in made.read(topic)] == [b"before"]
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+def examined(given, **arguments):
+    results = list(diagnose(given, timeout_seconds=DOCTOR_SECONDS, **arguments))
+    assert "password-of" not in repr(results)
+    return {each.name: each for each in results}
+
+
+def test_doctor_says_that_transactions_are_not_allowed(store, sasl_ssl, topics):
+    topic = topics("sasl_ssl").create()
+    given = options(sasl_ssl, "SASL_SSL", scram() | trusting(store.ca), topic)
+    results = examined(given, write_test_record=True)
+    assert results["test_record"].outcome is Outcome.PASSED
+    transaction = results["transaction"]
+    assert transaction.outcome is Outcome.WARNED
+    assert "Transactional Id authorization failed" in transaction.message
+    assert "--operation Write --transactional-id" in transaction.advice
+
+
+@pytest.mark.parametrize("name", ["PEM key store", "PKCS12 key store"])
+def test_doctor_knows_clients_certificates(store, mutual_tls, topics, name):
+    topic = topics("mutual_tls").create()
+    results = examined(options(mutual_tls, "SSL", CONFIGURATIONS[name][1](store), topic))
+    assert results["login"].outcome is Outcome.PASSED
+    assert results["write_permission"].outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize("kind", ["none", "text"])
+def test_doctor_says_that_brokers_want_another_certificate(store, mutual_tls, kind):
+    settings = trusting(store.ca)
+    if kind == "text":  # which only the client itself can present
+        text = store.other_client.read_text()
+        start = text.index("-----BEGIN CERTIFICATE")
+        settings |= key_text(text[:start], text[start:])
+    results = examined(options(mutual_tls, "SSL", settings, "t"))
+    culprit = results["api_versions" if kind == "none" else "login"]
+    assert culprit.outcome is Outcome.FAILED
+    assert "kafka.ssl.keystore.*" in culprit.advice

@@ -1,0 +1,59 @@
+"""Rights of users: given, taken away, and in effect."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from spark_kafka_sink.deadline import Deadline
+
+_SECONDS = 30.0
+
+
+class Acls:
+    """The ACLs of a local Kafka, through its internal listener."""
+
+    def __init__(self, internal_servers: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": internal_servers, "log_level": 2})
+
+    def allow(self, user: str, topic: str, *operations: AclOperation) -> None:
+        """Allow them on a topic, or with ``*`` on all; returns when the broker knows."""
+        rules = [_rule(AclBinding, user, topic, each) for each in operations]
+        for future in self._admin.create_acls(rules).values():
+            future.result(_SECONDS)
+        self._wait_for(user, topic, operations, len(operations))
+
+    def take_away(self, user: str, topic: str, *operations: AclOperation) -> None:
+        """Remove what ``allow`` gave; returns when the broker knows."""
+        rules = [_rule(AclBindingFilter, user, topic, each) for each in operations]
+        for future in self._admin.delete_acls(rules).values():
+            future.result(_SECONDS)
+        self._wait_for(user, topic, operations, 0)
+
+    def _wait_for(self, user, topic, operations, count) -> None:
+        deadline = Deadline(_SECONDS)
+        rules = [_rule(AclBindingFilter, user, topic, each) for each in operations]
+        while sum(len(self._admin.describe_acls(each).result(_SECONDS)) for each in rules) != count:
+            assert not deadline.expired
+            time.sleep(0.01)  # nothing tells us when the broker has applied them
+
+
+def _rule(kind, user, topic, operation):
+    return kind(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
