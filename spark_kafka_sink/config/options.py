@@ -53,6 +53,18 @@ TOPIC: Option[str | None] = Option(
     if_absent="the column `topic`",
     meaning="Topic for all rows; wins over the column.",
 )
+ON_RECORD_ERROR = Option(
+    "on.record.error",
+    any_text,
+    default="fail",
+    meaning="Placeholder.",
+)
+DEAD_LETTER_TOPIC: Option[str | None] = Option(
+    "dead.letter.topic",
+    topic_name,
+    default=None,
+    meaning="Placeholder.",
+)
 CLOSE_TIMEOUT_MS = Option(
     "close.timeout.ms",
     whole_number,
