@@ -74,7 +74,7 @@ def _text(spark: SparkSession, path: str) -> str | None:
 def _files(spark: SparkSession, path: str) -> DataFrame | None:
     """A row for each file; None if there is no such file or folder."""
     try:
-        return spark.read.option("wholetext", True).text(path)
+        return spark.read.text(path, wholetext=True)
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return None
