@@ -19,13 +19,14 @@ from spark_kafka_sink.job.replay_job import load_replay
 from spark_kafka_sink.job.selection import Selection, moment
 
 JOB = Path(__file__).parents[2] / "jobs" / "replay_dead_letters.py"
+EVERYTHING = Selection()
 
 
 @pytest.fixture
 def load(tmp_path):
     """The replay of a stream with these options."""
 
-    def load(selection=Selection(), overrides=(), **options):
+    def load(selection=EVERYTHING, overrides=(), **options):
         options = {
             "kafka.bootstrap.servers": "broker:9092",
             "topic": "orders",
