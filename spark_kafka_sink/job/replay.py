@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidSchema, KafkaSinkError
@@ -40,9 +41,11 @@ def dry_run(replay: Replay, output: Output) -> int:
         output.waits_for("checking checkpoint and SQL")
         check_owner(spark, replay)
         _rows(spark, replay)
-        output.waits_for("counting the dead letters")
-        output.sum_up(ReplayReport(Counter(), *_counted(spark, replay)))
-        return ask_doctor(spark, replay.configuration, output)
+        code = ask_doctor(spark, replay.configuration, output)
+        if code == DONE:  # or Spark might wait for brokers for minutes
+            output.waits_for("counting the dead letters")
+            output.sum_up(ReplayReport(Counter(), *_counted(spark, replay)))
+        return code
 
 
 def run(replay: Replay, stop: Stop, output: Output) -> int:
@@ -147,7 +150,7 @@ def _counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counte
         found = kinds.groupBy(*kinds.columns).count().collect()
     except (PySparkException, Py4JJavaError) as error:
         topic = replay.dead_letter_topic
-        what = f"the dead letters in {topic} cannot be counted: {first_line(error)}"
+        what = f"the dead letters in {topic} cannot be counted: {_reason(error)}"
         raise KafkaSinkError(what) from None
     to_replay, passed_over = Counter[Kind](), Counter[Kind]()
     for row in found:
@@ -158,10 +161,20 @@ def _counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counte
     return to_replay, passed_over
 
 
-def _is_replayed(ends: dict[int, int]) -> Any:
+def _is_replayed(ends: dict[int, int]) -> Column:
     """Whether a selected dead letter is behind what the checkpoint has reached."""
     is_replayed = F.lit(False)
     for partition, end in ends.items():
         is_there = F.col("dead_letter_partition") == partition
         is_replayed |= is_there & (F.col("dead_letter_offset") < end)
     return is_replayed
+
+
+def _reason(error: PySparkException | Py4JJavaError) -> str:
+    """The first line of an error, or of the first error in Java that led to it."""
+    if isinstance(error, PySparkException):
+        return first_line(error)
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString()).partition("\n")[0]

@@ -9,16 +9,21 @@ from collections import Counter
 
 import pyspark
 import pytest
+import trustme
+from certificates import write_server_pem
 from dead_letters import dead_letter, produce
 from job_processes import PROPERTIES, SECONDS, finished, jobs
 from spark_kafka_jars import jars
+from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.local_kafka import LocalKafka, Security
 
 pytestmark = pytest.mark.timeout(3 * SECONDS)
 
 JOB = "jobs/replay_dead_letters.py"
 ROW_BY_ROW = "spark.sql.execution.arrow.maxRecordsPerBatch=1"
+PASSWORD = "planted-secret"
 NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
 HOUR_MS = 3_600_000
 
@@ -26,7 +31,7 @@ HOUR_MS = 3_600_000
 class Replays:
     """The replays of one dead letter topic."""
 
-    def __init__(self, start, folder, dead_letters, servers=""):
+    def __init__(self, start, folder, dead_letters, servers="", login=None):
         self._start = start
         self._folder = folder
         self._servers = servers
@@ -38,6 +43,7 @@ class Replays:
             "topic": "not-of-the-replay",
             "on.record.error": "dead-letter",
             "dead.letter.topic": self.dead_letters,
+            **(login or {}),
         }
         document = {
             "name": "orders",
@@ -65,10 +71,15 @@ class Replays:
         return code, lines, report, said
 
 
+@pytest.fixture(scope="module")
+def with_jars():
+    return [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", jars()]
+
+
 @pytest.fixture
-def replays(tmp_path, topics):
+def replays(tmp_path, topics, with_jars):
     servers = topics.bootstrap_servers
-    with jobs(tmp_path, servers, [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", jars()]) as start:
+    with jobs(tmp_path, servers, with_jars) as start:
         yield Replays(start, tmp_path, topics.create(2), servers)
 
 
@@ -256,6 +267,40 @@ def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(rep
     assert code == 0, said
     assert (report["replayed_by_topic"], report["to_replay"]) == ({topic: 2}, [])
     assert {record.value for record in topics.read(topic)} == {b"bad", b"ok"}
+
+
+def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars):
+    """User name, password and librdkafka's name for the certificates, which Java lacks."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
+    (tmp_path / "password").write_text(PASSWORD)
+    login = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": f"${{file:{tmp_path / 'password'}}}",
+        "kafka.ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    with LocalKafka(security=Security(certificate, {"alice": PASSWORD})) as kafka:
+        topics = Topics(kafka.internal_servers)
+        topic, dead_letters = topics.create(), topics.create()
+        with jobs(tmp_path, kafka.bootstrap_servers, with_jars) as start:
+            replays = Replays(start, tmp_path, dead_letters, kafka.internal_servers, login)
+            replays.add(dead_letter("A", topic, value=b"v"))
+            code, _, report, said = replays.run()
+        assert code == 0, said
+        assert report["replayed_by_topic"] == {topic: 1}
+        assert [record.value for record in topics.read(topic)] == [b"v"]
+    assert PASSWORD not in said
+
+
+def test_a_missing_dead_letter_topic_is_named(replays):
+    name = f"{replays.dead_letters}-missing"
+    code, lines, report, said = replays.run("--set", f"sink.options.dead.letter.topic={name}")
+    assert (code, lines) == (1, []), said
+    assert (report["to_replay"], report["passed_over"]) == (None, None)
+    assert f"the dead letters in {name} cannot be counted: " in said
 
 
 def test_without_its_jar_the_replay_says_what_to_do(tmp_path):
