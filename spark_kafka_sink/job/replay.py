@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _NO_SOURCE = "Failed to find data source: kafka"
 _AFTER_FAILURE = (
-    "nothing is lost: the same command goes on before the micro-batch that failed. If a record was "
-    "refused again, remove the reason, or repair it with --sql, or leave it out there"
+    "nothing is lost: started again, the replay repeats the micro-batch that failed. If a record "
+    "was refused again, remove the reason, or repair it with --sql, or leave it out there"
 )
 
 
@@ -44,7 +44,7 @@ def dry_run(replay: Replay, output: Output) -> int:
         code = ask_doctor(spark, replay.configuration, output)
         if code == DONE:  # or Spark might wait for brokers for minutes
             output.waits_for("counting the dead letters")
-            output.sum_up(ReplayReport(Counter(), *_counted(spark, replay)))
+            output.sum_up(ReplayReport(Counter(), *counted(spark, replay)))
         return code
 
 
@@ -61,11 +61,11 @@ def run(replay: Replay, stop: Stop, output: Output) -> int:
         code = execute(spark, rows, replay.configuration, stop, counting)
         if code != DONE:
             output.say(_AFTER_FAILURE)
-        to_replay, passed_over = None, None
+        to_replay = passed_over = None
         if not stop.is_at_once:
             output.waits_for("counting what is left")
             try:
-                to_replay, passed_over = _counted(spark, replay)
+                to_replay, passed_over = counted(spark, replay)
             except KafkaSinkError as error:
                 output.say(str(error))
                 code = FAILED
@@ -133,7 +133,7 @@ def _dead_letters(spark: SparkSession, reader: Any, replay: Replay) -> DataFrame
 # --- what is left ---------------------------------------------------------------------------------
 
 
-def _counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter[Kind]]:
+def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter[Kind]]:
     """The dead letters that are still to be replayed, and those that are not selected.
 
     Reads the whole dead letter topic. Raises KafkaSinkError.

@@ -52,8 +52,7 @@ def load_replay(
     ``overrides``: as for ``load``; those of ``source`` are for the source of the replay, not for
     that of the stream. Raises InvalidConfiguration.
     """
-    of_replay = ("source={format: kafka}", f"checkpoint={checkpoint}")
-    stream = load(file, [*of_replay, *overrides])
+    stream = load(file, ["source={format: kafka}", *overrides, f"checkpoint={checkpoint}"])
     options = stream.job.sink.options
     topic = _dead_letter_topic(stream)
     try:
