@@ -44,7 +44,7 @@ def test_a_checkpoint_belongs_to_one_dead_letter_topic_and_selection(session, re
     claim(session, replay_of("dead", "B", "A"))
     for other in (replay_of("dead"), replay_of("dead", "A"), replay_of("dead2", "A", "B")):
         for refuse in (check_owner, claim):
-            with pytest.raises(InvalidConfiguration, match="--checkpoint: .* belongs to another"):
+            with pytest.raises(InvalidConfiguration, match=r"--checkpoint: .* belongs to another"):
                 refuse(session, other)
     assert check_owner(session, mine)
 
