@@ -1,1 +1,1 @@
-"""A streaming job from a configuration file: ``jobs/stream_to_kafka.py``."""
+"""Jobs from a configuration file: ``jobs/stream_to_kafka.py``, ``jobs/replay_dead_letters.py``."""

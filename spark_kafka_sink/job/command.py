@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
-from spark_kafka_sink.job.configuration import load
-from spark_kafka_sink.job.output import output_of
+from spark_kafka_sink.job.configuration import Configuration, load
+from spark_kafka_sink.job.output import Output, output_of
 from spark_kafka_sink.job.stop import Stop, handle_signals
 
 DONE, FAILED, INVALID = 0, 1, 2
@@ -29,13 +29,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from spark_kafka_sink.job.run import dry_run, run
 
     is_dry: bool = choice.dry_run
+
+    def act(stop: Stop, output: Output) -> int:
+        return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
+
+    return supervised(configuration, act, is_dry=is_dry)
+
+
+def supervised(
+    configuration: Configuration, act: Callable[[Stop, Output], int], *, is_dry: bool
+) -> int:
+    """Call ``act``, with signals handled and errors reported; returns the exit code."""
     stop = Stop(configuration.job.stop_timeout_seconds)
     handle_signals(stop)
     # Otherwise rich would take a pipe for a terminal if FORCE_COLOR is set.
     console = Console(force_terminal=sys.stdout.isatty())
     with output_of(configuration.job.name, console) as output:
         try:
-            return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
+            return act(stop, output)
         except InvalidConfiguration as error:
             output.say(str(error))
             return INVALID
@@ -48,9 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    return parser_of(
+        "stream_to_kafka.py",
+        "Runs a streaming job that writes to Kafka, from a configuration file.",
+    )
+
+
+def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
+    """The arguments that every job has."""
     parser = argparse.ArgumentParser(
-        prog="stream_to_kafka.py",
-        description="Runs a streaming job that writes to Kafka, from a configuration file.",
+        prog=prog,
+        description=description,
         epilog="Exit codes: 0 done or stopped, 1 the query failed, 2 wrong configuration. SIGTERM "
         "or Ctrl-C ends the query after its micro-batch, a second one at once.",
     )

@@ -21,6 +21,14 @@ _NO_TOPIC = "(null)"
 _NOT_KNOWN = "not known: sink.mode is format"
 
 
+class Summary(Protocol):
+    """What a job sums up at its end."""
+
+    def to_json(self) -> str: ...
+
+    def render(self) -> RenderableType: ...
+
+
 class Output(Protocol):
     """Where a job reports to."""
 
@@ -32,6 +40,9 @@ class Output(Protocol):
 
     def say(self, message: str) -> None:
         """A message that stays."""
+
+    def sum_up(self, summary: Summary) -> None:
+        """The last thing that a job reports, if it does."""
 
 
 @contextmanager
@@ -60,6 +71,9 @@ class JsonLines:
     def say(self, message: str) -> None:
         print(message, file=sys.stderr, flush=True)  # noqa: T201
 
+    def sum_up(self, summary: Summary) -> None:
+        print(summary.to_json(), flush=True)  # noqa: T201
+
 
 class LiveView:
     """A view that is drawn again and again, from the first ``waits_for`` on.
@@ -81,6 +95,9 @@ class LiveView:
 
     def say(self, message: str) -> None:
         self._live.console.print(message, markup=False, highlight=False)
+
+    def sum_up(self, summary: Summary) -> None:
+        self._live.console.print(summary.render())
 
 
 class View:

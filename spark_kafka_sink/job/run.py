@@ -42,13 +42,18 @@ def dry_run(configuration: Configuration, output: Output) -> int:
 
     Returns the exit code. Raises InvalidConfiguration if Spark refuses the source or the SQL text.
     """
-    with _session(configuration, output) as spark:
+    with session(configuration, output) as spark:
         output.waits_for("checking source and schema")
         build(spark, configuration)
-        output.waits_for("asking doctor")
-        options = configuration.job.sink.options
-        results = diagnose(options, timeout_seconds=_DOCTOR_SECONDS, spark=spark)
-        return DONE if report.say_text(results, output.say) else FAILED
+        return ask_doctor(spark, configuration, output)
+
+
+def ask_doctor(spark: SparkSession, configuration: Configuration, output: Output) -> int:
+    """Let doctor check the sink's options and the brokers; returns the exit code."""
+    output.waits_for("asking doctor")
+    options = configuration.job.sink.options
+    results = diagnose(options, timeout_seconds=_DOCTOR_SECONDS, spark=spark)
+    return DONE if report.say_text(results, output.say) else FAILED
 
 
 def run(configuration: Configuration, stop: Stop, output: Output) -> int:
@@ -56,28 +61,40 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
 
     Raises InvalidConfiguration if Spark refuses the query.
     """
-    with _session(configuration, output) as spark:
+    with session(configuration, output) as spark:
         frame = _built(spark, configuration, output)
-        reports: dict[int | None, DeliveryReport] = {}
+        return execute(spark, frame, configuration, stop, output)
 
-        def keep(report: DeliveryReport) -> None:
-            reports[report.batch_id] = report
 
-        stop.begin()
-        handle_signals(stop)
-        handle_signals_of_java(spark, stop)
-        spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
-        query = start(frame, configuration, Gate(stop), keep)
-        progress = _Progress(query, reports, output)
-        _follow(query, stop, progress, output)
-        if query.isActive:
-            _end(query, stop, output)
-        progress.pass_on()
-        return _exit_code(query, output)
+def execute(
+    spark: SparkSession,
+    frame: DataFrame,
+    configuration: Configuration,
+    stop: Stop,
+    output: Output,
+) -> int:
+    """Write ``frame`` as the configuration says; otherwise as ``run``."""
+    reports: dict[int | None, DeliveryReport] = {}
+
+    def keep(report: DeliveryReport) -> None:
+        reports[report.batch_id] = report
+
+    stop.begin()
+    handle_signals(stop)
+    handle_signals_of_java(spark, stop)
+    spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
+    query = start(frame, configuration, Gate(stop), keep)
+    progress = _Progress(query, reports, output)
+    _follow(query, stop, progress, output)
+    if query.isActive:
+        _end(query, stop, output)
+    progress.pass_on()
+    return _exit_code(query, output)
 
 
 @contextmanager
-def _session(configuration: Configuration, output: Output) -> Iterator[SparkSession]:
+def session(configuration: Configuration, output: Output) -> Iterator[SparkSession]:
+    """The job's session, which ends with the job; raises KafkaSinkError if it is not classic."""
     output.say("starting Spark")
     spark = SparkSession.builder.appName(configuration.job.name).getOrCreate()
     if not is_classic(spark):

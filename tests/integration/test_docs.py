@@ -42,13 +42,17 @@ from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.options import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS, parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.job import command as job_command
+from spark_kafka_sink.job import replay_command
 from spark_kafka_sink.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.timeout(400)
 SECONDS = 120.0  # for a micro-batch with rows, on a very busy machine
 
 BIN = Path(sys.executable).parent
-JOB = "jobs/stream_to_kafka.py"
+JOBS = {
+    "jobs/replay_dead_letters.py": replay_command,
+    "jobs/stream_to_kafka.py": job_command,
+}
 MARKED = [block for page in GUIDE for block in blocks(page) if block.why_not_run]
 OWN_OPTIONS = {name for each in OPTIONS if each is not CLIENT_SETTINGS for name in each.names}
 
@@ -195,8 +199,9 @@ def check_python(words: list[str]) -> None:
 
 def check_application(words: list[str]) -> None:
     """A Python program of this project, with its arguments, or one of the user's."""
-    if words[0] == JOB:
-        choice = job_command._parser().parse_args(words[1:])
+    if words[0] in JOBS:
+        check_file(words[0])
+        choice = JOBS[words[0]]._parser().parse_args(words[1:])
         check_file(str(choice.config))
     else:
         check_file(words[0])

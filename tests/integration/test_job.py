@@ -5,25 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
+from job_processes import COMMANDS, SECONDS, Job, finished, jobs
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 
-ROOT = Path(__file__).parents[2]
-SMALL_BATCHES = "spark.sql.execution.arrow.maxRecordsPerBatch=10"
-PROPERTIES = ["--properties-file", "conf/spark.conf", "--conf", SMALL_BATCHES]
-COMMANDS = {
-    "python": [sys.executable],
-    "spark-submit": [str(Path(sys.executable).parent / "spark-submit"), *PROPERTIES],
-}
-SECONDS = 300  # a session's start on a very busy machine
 pytestmark = pytest.mark.timeout(2 * SECONDS)
 
 SLOW_SQL = """
@@ -36,43 +26,15 @@ SLOW_SQL = """
 @pytest.fixture
 def start(tmp_path, bootstrap_servers):
     """Starts the job; it is killed if the test leaves it running."""
-    started = []
+    with jobs(tmp_path, bootstrap_servers) as start_job:
 
-    def start(how: str, configuration: str, *arguments: str) -> subprocess.Popen[str]:
-        file = tmp_path / "job.yaml"
-        file.write_text(configuration)
-        environment = {
-            "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_SUBMIT_ARGS": f"{' '.join(PROPERTIES)} pyspark-shell",
-        }
-        with (tmp_path / "stderr").open("w") as stderr:
-            job = subprocess.Popen(
-                [*COMMANDS[how], "jobs/stream_to_kafka.py", "--config", str(file), *arguments],
-                cwd=ROOT,
-                env=os.environ | environment,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,  # as a shell does, so that Ctrl-C reaches all its processes
-            )
-        started.append(job)
-        return job
+        def start(how: str, configuration: str, *arguments: str) -> Job:
+            file = tmp_path / "job.yaml"
+            file.write_text(configuration)
+            command = ["jobs/stream_to_kafka.py", "--config", str(file), *arguments]
+            return start_job(how, *command)
 
-    yield start
-    for job in started:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-        job.stdout.close()
-
-
-def finished(job, tmp_path):
-    """The exit code, the micro-batches, and everything that was said."""
-    out = job.communicate(timeout=SECONDS)[0]
-    # spark-submit merges standard error into standard output.
-    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    return job.returncode, lines, out + (tmp_path / "stderr").read_text()
+        yield start
 
 
 def words(tmp_path, topic, mode, sql, **keys):

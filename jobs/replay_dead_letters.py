@@ -1,0 +1,19 @@
+"""Sends the dead letters of a stream to the topics that they were meant for, perhaps repaired.
+
+    python jobs/replay_dead_letters.py --config conf/local.yaml --checkpoint /tmp/replay
+
+Needs ``pip install 'spark-kafka-sink[spark,jobs]'``, and the JAR of Spark's Kafka source:
+``--packages org.apache.spark:spark-sql-kafka-0-10_2.13:`` with Spark's version.
+"""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    from spark_kafka_sink.job.replay_command import main
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: run pip install 'spark-kafka-sink[spark,jobs]' for {sys.executable}")
+
+if __name__ == "__main__":
+    sys.exit(main())

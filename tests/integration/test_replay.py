@@ -1,0 +1,298 @@
+"""jobs/replay_dead_letters.py on a real Kafka, by python and by spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pyspark
+import pytest
+import trustme
+from certificates import write_server_pem
+from dead_letters import dead_letter, produce
+from job_processes import PROPERTIES, SECONDS, finished, jobs
+from spark_kafka_jars import jars
+from topics import Topics
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.local_kafka import LocalKafka, Security
+
+pytestmark = pytest.mark.timeout(3 * SECONDS)
+
+JOB = "jobs/replay_dead_letters.py"
+ROW_BY_ROW = "spark.sql.execution.arrow.maxRecordsPerBatch=1"
+PASSWORD = "planted-secret"
+NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
+HOUR_MS = 3_600_000
+
+
+class Replays:
+    """The replays of one dead letter topic."""
+
+    def __init__(self, start, folder, dead_letters, servers="", login=None):
+        self._start = start
+        self._folder = folder
+        self._servers = servers
+        self.dead_letters = dead_letters
+        self.checkpoint = folder / "checkpoint"
+        self.config = folder / "stream.yaml"
+        options = {
+            "kafka.bootstrap.servers": "${env:KAFKA_BOOTSTRAP_SERVERS}",
+            "topic": "not-of-the-replay",
+            "on.record.error": "dead-letter",
+            "dead.letter.topic": self.dead_letters,
+            **(login or {}),
+        }
+        document = {
+            "name": "orders",
+            "source": {"format": "json", "options": {"path": "${env:NOT_SET_IN_A_REPLAY}"}},
+            "sql": "SELECT not AS written FROM source",
+            "sink": {"mode": "format", "options": options},
+            "checkpoint": "of the stream",
+        }
+        self.config.write_text(json.dumps(document))
+
+    def add(self, *letters):
+        produce(self._servers, self.dead_letters, letters)
+
+    def start(self, *arguments, how="python"):
+        files = ["--config", str(self.config), "--checkpoint", str(self.checkpoint)]
+        return self._start(how, JOB, *files, *arguments)
+
+    def run(self, *arguments, how="python"):
+        """The exit code, the micro-batches, the report, and everything that was said."""
+        return self.end(self.start(*arguments, how=how))
+
+    def end(self, job):
+        code, lines, said = finished(job, self._folder)
+        report = lines.pop() if lines and "to_replay" in lines[-1] else None
+        return code, lines, report, said
+
+
+@pytest.fixture(scope="module")
+def with_jars():
+    return [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", jars()]
+
+
+@pytest.fixture
+def replays(tmp_path, topics, with_jars):
+    servers = topics.bootstrap_servers
+    with jobs(tmp_path, servers, with_jars) as start:
+        yield Replays(start, tmp_path, topics.create(2), servers)
+
+
+def kind(error, topic, records):
+    return {"error": error, "topic": topic, "records": records}
+
+
+def test_selected_dead_letters_go_to_their_topics_once(replays, topics):
+    """A dry run, a replay, and a second one with the same checkpoint."""
+    orders, other = topics.create(), topics.create()
+    headers = [("trace", b"\x00\xff"), ("empty", b""), ("null", None), ("trace", b"again")]
+
+    def letter(value, error="TOPIC_AUTHORIZATION_FAILED", topic=orders, at_ms=NOON_MS):
+        return dead_letter(error, topic, key=b"k", value=value, timestamp=at_ms, headers=headers)
+
+    replays.add(
+        letter(b"first"),
+        letter(b"too early", at_ms=NOON_MS - 1),
+        letter(b"last", at_ms=NOON_MS + HOUR_MS - 1),
+        letter(b"too late", at_ms=NOON_MS + HOUR_MS),
+        letter(b"other topic", topic=other),
+        letter(b"other error", error="MSG_SIZE_TOO_LARGE"),
+        letter(b"also selected", error="INVALID_RECORD"),
+        {"value": b"no dead letter", "timestamp": NOON_MS},
+    )
+    selection = ["--error", "TOPIC_AUTHORIZATION_FAILED", "--error", "INVALID_RECORD"]
+    selection += ["--topic", orders]
+    selection += ["--since", "2026-01-01T12:00:00Z", "--until", "2026-01-01T14:00:00+01:00"]
+    passed_over = [
+        kind(None, None, 1),
+        kind("MSG_SIZE_TOO_LARGE", orders, 1),
+        kind("TOPIC_AUTHORIZATION_FAILED", orders, 2),
+        kind("TOPIC_AUTHORIZATION_FAILED", other, 1),
+    ]
+    passed_over.sort(key=lambda each: (each["error"] or "", each["topic"] or ""))
+
+    code, lines, report, said = replays.run(*selection, "--dry-run")
+    assert (code, lines) == (0, []), said
+    assert report == {
+        "replayed_by_topic": {},
+        "to_replay": [
+            kind("INVALID_RECORD", orders, 1),
+            kind("TOPIC_AUTHORIZATION_FAILED", orders, 2),
+        ],
+        "passed_over": passed_over,
+    }
+    assert "passed   cluster" in said
+    assert topics.read(orders, other) == []
+    assert not replays.checkpoint.exists()
+
+    code, lines, report, said = replays.run(*selection)
+    assert code == 0, said
+    expected = {"replayed_by_topic": {orders: 3}, "to_replay": [], "passed_over": passed_over}
+    assert report == expected
+    assert sum(line["records"] for line in lines) == 3
+    written = topics.read(orders, other)
+    assert {(r.topic, r.key, r.value, r.timestamp_ms) for r in written} == {
+        (orders, b"k", b"first", NOON_MS),
+        (orders, b"k", b"last", NOON_MS + HOUR_MS - 1),
+        (orders, b"k", b"also selected", NOON_MS),
+    }
+    assert {r.headers for r in written} == {tuple(headers)}
+
+    replays.add(letter(b"new"))
+    code, lines, report, said = replays.run(*selection)
+    assert code == 0, said
+    assert report == {**expected, "replayed_by_topic": {orders: 1}}
+    values = Counter(record.value for record in topics.read(orders))
+    assert values == Counter([b"first", b"last", b"also selected", b"new"])
+
+
+def test_what_could_not_be_kept_is_restored_and_sql_repairs(replays, topics):
+    repaired, kept = topics.create(), topics.create(3)
+    headers = [
+        {"key": "a", "value": "AP8="},
+        {"key": None, "value": "YQ=="},
+        {"key": "b", "value": None},
+        {"key": "c", "value": ""},
+    ]
+    replays.add(
+        dead_letter("NULL_TOPIC", None, value=b"no topic"),
+        dead_letter("_UNKNOWN_TOPIC", kept, key=b"null value"),
+        dead_letter("_UNKNOWN_TOPIC", kept, value=b"null key", timestamp=NOON_MS),
+        dead_letter("_UNKNOWN_PARTITION", kept, value=b"to 2", partition="2"),
+        dead_letter("_UNKNOWN_PARTITION", kept, value=b"to 9", partition="9"),
+        dead_letter("INVALID_TIMESTAMP", kept, value=b"old", timestamp_="-86400000"),
+        dead_letter("INVALID_HEADER", kept, value=b"headers", headers_=json.dumps(headers)),
+    )
+    sql = f"""
+        SELECT coalesce(topic, '{repaired}') AS topic,
+               value,
+               CASE WHEN error = 'NULL_TOPIC'
+                    THEN to_json(struct(message, query_id, batch_id, task_partition, row))
+                    ELSE string(key) END AS key,
+               filter(headers, header -> header.key IS NOT NULL) AS headers,
+               CASE WHEN timestamp < '1970-01-01' THEN timestamp + INTERVAL 2 DAYS
+                    ELSE timestamp END AS timestamp,
+               CASE WHEN partition < 3 THEN partition END AS partition
+        FROM dead_letters"""
+    code, _, report, said = replays.run("--sql", sql, how="spark-submit")
+    assert code == 0, said
+    assert report["replayed_by_topic"] == {repaired: 1, kept: 6}
+    (record,) = topics.read(repaired)
+    assert (record.value, json.loads(record.key)) == (
+        b"no topic",
+        {
+            "message": "refused: NULL_TOPIC",
+            "query_id": "a-query",
+            "batch_id": 7,
+            "task_partition": 1,
+            "row": 42,
+        },
+    )
+    records = {record.value: record for record in topics.read(kept)}
+    assert len(records) == 6
+    assert (records[None].key, records[None].headers) == (b"null value", ())
+    assert (records[b"null key"].key, records[b"null key"].timestamp_ms) == (None, NOON_MS)
+    assert records[b"to 2"].partition == 2
+    assert records[b"old"].timestamp_ms == 86_400_000
+    assert records[b"headers"].headers == (("a", b"\x00\xff"), ("b", None), ("c", b""))
+
+
+def wait_for_records(topics, topic, count):
+    deadline = Deadline(SECONDS)
+    while (written := len(topics.read(topic))) < count:
+        assert not deadline.expired, f"{written} of {count} records"
+
+
+def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topics):
+    """Killed in its third micro-batch; the next one is ended by SIGTERM; the last one ends."""
+    topic, total, batch = topics.create(), 60, 10
+    replays.add(*(dead_letter("A", topic, value=b"%d" % n) for n in range(total)))
+    slow = "java_method('java.lang.Thread', 'sleep', bigint(200))"
+    sql = f"SELECT topic, value, {slow} AS key FROM dead_letters"
+    arguments = ["--sql", sql, "--set", f"source.options.maxOffsetsPerTrigger={batch}"]
+
+    job = replays.start(*arguments)
+    wait_for_records(topics, topic, 2 * batch + 1)
+    os.killpg(job.pid, signal.SIGKILL)
+    assert job.wait(SECONDS) == -signal.SIGKILL
+    killed_at = len(topics.read(topic))
+    assert killed_at < total
+
+    job = replays.start(*arguments)
+    wait_for_records(topics, topic, killed_at + 1)
+    job.send_signal(signal.SIGTERM)
+    code, lines, report, said = replays.end(job)
+    assert code == 0, said
+    assert "stopping after the micro-batch" in said
+    # What the first one did is not done again, and what the second one did is counted.
+    (left,) = report["to_replay"]
+    assert left["records"] <= total - 2 * (batch - 1) - report["replayed_by_topic"][topic]
+    assert report["replayed_by_topic"][topic] == sum(line["records"] for line in lines)
+
+    code, _, report, said = replays.run(*arguments)
+    assert code == 0, said
+    assert report == {
+        "replayed_by_topic": {topic: left["records"]},
+        "to_replay": [],
+        "passed_over": [],
+    }
+    written = Counter(record.value for record in topics.read(topic))
+    assert set(written) == {b"%d" % n for n in range(total)}
+    assert written.total() - total <= batch
+    assert set(written.values()) <= {1, 2}
+
+
+def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(replays, topics):
+    topic = topics.create()
+    replays.add(dead_letter("NULL_TOPIC", None, value=b"bad"), dead_letter("A", topic, value=b"ok"))
+    code, lines, report, said = replays.run()
+    assert (code, lines) == (1, []), said
+    assert "the query failed: InvalidRecord: " in said
+    assert "has a null topic" in said
+    assert "started again, the replay repeats the micro-batch that failed" in said
+    assert report["to_replay"] == [kind("A", topic, 1), kind("NULL_TOPIC", None, 1)]
+    sql = f"SELECT coalesce(topic, '{topic}') AS topic, value FROM dead_letters"
+    code, _, report, said = replays.run("--sql", sql)
+    assert code == 0, said
+    assert (report["replayed_by_topic"], report["to_replay"]) == ({topic: 2}, [])
+    assert {record.value for record in topics.read(topic)} == {b"bad", b"ok"}
+
+
+def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars):
+    """User name, password and librdkafka's name for the certificates, which Java lacks."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
+    (tmp_path / "password").write_text(PASSWORD)
+    login = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": f"${{file:{tmp_path / 'password'}}}",
+        "kafka.ssl.ca.location": str(tmp_path / "ca.pem"),
+    }
+    with LocalKafka(security=Security(certificate, {"alice": PASSWORD})) as kafka:
+        topics = Topics(kafka.internal_servers)
+        topic, dead_letters = topics.create(), topics.create()
+        with jobs(tmp_path, kafka.bootstrap_servers, with_jars) as start:
+            replays = Replays(start, tmp_path, dead_letters, kafka.internal_servers, login)
+            replays.add(dead_letter("A", topic, value=b"v"))
+            code, _, report, said = replays.run()
+        assert code == 0, said
+        assert report["replayed_by_topic"] == {topic: 1}
+        assert [record.value for record in topics.read(topic)] == [b"v"]
+    assert PASSWORD not in said
+
+
+def test_without_its_jar_the_replay_says_what_to_do(tmp_path):
+    with jobs(tmp_path, "127.0.0.1:1", PROPERTIES) as start:
+        code, lines, _, said = Replays(start, tmp_path, "dead-letters").run()
+    assert (code, lines) == (2, []), said
+    assert "Spark's Kafka source, which reads the dead letters, is missing" in said
+    assert f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}" in said
+    assert not (tmp_path / "checkpoint").exists()

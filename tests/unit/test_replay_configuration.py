@@ -1,0 +1,264 @@
+"""A stream's configuration -> its replay, as far as it needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.config.java_security import parsed_jaas
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.job.kafka_source import source_options
+from spark_kafka_sink.job.replay_command import main
+from spark_kafka_sink.job.replay_job import load_replay
+from spark_kafka_sink.job.selection import Selection, moment
+
+JOB = Path(__file__).parents[2] / "jobs" / "replay_dead_letters.py"
+EVERYTHING = Selection()
+
+
+@pytest.fixture
+def load(tmp_path):
+    """The replay of a stream with these options."""
+
+    def load(selection=EVERYTHING, overrides=(), **options):
+        options = {
+            "kafka.bootstrap.servers": "broker:9092",
+            "topic": "orders",
+            "on.record.error": "dead-letter",
+            "dead.letter.topic": "dead",
+            **{name.replace("_", "."): value for name, value in options.items()},
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        document = {
+            "name": "orders",
+            "source": {"table": "orders"},
+            "sql": "SELECT 1 AS value FROM source",
+            "sink": {"mode": "format", "options": options},
+            "trigger": {"processingTime": "1 second"},
+            "checkpoint": "${env:NOT_SET}",
+            "warm_up": "true",
+        }
+        file = tmp_path / "stream.yaml"
+        file.write_text(json.dumps(document, indent=1))
+        return load_replay(file, "/replay", selection, overrides=overrides)
+
+    return load
+
+
+# --- the job --------------------------------------------------------------------------------------
+
+
+def test_a_replay_reads_the_dead_letter_topic_and_writes_with_the_streams_options(load):
+    replay = load(kafka_linger_ms="7", kafka_client_id="me")
+    job = replay.configuration.job
+    assert replay.dead_letter_topic == "dead"
+    assert job.source.options == {
+        "kafka.bootstrap.servers": "broker:9092",
+        "kafka.client.id": "me",
+        "subscribe": "dead",
+        "startingoffsets": "earliest",
+        "includeheaders": "true",
+        "maxoffsetspertrigger": "10000",
+    }
+    # Neither a topic for all rows nor a second round of dead letters.
+    assert job.sink.options == {
+        "kafka.bootstrap.servers": "broker:9092",
+        "kafka.linger.ms": "7",
+        "kafka.client.id": "me",
+    }
+    assert replay.configuration.sink_options.topic is None
+    assert (job.name, job.sink.mode, job.sql, job.checkpoint, job.warm_up) == (
+        "replay of orders",
+        "foreach_batch",
+        None,
+        "/replay",
+        False,
+    )
+    assert job.trigger is not None
+    assert job.trigger.available_now
+
+
+def test_set_changes_the_source_of_the_replay_and_the_sink(load):
+    overrides = [
+        "source.options.maxOffsetsPerTrigger=5",
+        "source.options.subscribe=another",
+        "source.options.kafka.bootstrap.servers=mirror:9092",
+        "sink.options.kafka.linger.ms=9",
+    ]
+    job = load(overrides=overrides).configuration.job
+    assert job.source.options["maxoffsetspertrigger"] == "5"
+    assert job.source.options["kafka.bootstrap.servers"] == "mirror:9092"
+    assert job.source.options["subscribe"] == "dead"
+    assert job.sink.options["kafka.bootstrap.servers"] == "broker:9092"
+    assert job.sink.options["kafka.linger.ms"] == "9"
+
+
+def test_without_a_dead_letter_topic_there_is_nothing_to_replay(load):
+    with pytest.raises(InvalidConfiguration, match=r"dead\.letter\.topic is required"):
+        load(dead_letter_topic=None, on_record_error=None)
+
+
+def test_a_login_that_java_lacks_is_refused_with_advice(load):
+    with pytest.raises(InvalidConfiguration, match="Set the login for reading") as raised:
+        load(
+            kafka_security_protocol="SASL_SSL",
+            kafka_sasl_mechanism="OAUTHBEARER",
+            oauth_callback="package.module:token",
+        )
+    assert "stream.yaml:9:3: sink.options: kafka.sasl.mechanism=OAUTHBEARER" in str(raised.value)
+
+
+# --- the login ------------------------------------------------------------------------------------
+
+
+def source(own=None, **settings):
+    options = {f"kafka.{name.replace('_', '.')}": value for name, value in settings.items()}
+    read = source_options(options, own or {})
+    return {name.removeprefix("kafka."): value for name, value in read.items()}
+
+
+def test_only_what_a_consumer_knows_is_passed_on():
+    shared = {
+        "bootstrap_servers": "broker:9092",
+        "client_id": "me",
+        "security_protocol": "SSL",
+        "ssl_truststore_type": "PEM",
+        "ssl_truststore_location": "/ca.pem",
+        "ssl_endpoint_identification_algorithm": "https",
+    }
+    read = source(**shared, acks="all", linger_ms="5", buffer_memory="1")
+    assert read == {name.replace("_", "."): value for name, value in shared.items()}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [
+        ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
+        ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+        ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    ],
+)
+@pytest.mark.parametrize("name", ["sasl_mechanism", "sasl_mechanisms"])
+def test_user_name_and_password_become_javas_login(mechanism, module, name):
+    password = "a\"b\\c d;='$"
+    login = {name: mechanism, "sasl_username": "$user", "sasl_password": password}
+    read = source(**login)
+    jaas = read.pop("sasl.jaas.config")
+    assert read == {"sasl.mechanism": mechanism}
+    assert jaas.startswith(f"{module} required ")
+    assert parsed_jaas(jaas) == (
+        module.rpartition(".")[2],
+        {"username": "$user", "password": password},
+    )
+    assert isinstance(jaas, Secret)
+
+
+def test_a_jaas_string_is_passed_on():
+    given = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": "the string"}
+    assert source_options({f"kafka.{n}": v for n, v in given.items()}, {}) == {
+        f"kafka.{name}": value for name, value in given.items()
+    }
+
+
+def test_amazons_login_is_that_of_its_java_library():
+    read = source(sasl_mechanism="AWS_MSK_IAM")
+    assert read["sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
+    handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    assert read["sasl.client.callback.handler.class"] == handler
+
+
+def test_the_sources_own_login_wins():
+    own = {"kafka.sasl.jaas.config": "own", "kafka.sasl.login.callback.handler.class": "Handler"}
+    read = source(own, sasl_mechanism="OAUTHBEARER")
+    assert read == {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": "own",
+        "sasl.login.callback.handler.class": "Handler",
+    }
+
+
+def test_librdkafkas_names_become_javas_or_are_refused_with_them():
+    assert source(ssl_ca_location="/ca.pem", ssl_endpoint_identification_algorithm="none") == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    with pytest.raises(ValueError, match=r"kafka\.ssl\.key\.location .* kafka\.ssl\.keystore"):
+        source(ssl_key_location="/key.pem")
+    own = {"kafka.ssl.keystore.location": "/both.pem", "kafka.ssl.keystore.type": "PEM"}
+    assert source(own, ssl_key_location="/key.pem") == {
+        "ssl.keystore.location": "/both.pem",
+        "ssl.keystore.type": "PEM",
+    }
+
+
+# --- the selection --------------------------------------------------------------------------------
+
+
+def test_equal_selections_own_the_same_checkpoint(load):
+    noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+    one = Selection(frozenset({"B", "A"}), frozenset({"t"}), noon, None)
+    in_paris = noon.astimezone(timezone(timedelta(hours=1)))
+    other = Selection(frozenset({"A", "B"}), frozenset({"t"}), in_paris, None)
+    owner = "dead --error A --error B --topic t --since 2026-01-01T12:00:00+00:00"
+    assert load(one).owner == load(other).owner == owner
+    assert load().owner == "dead"
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"),
+    [
+        ("2026-01-01", 0),
+        ("2026-01-01T12:00:00", 12),
+        ("2026-01-01T12:00:00Z", 12),
+        ("2026-01-01T12:00:00+02:00", 10),
+    ],
+)
+def test_a_time_is_in_utc_unless_it_says_otherwise(text, hour):
+    assert moment(text) == datetime(2026, 1, 1, hour, tzinfo=timezone.utc)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--config", "c"], "--checkpoint"),
+        (["--checkpoint", "c"], "--config"),
+        (["--config", "c", "--checkpoint", "c", "--since", "noon"], "noon is not a time such as"),
+    ],
+)
+def test_a_wrong_command_is_refused_with_the_usage(arguments, expected, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(tmp_path):
+    arguments = [str(JOB), "--config", str(tmp_path / "no.yaml"), "--checkpoint", "c"]
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = {arguments!r}\n"
+        "try:\n"
+        "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    print(end.code, 'pyspark' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == "2 False\n"
+    assert "no.yaml: the file cannot be read" in done.stderr
