@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,9 @@ from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import ReportedRecords
 from spark_kafka_sink.producer.topic_limits import TopicLimits
+from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
-from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, record_bytes
+from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, are_small, record_bytes
 
 
 @dataclass(frozen=True)
@@ -33,26 +34,16 @@ class Screen:
         self, partitioned: PartitionedRecords, limits: TopicLimits, delivery_id: int
     ) -> tuple[list[ReportedRecords], npt.NDArray[np.int64]]:
         """Reports on the records that would be refused, and the indices of the others."""
-        records = partitioned.records
-        is_good = np.ones(len(records), dtype=bool)
-        reports: list[ReportedRecords] = []
-        if records.topic == self.options.dead_letter_topic:
-            return reports, np.flatnonzero(is_good)
-        batch_bytes = record_bytes(records) + BATCH_OVERHEAD_BYTES
-        unassigned = np.full(len(records), UNASSIGNED)
+        masks = list(self._masks(partitioned.records, limits))
+        if not any(mask.any() for _, mask, _ in masks):
+            return [], np.arange(len(partitioned.records))
+        is_good = np.ones(len(partitioned.records), dtype=bool)
         each = np.repeat(partitioned.partitions, np.diff(partitioned.starts))
-        too_large = batch_bytes > self.options.client.max_request_bytes
-        by_topic = limits.refused(
-            records,
-            batch_bytes,
-            round(self.clock() * 1000),
-            compressed=self.options.client.compresses,
-        )
-        refusals = [(ErrorCode.MSG_SIZE_TOO_LARGE, too_large, unassigned)]
-        refusals += [(code, mask, each) for code, mask in by_topic]
-        for code, mask, partitions in refusals:
+        reports: list[ReportedRecords] = []
+        for code, mask, has_partition in masks:
             refused = mask & is_good
             is_good &= ~mask
+            partitions = each if has_partition else np.full_like(each, UNASSIGNED)
             for partition in np.unique(partitions[refused]).tolist():
                 indices = np.flatnonzero(refused & (partitions == partition))
                 positions = tuple(partitioned.positions[indices].tolist())
@@ -60,3 +51,18 @@ class Screen:
                     ReportedRecords(delivery_id, partition, code, False, len(positions), positions)
                 )
         return reports, np.flatnonzero(is_good)
+
+    def _masks(
+        self, records: RecordColumns, limits: TopicLimits
+    ) -> Iterator[tuple[ErrorCode, npt.NDArray[np.bool_], bool]]:
+        """Masks of refused records; whether a partition refuses them, or the client."""
+        if records.topic == self.options.dead_letter_topic:
+            return
+        client, batch_bytes = self.options.client, None
+        if not are_small(records, min(client.max_request_bytes, limits.max_batch_bytes)):
+            batch_bytes = record_bytes(records) + BATCH_OVERHEAD_BYTES
+            yield ErrorCode.MSG_SIZE_TOO_LARGE, batch_bytes > client.max_request_bytes, False
+        now_ms = round(self.clock() * 1000)
+        by_topic = limits.refused(records, batch_bytes, now_ms, compressed=client.compresses)
+        for code, mask in by_topic:
+            yield code, mask, True

@@ -8,7 +8,7 @@ later ones (Java: ``RecordAccumulator.splitAndReenqueue``, and muted partitions)
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -257,10 +257,13 @@ class SendBuffer:
             reports = self._prepare(sending, partitions)
         if sending.messages is None:
             return reports
+        rejected: defaultdict[int, list[int]] = defaultdict(list)
+        for position, code in self._client.enqueue(sending.messages):
+            rejected[code].append(position)
         delivery_id = sending.delivery.delivery_id
         return reports + [
-            ReportedRecords(delivery_id, UNASSIGNED, code, False, 1, (position,))
-            for position, code in self._client.enqueue(sending.messages)
+            ReportedRecords(delivery_id, UNASSIGNED, code, False, len(some), tuple(some))
+            for code, some in rejected.items()
         ]
 
     def _prepare(self, sending: Sending, partitions: TopicPartitions) -> list[ReportedRecords]:

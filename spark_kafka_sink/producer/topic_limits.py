@@ -32,16 +32,17 @@ class TopicLimits:
     def refused(
         self,
         records: RecordColumns,
-        batch_bytes: npt.NDArray[np.int64],
+        batch_bytes: npt.NDArray[np.int64] | None,
         now_ms: int,
         *,
         compressed: bool,
     ) -> Iterator[tuple[ErrorCode, npt.NDArray[np.bool_]]]:
-        """Masks of the records that the brokers refuse; ``batch_bytes``: of each one alone.
+        """Masks of the records that the brokers refuse.
 
-        If they are ``compressed``, only the brokers know which ones are too large.
+        ``batch_bytes``: of each one alone; None if all are small. If they are ``compressed``, only
+        the brokers know which ones are too large.
         """
-        if not compressed:
+        if batch_bytes is not None and not compressed:
             yield ErrorCode.MSG_SIZE_TOO_LARGE, batch_bytes > self.max_batch_bytes
         if self.is_compacted:
             has_no_key = np.ones(len(records), dtype=bool)

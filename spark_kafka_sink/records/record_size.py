@@ -13,6 +13,7 @@ BATCH_OVERHEAD_BYTES = 61
 # What a record takes more, at most, when it is not the first of its batch: longer differences of
 # its offset and timestamp.
 _LATER_RECORD_BYTES = 12
+_MOST_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
 
 
 def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
@@ -31,6 +32,16 @@ def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
         totals = np.concatenate([[0], np.cumsum(each)])[headers.starts]
         bodies += _varint_bytes(counts) + np.diff(totals)
     return bodies + _varint_bytes(bodies)
+
+
+def are_small(records: RecordColumns, limit: int) -> bool:
+    """Whether each record alone fits into a batch of that size; often much quicker to know."""
+    if records.headers is not None or not len(records):
+        return False
+    largest = int(records.values.lengths.max())
+    if records.keys is not None:
+        largest += int(records.keys.lengths.max())
+    return largest + BATCH_OVERHEAD_BYTES + _MOST_RECORD_OVERHEAD_BYTES <= limit
 
 
 def split_to_fit(partitioned: PartitionedRecords, max_batch_bytes: int) -> list[PartitionedRecords]:

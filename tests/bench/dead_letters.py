@@ -24,7 +24,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 
 FAIL, NO_BAD, ONE_PERCENT = "fail", "dead-letter, no bad rows", "dead-letter, 1 % bad rows"
 LANES = (FAIL, NO_BAD, ONE_PERCENT)
-ROWS, BYTES = 1_000_000, 100
+ROWS, BYTES = 2_000_000, 100
 PARTITIONS = 4
 PLAIN, COMPACTED, DEAD_LETTERS = "plain", "compacted", "dead-letters"
 BAD_EVERY = 100

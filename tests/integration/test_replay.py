@@ -7,17 +7,21 @@ import os
 import signal
 from collections import Counter
 
+import pyarrow as pa
 import pyspark
 import pytest
 import trustme
-from certificates import write_server_pem
+from certificates import write_pem
 from dead_letters import dead_letter, produce
 from job_processes import PROPERTIES, SECONDS, finished, jobs
 from spark_kafka_jars import jars
 from topics import Topics
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark.writer import write_partition
 
 pytestmark = pytest.mark.timeout(3 * SECONDS)
 
@@ -85,6 +89,43 @@ def replays(tmp_path, topics, with_jars):
 
 def kind(error, topic, records):
     return {"error": error, "topic": topic, "records": records}
+
+
+def test_what_the_sink_refused_is_replayed(replays, topics):
+    orders = topics.create()
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch = pa.record_batch(
+        {
+            "value": [b"null topic", b"partition", b"time", b"header"],
+            "key": [b"k", None, b"k", b"k"],
+            "topic": [None, orders, orders, orders],
+            "partition": pa.array([None, -3, None, None], pa.int32()),
+            "timestamp": pa.array([NOON_MS, NOON_MS, -5, NOON_MS], pa.timestamp("ms")),
+            "headers": pa.array([[("h", b"1")], [], None, [(None, b"x"), ("h", b"2")]], header),
+        }
+    )
+    options = {
+        "kafka.bootstrap.servers": topics.bootstrap_servers,
+        "on.record.error": "dead-letter",
+        "dead.letter.topic": replays.dead_letters,
+    }
+    write_partition([batch], parse(options))
+    process_cache().close(5)
+    repair = f"""
+        SELECT coalesce(topic, '{orders}') AS topic, key, value,
+               filter(headers, header -> header.key IS NOT NULL) AS headers,
+               if(unix_millis(timestamp) > 0, timestamp, timestamp_millis(1)) AS timestamp
+        FROM dead_letters
+    """
+    code, _, report, said = replays.run("--sql", repair)
+    assert code == 0, said
+    assert report == {"replayed_by_topic": {orders: 4}, "to_replay": [], "passed_over": []}
+    assert {(r.key, r.value, r.headers, r.timestamp_ms) for r in topics.read(orders)} == {
+        (b"k", b"null topic", (("h", b"1"),), NOON_MS),
+        (None, b"partition", (), NOON_MS),
+        (b"k", b"time", (), 1),
+        (b"k", b"header", (("h", b"2"),), NOON_MS),
+    }
 
 
 def test_selected_dead_letters_go_to_their_topics_once(replays, topics):
@@ -267,7 +308,7 @@ def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars):
     """User name, password and librdkafka's name for the certificates, which Java lacks."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    certificate = write_server_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
+    certificate = write_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
     (tmp_path / "password").write_text(PASSWORD)
     login = {
         "kafka.security.protocol": "SASL_SSL",

@@ -12,6 +12,7 @@ from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition
 from spark_kafka_sink.records.record_size import (
     BATCH_OVERHEAD_BYTES,
+    are_small,
     record_bytes,
     split_to_fit,
 )
@@ -57,6 +58,16 @@ def test_a_record_has_the_size_of_its_encoding(rows):
     assert record_bytes(records).tolist() == [len(encoded(*row)) for row in rows]
     (plain,) = split_by_topic(pa.record_batch({"value": columns["value"]}), "t").records
     assert record_bytes(plain).tolist() == [len(encoded(value, None, [])) for value in values]
+
+
+@given(st.lists(st.tuples(CONTENT, CONTENT), min_size=1, max_size=4), st.integers(0, 20_000))
+def test_small_records_are_small(rows, limit):
+    values, keys = zip(*rows, strict=True)
+    columns = {"value": pa.array(values, pa.binary()), "key": pa.array(keys, pa.binary())}
+    (records,) = split_by_topic(pa.record_batch(columns), "t").records
+    if are_small(records, limit):
+        assert int(record_bytes(records).max()) + BATCH_OVERHEAD_BYTES <= limit
+    assert are_small(records, 10**9)
 
 
 @given(
