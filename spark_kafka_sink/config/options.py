@@ -146,9 +146,10 @@ PREFLIGHT = Option(
     true_or_false,
     default="true",
     meaning="Before the first task, the driver checks that a broker answers and accepts the login, "
-    "and that the option's topic exists or may be created. If topic metadata takes longer than "
-    "0.25 s, the topic check is left to the tasks. If the brokers refuse connections, the first "
-    "micro-batch fails after 3 s; a later one waits as long as for metadata.",
+    "and that the topics of the options exist or may be created, and may be written to. If topic "
+    "metadata takes longer than 0.25 s, the topic check is left to the tasks. If the brokers "
+    "refuse connections, the first micro-batch fails after 3 s; a later one waits as long as for "
+    "metadata.",
 )
 PRODUCER_CACHE_TIMEOUT = Option(
     "producer.cache.timeout",
