@@ -79,7 +79,7 @@ def examine(kafka, folder):
 
 def not_passed(results, but_for=()):
     """Names and outcomes of everything that did not pass, and was not left out."""
-    expected = {"arrow_batches", "executors", "kafka_nb_python", *but_for}
+    expected = {"arrow_batches", "dead_letter_topic", "executors", "kafka_nb_python", *but_for}
     return {
         name: each.outcome.value
         for name, each in results.items()
@@ -93,8 +93,11 @@ WRITING = ("test_record", "clock_skew", "transaction")
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
 def test_everything_passes_and_nothing_is_written(examine, topics, mechanism):
     topic = topics.create()
-    results = examine({"topic": topic, "kafka.sasl.mechanism": mechanism})
+    dead_letters = topics.create(config={"max.message.bytes": "2000000"})
+    options = {"on.record.error": "dead-letter", "dead.letter.topic": dead_letters}
+    results = examine({"topic": topic, "kafka.sasl.mechanism": mechanism, **options})
     assert not_passed(results, WRITING) == {}
+    assert results["dead_letter_topic"].outcome is Outcome.PASSED
     assert results["login"].message == f"{mechanism} as User:alice"
     assert {results[name].outcome for name in WRITING} == {Outcome.SKIPPED}
     assert topics.read(topic) == []
