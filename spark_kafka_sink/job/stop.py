@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -133,8 +134,14 @@ def handle_signals(stop: Stop) -> None:
 
     A new Spark session replaces the handler of Ctrl-C, so this has to be repeated then.
     """
+    logging.getLogger().addFilter(_is_news)
     for name in _SIGNALS:
         signal.signal(getattr(signal, f"SIG{name}"), stop.request)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for the traceback that py4j logs if a signal arrives while Java works for us."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def handle_signals_of_java(spark: SparkSession, stop: Stop) -> None:

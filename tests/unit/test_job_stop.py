@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -83,16 +84,28 @@ def test_a_second_signal_stops_at_once(stop):
     assert stop.is_at_once
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_request_the_stop(stop, number):
+@pytest.fixture
+def handled(stop):
     before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        handle_signals(stop)
-        os.kill(os.getpid(), number)
-        assert stop.requested.wait(10)
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    filters = list(logging.getLogger().filters)
+    handle_signals(stop)
+    yield
+    logging.getLogger().filters[:] = filters
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_request_the_stop(stop, handled, number):
+    os.kill(os.getpid(), number)
+    assert stop.requested.wait(10)
+
+
+def test_py4js_traceback_of_an_interruption_is_not_logged(handled, caplog):
+    root = logging.getLogger()  # as py4j does
+    root.error("KeyboardInterrupt while sending command.")
+    root.error("other news")
+    assert [record.message for record in caplog.records] == ["other news"]
 
 
 # --- the gate -------------------------------------------------------------------------------------
