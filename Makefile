@@ -28,8 +28,8 @@ help: ## list the targets
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
-test: setup ## all tests, two files at a time: most of them wait for brokers and Spark
-	$(JAVA) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: setup ## all tests, three files at a time: most of them wait for brokers and Spark
+	$(JAVA) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker

@@ -251,7 +251,7 @@ def wait_for_records(topics, topic, count):
 
 def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topics):
     """Killed in its third micro-batch; the next one is ended by SIGTERM; the last one ends."""
-    topic, total, batch = topics.create(), 60, 10
+    topic, total, batch = topics.create(), 30, 5
     replays.add(*(dead_letter("A", topic, value=b"%d" % n) for n in range(total)))
     slow = "java_method('java.lang.Thread', 'sleep', bigint(200))"
     sql = f"SELECT topic, value, {slow} AS key FROM dead_letters"

@@ -39,6 +39,6 @@ def test_batch_and_streams_arrive_in_every_kind_of_session(
     assert report.name == "report-0"
     assert json.loads(report.read_text())["records_by_topic"] == {topic: 2}
     if how == "found":
-        assert "row 0 has a null topic" in answer.stdout
+        assert "row 0: null topic" in answer.stdout
     else:
         assert re.search(r"session_app\.py:\d+: UserWarning: spark\.speculation", answer.stderr)
