@@ -27,8 +27,9 @@ _MOST_IDLE = 4
 class Lease:
     """A producer while one task uses it."""
 
-    def __init__(self, producer: NonBlockingProducer) -> None:
+    def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
         self.producer = producer
+        self._is_new = is_new
 
     def prefetch(self, topics: Iterable[str]) -> None:
         """Fetch topics' metadata in the background."""
@@ -50,7 +51,9 @@ class Lease:
         Raises what ``NonBlockingProducer.flush`` raises.
         """
         self.producer.flush(timeout_seconds)
-        return self.producer.take_report()
+        report = self.producer.take_report()
+        report.producers_created, report.producers_reused = int(self._is_new), int(not self._is_new)
+        return report
 
 
 @dataclass
@@ -87,7 +90,7 @@ class ProducerCache:
         producer = idle.producer if idle is not None else self._new_producer(key)
         producer.begin_task(origin)
         try:
-            yield Lease(producer)
+            yield Lease(producer, is_new=idle is None)
         except KafkaSinkError as error:
             self._close(key, producer)
             report = producer.take_report()

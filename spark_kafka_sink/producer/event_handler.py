@@ -64,7 +64,7 @@ class EventHandler:
         """Forget idle topics, and request the metadata of those that are due."""
         in_use = self._deliveries.topics
         self._buffer.forget(self._topics.evict_idle(in_use))
-        self._fetcher.fetch_due(in_use)
+        self._deliveries.report.metadata_requests += self._fetcher.fetch_due(in_use)
 
     def connect(self) -> None:
         """Find the brokers now, so that the first topic request does not have to."""

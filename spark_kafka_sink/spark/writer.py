@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +18,7 @@ from pyspark.sql.datasource import (
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidRecord
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait, total
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,11 +46,13 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     from spark_kafka_sink.records.arrow import split_by_topic
 
     rows = 0
+    waited = Counter[Wait]()
+    started = time.monotonic()
     with process_cache().lease(options, _origin(options)) as lease:
         if options.topic:
             # Before the first batch is requested from Spark, so that the two overlap.
             lease.prefetch([options.topic])
-        for batch in batches:
+        for batch in _timed(batches, waited):
             split = split_by_topic(batch, options.topic, first_row=rows)
             if split.refused and options.dead_letter_topic is None:
                 first = split.refused[0]
@@ -63,7 +67,23 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
             for refused in split.refused:
                 lease.send_dead_letters(refused)
         lease.prefetch([])  # a task without rows connects for the one after it
-        return lease.close(options.close_timeout_ms / 1000)
+        report = lease.close(options.close_timeout_ms / 1000)
+    report.tasks = 1
+    report.task_seconds = report.longest_task_seconds = time.monotonic() - started
+    report.wait_seconds += waited
+    return report
+
+
+def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
+    """The batches; counts the time until Spark passes them."""
+    rest = iter(batches)
+    while True:
+        started = time.monotonic()
+        batch = next(rest, None)
+        waited[Wait.ROWS] += time.monotonic() - started
+        if batch is None:
+            return
+        yield batch
 
 
 def _origin(options: SinkOptions) -> Origin:
