@@ -28,7 +28,7 @@ class Wait(Enum):
 class DeliveryReport:
     """Records that were sent and records that failed, so far.
 
-    ``sent_records`` and ``sent_bytes_by_topic`` (of keys and values): by topic. ``failed_records``: by
+    ``sent_records``: by topic; ``sent_bytes_by_topic``: of keys and values. ``failed_records``: by
     topic, partition (-1: not assigned yet) and librdkafka's error code. Without failures, what was
     sent was delivered: the brokers have acknowledged it.
     """
@@ -50,8 +50,8 @@ class DeliveryReport:
     #: the sum of the tasks' times, and the longest one
     task_seconds: float = 0.0
     longest_task_seconds: float = 0.0
-    #: of ``task_seconds``
-    wait_seconds: Counter[Wait] = field(default_factory=Counter)
+    #: of ``task_seconds``, in microseconds
+    wait_us: Counter[Wait] = field(default_factory=Counter)
     #: the longest time of any task from its first send to its first acknowledgement
     first_acknowledgement_seconds: float | None = None
     metadata_requests: int = 0
@@ -93,7 +93,7 @@ class DeliveryReport:
             self.failed_tasks + other.failed_tasks,
             self.task_seconds + other.task_seconds,
             max(self.longest_task_seconds, other.longest_task_seconds),
-            self.wait_seconds + other.wait_seconds,
+            self.wait_us + other.wait_us,
             _most(self.first_acknowledgement_seconds, other.first_acknowledgement_seconds),
             self.metadata_requests + other.metadata_requests,
             max(self.buffer_peak_bytes, other.buffer_peak_bytes),
@@ -159,7 +159,7 @@ class DeliveryReport:
                 "retried_requests": self.retried_requests,
                 "task_ms": _ms(self.task_seconds),
                 "longest_task_ms": _ms(self.longest_task_seconds),
-                **{wait.value: _ms(self.wait_seconds[wait]) for wait in Wait},
+                **{wait.value: round(self.wait_us[wait] / 1000) for wait in Wait},
                 "first_acknowledgement_ms": None if first is None else _ms(first),
                 "metadata_requests": self.metadata_requests,
                 "buffer_peak_bytes": self.buffer_peak_bytes,

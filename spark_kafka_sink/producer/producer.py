@@ -228,7 +228,7 @@ class NonBlockingProducer:
             wait = Wait.METADATA
         started = self._clock()
         yield
-        self._deliveries.report.wait_seconds[wait] += self._clock() - started
+        self._deliveries.report.wait_us[wait] += round((self._clock() - started) * 1e6)
 
     def _drain_in_background(self) -> None:
         """Send records when their metadata arrives, even if nobody calls the producer (KIP-286)."""

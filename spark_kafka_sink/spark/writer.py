@@ -70,7 +70,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
         report = lease.close(options.close_timeout_ms / 1000)
     report.tasks = 1
     report.task_seconds = report.longest_task_seconds = time.monotonic() - started
-    report.wait_seconds += waited
+    report.wait_us += waited
     return report
 
 
@@ -80,7 +80,7 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
     while True:
         started = time.monotonic()
         batch = next(rest, None)
-        waited[Wait.ROWS] += time.monotonic() - started
+        waited[Wait.ROWS] += round((time.monotonic() - started) * 1e6)
         if batch is None:
             return
         yield batch
