@@ -102,6 +102,7 @@ class DeliveryReport:
             self.producers_reused + other.producers_reused,
             _sum(self.retried_requests, other.retried_requests),
             _slower(self.round_trip_ms, other.round_trip_ms),
+            query_id=other.query_id or self.query_id,
         )
 
     def delivered_records(self) -> Counter[str]:

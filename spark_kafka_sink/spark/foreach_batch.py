@@ -19,7 +19,7 @@ from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark.datasource import check_schema, used_columns
 from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import log_report, write_partition
+from spark_kafka_sink.spark.writer import keep_report, write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -70,7 +70,7 @@ def foreach_batch(
         # Our own tasks' pickles; the format's commit messages travel in the same way.
         reports = [pickle.loads(row.report) for row in rows]  # noqa: S301
         report = replace(total(reports), batch_id=batch_id)
-        log_report(report, f"micro-batch {batch_id} delivered")
+        keep_report(report, f"micro-batch {batch_id} delivered", parsed)
         if on_report is not None:
             on_report(report)
 

@@ -48,7 +48,8 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     rows = 0
     waited = Counter[Wait]()
     started = time.monotonic()
-    with process_cache().lease(options, _origin(options)) as lease:
+    origin = _origin(options)
+    with process_cache().lease(options, origin) as lease:
         if options.topic:
             # Before the first batch is requested from Spark, so that the two overlap.
             lease.prefetch([options.topic])
@@ -69,6 +70,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
         lease.prefetch([])  # a task without rows connects for the one after it
         report = lease.close(options.close_timeout_ms / 1000)
     report.tasks = 1
+    report.query_id = origin.query_id
     report.task_seconds = report.longest_task_seconds = time.monotonic() - started
     report.wait_us += waited
     return report
@@ -110,13 +112,22 @@ def _place(options: SinkOptions) -> str:
     return ", ".join(place) or "outside Spark"
 
 
-def log_report(report: DeliveryReport, what: str) -> None:
-    """Log a sentence that begins with ``what`` and ends with the records by topic."""
+def keep_report(report: DeliveryReport, what: str, options: SinkOptions) -> None:
+    """Log a sentence that begins with ``what``, and append the report to the option's folder."""
     _log.info("%s %s", what, report.to_json())
+    if options.report_path is not None:
+        from spark_kafka_sink.spark.report_folder import append
+
+        append(report, options.report_path)
 
 
-def _log_total(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    log_report(total(m.report for m in messages if isinstance(m, KafkaCommitMessage)), what)
+def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
+    """The report of a micro-batch; tasks without a message have failed, or did not end."""
+    report = total(m.report for m in messages if isinstance(m, KafkaCommitMessage))
+    report.failed_tasks = sum(message is None for message in messages)
+    report.tasks = len(messages)
+    report.batch_id = batch_id
+    return report
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
@@ -129,10 +140,11 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_total(messages, "delivered")
+        keep_report(_total(messages, None), "delivered", self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_total(messages, "aborted; delivered by the tasks that succeeded:")
+        what = "aborted; delivered by the tasks that succeeded:"
+        keep_report(_total(messages, None), what, self._options)
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -145,7 +157,9 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _log_total(messages, f"micro-batch {batchId} delivered")
+        what = f"micro-batch {batchId} delivered"
+        keep_report(_total(messages, batchId), what, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _log_total(messages, f"micro-batch {batchId} aborted; delivered by tasks that succeeded:")
+        what = f"micro-batch {batchId} aborted; delivered by tasks that succeeded:"
+        keep_report(_total(messages, batchId), what, self._options)

@@ -26,7 +26,7 @@ def progress(batch_id=0, rows=10, duration_ms=1500, **fields):
 
 
 def report(**records):
-    return DeliveryReport(Counter(records), sent_bytes=70, batch_id=0)
+    return DeliveryReport(Counter(records), sent_bytes_by_topic=Counter(a=70), batch_id=0)
 
 
 def shown(view):
