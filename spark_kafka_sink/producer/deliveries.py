@@ -13,7 +13,7 @@ import numpy as np
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.librdkafka.events import ReportedRecords, Statistics
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
@@ -43,6 +43,13 @@ class Delivery:
         return self.failed.total()
 
     @property
+    def note(self, statistics: Statistics) -> None:
+        """Take what the client has counted into the report."""
+        self._retried_requests = statistics.retried_requests
+        self.report.retried_requests = statistics.retried_requests - self._retried_before
+        if statistics.round_trip_ms is not None:
+            self.report.round_trip_ms = statistics.round_trip_ms
+
     def outstanding(self) -> int:
         """Records accepted, but not yet acknowledged, failed or made into dead letters."""
         return self.accepted - self.acknowledged - self.total_failed - self.refused
@@ -75,6 +82,8 @@ class IncompleteDeliveries:
         self._clock = clock
         #: when the first delivery of the present report began
         self._began_at: float | None = None
+        #: of the client since its creation: by now, and before the present report
+        self._retried_requests = self._retried_before = 0
         self._ids = count(1)
         self._incomplete: dict[int, Delivery] = {}
         #: delivery id -> its records, from admission until it is complete
@@ -170,6 +179,13 @@ class IncompleteDeliveries:
         elif report.code in PURGE_ERRORS:
             self.report.unsent_records += report.count
 
+    def note(self, statistics: Statistics) -> None:
+        """Take what the client has counted into the report."""
+        self._retried_requests = statistics.retried_requests
+        self.report.retried_requests = statistics.retried_requests - self._retried_before
+        if statistics.round_trip_ms is not None:
+            self.report.round_trip_ms = statistics.round_trip_ms
+
     def outstanding(self) -> Iterator[ReportedRecords]:
         """Reports that fail the outstanding records, one per delivery."""
         for delivery in self._incomplete.values():
@@ -181,6 +197,7 @@ class IncompleteDeliveries:
         """What happened since the last call; the next report begins empty."""
         report, self.report = self.report, DeliveryReport()
         report.buffer_memory_bytes = self._limit_bytes
+        self._retried_before = self._retried_requests
         self.first_failed = self._began_at = None
         return report
 

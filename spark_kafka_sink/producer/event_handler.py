@@ -12,6 +12,7 @@ from spark_kafka_sink.librdkafka.events import (
     Event,
     ReportedRecords,
     RequestFailed,
+    Statistics,
     TokenNeeded,
     TopicDescription,
 )
@@ -110,6 +111,8 @@ class EventHandler:
             self._apply_broker_error(event)
         elif isinstance(event, TokenNeeded):
             self._tokens.call()
+        elif isinstance(event, Statistics):
+            self._deliveries.note(event)
 
     def _apply_broker_error(self, error: BrokerError) -> None:
         report = self._deliveries.report

@@ -50,16 +50,20 @@ _COLLECT_SECONDS = 0.5
 
 _MANY_TOPICS = 100
 
+# The text of many topics is long.
+_STATISTICS_INTERVAL_MS = "5000"
+
 # librdkafka's maximum of message.max.bytes
 _LARGEST_MESSAGE_BYTES = 1_000_000_000
 
 
 def _settings(options: ProducerOptions) -> dict[str, str]:
     """The client's settings; with a topic for dead letters, it refuses less, and earlier."""
+    settings = {**options.client, "statistics.interval.ms": _STATISTICS_INTERVAL_MS}
     if options.dead_letter_topic is None:
-        return dict(options.client)
+        return settings
     return {
-        **options.client,
+        **settings,
         # A dead letter is larger than its record.
         "message.max.bytes": str(min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)),
         "topic.metadata.propagation.max.ms": str(round(MISSING_SECONDS * 1000)),
