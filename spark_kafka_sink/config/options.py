@@ -172,9 +172,10 @@ REPORT_PATH: Option[str | None] = Option(
     folder,
     default=None,
     if_absent="none",
-    meaning="A folder in which the driver keeps a report on every micro-batch, as lines of JSON: an "
-    "absolute path on its machine, or a URI such as `s3://bucket/reports`. One folder per query. The "
-    "oldest reports are deleted after 128 MiB, or in an object store after 10,000 micro-batches.",
+    meaning="A folder in which the driver keeps a report on every micro-batch, as lines of JSON: "
+    "an absolute path on its machine, or a URI such as `s3://bucket/reports`. One folder per "
+    "query. The oldest reports are deleted after 128 MiB, or in an object store after 10,000 "
+    "micro-batches.",
 )
 INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",

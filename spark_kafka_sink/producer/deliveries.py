@@ -43,13 +43,6 @@ class Delivery:
         return self.failed.total()
 
     @property
-    def note(self, statistics: Statistics) -> None:
-        """Take what the client has counted into the report."""
-        self._retried_requests = statistics.retried_requests
-        self.report.retried_requests = statistics.retried_requests - self._retried_before
-        if statistics.round_trip_ms is not None:
-            self.report.round_trip_ms = statistics.round_trip_ms
-
     def outstanding(self) -> int:
         """Records accepted, but not yet acknowledged, failed or made into dead letters."""
         return self.accepted - self.acknowledged - self.total_failed - self.refused
