@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
+from typing import Any
 
 from spark_kafka_sink.librdkafka.error_texts import error_name
 
@@ -132,6 +133,10 @@ class DeliveryReport:
 
     def to_json(self) -> str:
         """One line; docs/report_format.md says what the names mean."""
+        return json.dumps(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``to_json`` says."""
         delivered = self.delivered_records()
         by_error: Counter[str] = Counter()
         for (_, _, code), records in self.failed_records.items():
@@ -139,39 +144,37 @@ class DeliveryReport:
         p50, p99 = self.round_trip_ms or (None, None)
         first = self.first_acknowledgement_seconds
         now = datetime.now(timezone.utc)
-        return json.dumps(
-            {
-                "version": VERSION,
-                "query_id": self.query_id,
-                "batch_id": self.batch_id,
-                "outcome": "failed" if self.failed_tasks else "delivered",
-                "ended_at": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "tasks": self.tasks,
-                "failed_tasks": self.failed_tasks,
-                "records": delivered.total(),
-                "sent_bytes": self.sent_bytes,
-                "records_by_topic": _sorted(delivered),
-                "sent_bytes_by_topic": _sorted(self.sent_bytes_by_topic),
-                "failed_records_by_topic": _sorted(self.failed_records_by_topic()),
-                "failed_records_by_error": _sorted(by_error),
-                "dead_letters_by_topic": self.dead_letters_by_topic(),
-                "unsent_records": self.unsent_records,
-                "possibly_persisted_records": self.possibly_persisted_records,
-                "retried_requests": self.retried_requests,
-                "task_ms": _ms(self.task_seconds),
-                "longest_task_ms": _ms(self.longest_task_seconds),
-                **{wait.value: round(self.wait_us[wait] / 1000) for wait in Wait},
-                "first_acknowledgement_ms": None if first is None else _ms(first),
-                "metadata_requests": self.metadata_requests,
-                "buffer_peak_bytes": self.buffer_peak_bytes,
-                "buffer_memory_bytes": self.buffer_memory_bytes,
-                "producers_created": self.producers_created,
-                "producers_reused": self.producers_reused,
-                "round_trip_p50_ms": p50,
-                "round_trip_p99_ms": p99,
-                "broker_error": self.broker_error,
-            }
-        )
+        return {
+            "version": VERSION,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "outcome": "failed" if self.failed_tasks else "delivered",
+            "ended_at": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "tasks": self.tasks,
+            "failed_tasks": self.failed_tasks,
+            "records": delivered.total(),
+            "sent_bytes": self.sent_bytes,
+            "records_by_topic": _sorted(delivered),
+            "sent_bytes_by_topic": _sorted(self.sent_bytes_by_topic),
+            "failed_records_by_topic": _sorted(self.failed_records_by_topic()),
+            "failed_records_by_error": _sorted(by_error),
+            "dead_letters_by_topic": self.dead_letters_by_topic(),
+            "unsent_records": self.unsent_records,
+            "possibly_persisted_records": self.possibly_persisted_records,
+            "retried_requests": self.retried_requests,
+            "task_ms": _ms(self.task_seconds),
+            "longest_task_ms": _ms(self.longest_task_seconds),
+            **{wait.value: round(self.wait_us[wait] / 1000) for wait in Wait},
+            "first_acknowledgement_ms": None if first is None else _ms(first),
+            "metadata_requests": self.metadata_requests,
+            "buffer_peak_bytes": self.buffer_peak_bytes,
+            "buffer_memory_bytes": self.buffer_memory_bytes,
+            "producers_created": self.producers_created,
+            "producers_reused": self.producers_reused,
+            "round_trip_p50_ms": p50,
+            "round_trip_p99_ms": p99,
+            "broker_error": self.broker_error,
+        }
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
         """How many records of each topic ("" for null) were refused with each error."""

@@ -41,7 +41,7 @@ def shown(view):
 def test_a_micro_batch_is_one_line_of_json(capsys):
     JsonLines().ended(MicroBatch.of(progress(), report(b=3, a=4)))
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line) == {
+    expected = {
         "batch_id": 0,
         "started_at": "2026-01-02T03:04:05.678Z",
         "duration_ms": 1500,
@@ -53,11 +53,13 @@ def test_a_micro_batch_is_one_line_of_json(capsys):
         "failed_records_by_topic": {},
         "dead_letters_by_topic": {},
     }
+    assert expected.items() <= json.loads(line).items()
 
 
 def test_names_in_json_are_those_of_the_delivery_report():
     line = json.loads(MicroBatch.of(progress(), report(a=4)).to_json())
     of_report = json.loads(report(a=4).to_json())
+    del of_report["ended_at"]  # now
     assert of_report.items() <= line.items()
 
 
