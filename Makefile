@@ -8,6 +8,9 @@ SOURCES := setup.cfg pyproject.toml README.md LICENSE bin/kafka-nb-python $(shel
 # Spark's servers listen only on loopback.
 JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.local_kafka.java_runtime import java_home; print(java_home())')
 
+# Sessions of tests are short: without Java's second compiler they take a third less CPU time.
+TEST_JAVA = $(JAVA) SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # make test-busy N=50 TESTS="tests/mock_broker/test_producer.py -k close"
 N ?= 20
 TESTS ?= tests/unit tests/mock_broker
@@ -28,17 +31,17 @@ help: ## list the targets
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
-test: setup ## all tests, three files at a time: most of them wait for brokers and Spark
-	$(JAVA) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: setup ## all tests, two files at a time: most of them wait for brokers and Spark
+	$(TEST_JAVA) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker
 
 test-integration: setup ## tests with Spark and a real Kafka
-	$(JAVA) $(BIN)/pytest tests/integration
+	$(TEST_JAVA) $(BIN)/pytest tests/integration
 
 test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core busy
-	$(JAVA) $(BIN)/python tests/busy.py $(N) $(TESTS)
+	$(TEST_JAVA) $(BIN)/python tests/busy.py $(N) $(TESTS)
 
 test-versions: setup ## test the lowest versions that setup.cfg allows, and the newest Python here
 	$(JAVA) $(BIN)/python tests/versions.py; code=$$?; rm -rf build *.egg-info; exit $$code

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _SIGNALS = ("TERM", "INT")
 _POLL_SECONDS = 0.02
+# Ctrl-C in a terminal reaches Python and, with spark-submit, Java too.
+_SAME_SIGNAL_SECONDS = 0.5
 _GATE_SECONDS = 30.0  # the main thread stops the query as soon as it sees it wait here
 
 # Spark takes an error with this text for the interruption by query.stop()
@@ -50,6 +52,7 @@ class Stop:
         self._clock = clock
         self._has_begun = False
         self._requests = 0
+        self._requested_at: float | None = None
         #: set by the first signal; the main loop waits on it
         self.requested = threading.Event()
         self._deadline: Deadline | None = None
@@ -65,6 +68,10 @@ class Stop:
         """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
         if not self._has_begun:
             raise KeyboardInterrupt
+        now = self._clock()
+        if self._requested_at is not None and now - self._requested_at < _SAME_SIGNAL_SECONDS:
+            return
+        self._requested_at = now
         self._requests += 1
         self.requested.set()
 

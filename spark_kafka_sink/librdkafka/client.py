@@ -235,8 +235,8 @@ class Client:
     ) -> None:
         """Give the client an OAUTHBEARER token, for which connections wait.
 
-        It asks for the next one after 80 % of the time until ``expires_at_ms``, since the epoch
-        (``rd_kafka_oauthbearer_set_token``). What it refuses becomes a BrokerError event.
+        ``expires_at_ms``: since the epoch. After 80 % of the token's life, the client asks for the
+        next one. What it refuses becomes a BrokerError event (``rd_kafka_oauthbearer_set_token``).
         """
         pairs = [text.encode() for pair in extensions.items() for text in pair]
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)

@@ -27,8 +27,8 @@ class ReportedRecords:
 class TopicDescription:
     """What the brokers say about a topic; ``code`` 0: it exists, and this is its metadata.
 
-    ``available_partitions``: those that have a leader. ``may_write`` is False only if the brokers
-    were asked for the user's rights, and said that this one is missing.
+    ``available_partitions``: those that have a leader. ``may_write`` is False only if the request
+    included the user's rights and the answer lacks the right to write.
     """
 
     topic: str

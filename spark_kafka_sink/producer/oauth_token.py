@@ -1,4 +1,4 @@
-"""OAUTHBEARER tokens from a function of the user's, passed to a client that asks for them."""
+"""Calls the user's function for OAUTHBEARER tokens, and passes its tokens to the client."""
 
 from __future__ import annotations
 

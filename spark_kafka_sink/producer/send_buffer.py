@@ -49,7 +49,7 @@ class Sending:
 
     @property
     def enqueued(self) -> int:
-        """How many of the records the client has accepted, or are refused beforehand."""
+        """How many of the records were screened out, or have been accepted by the client."""
         return self.screened + (0 if self.messages is None else self.messages.enqueued)
 
     @property

@@ -1,7 +1,7 @@
 """What a topic's brokers refuse, as far as its configuration says so.
 
-A broker refuses a whole batch because of one record. A record that is left out beforehand fails
-alone, and the order of the others stays as it is.
+A broker refuses a whole batch because of one bad record. If that record is not sent at all, the
+others arrive in their order.
 """
 
 from __future__ import annotations

@@ -131,6 +131,8 @@ class TopicMetadata:
         #: topics whose records await metadata, longest wait first; ``_refused`` is a subset
         self._waiting: dict[str, TopicState] = {}
         self._refused: dict[str, TopicState] = {}
+        #: topics that have metadata, and whose limits are needed and not requested yet
+        self._without_limits: set[str] = set()
         self._search_at = 0.0
 
     # --- what the producer's records need ---------------------------------------------------------
@@ -199,6 +201,8 @@ class TopicMetadata:
         state.is_delegated, state.missing_since = False, None
         if self._is_known(state):
             self._stop_waiting(answer.topic, state)
+        else:
+            self._without_limits.add(answer.topic)
         if len(answer.available_partitions) < answer.partition_count:
             state.is_update_requested = True
             self._back_off(state)
@@ -216,8 +220,7 @@ class TopicMetadata:
     def update_limits(self, answer: Configuration) -> list[str]:
         """Apply an answer, and return the topics that it is about.
 
-        A topic whose configuration is unknown, because the client may not read it, refuses nothing
-        beforehand.
+        If the client may not read a topic's configuration, the topic counts as one without limits.
         """
         limits = TopicLimits() if answer.code else limits_from(answer.settings)
         topics = [
@@ -235,6 +238,7 @@ class TopicMetadata:
     def forget_limits(self, topic: str) -> None:
         """The topic's brokers refused what its limits do not: fetch them again."""
         self._use(topic).limits = None
+        self._without_limits.add(topic)
         self.await_metadata(topic)
 
     def delegate_to_client(self, topic: str) -> None:
@@ -259,15 +263,14 @@ class TopicMetadata:
 
     def next_limits_request(self) -> list[str]:
         """Topics whose limits are needed and unknown; marks them as in flight."""
-        due = [
-            topic
-            for topic, state in self._topics.items()
-            if state.refreshed_at is not None
-            and not self._is_known(state)
-            and not state.are_limits_in_flight
-        ]
-        for topic in due:
-            self._topics[topic].are_limits_in_flight = True
+        wanted, self._without_limits = self._without_limits, set()
+        due = []
+        for topic in sorted(wanted & self._topics.keys()):
+            state = self._topics[topic]
+            is_due = state.refreshed_at is not None and not self._is_known(state)
+            if is_due and not state.are_limits_in_flight:
+                state.are_limits_in_flight = True
+                due.append(topic)
         return due
 
     def evict_idle(self, in_use: Container[str]) -> list[str]:

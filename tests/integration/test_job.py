@@ -146,6 +146,7 @@ def wait_for_rows(servers, topic):
         ("python", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),  # Ctrl-C
         ("python", "format", lambda job: os.kill(job.pid, signal.SIGTERM)),
         ("spark-submit", "foreach_batch", lambda job: os.kill(job.pid, signal.SIGTERM)),
+        ("spark-submit", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),
     ],
 )
 def test_a_signal_ends_the_query_after_its_micro_batch(how, mode, send, start, topics, tmp_path):

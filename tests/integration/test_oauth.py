@@ -195,15 +195,19 @@ def endpoint():
         yield url
 
 
-def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
+def use_endpoint(options, url):
     for name in ("oauth.callback", "kafka.sasl.oauthbearer.config"):
         del options[name]
     options |= {
         "kafka.sasl.oauthbearer.method": "oidc",
         "kafka.sasl.oauthbearer.client.id": "alice",
         "kafka.sasl.oauthbearer.client.secret": "planted-secret",
-        "kafka.sasl.oauthbearer.token.endpoint.url": endpoint,
+        "kafka.sasl.oauthbearer.token.endpoint.url": url,
     }
+
+
+def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
+    use_endpoint(options, endpoint)
     parsed = parse(options)
     check(parsed)
     write_partition(batches(3), parsed)
@@ -211,14 +215,7 @@ def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
 
 
 def test_an_endpoint_that_is_away_is_named_on_the_driver(options):
-    for name in ("oauth.callback", "kafka.sasl.oauthbearer.config"):
-        del options[name]
-    options |= {
-        "kafka.sasl.oauthbearer.method": "oidc",
-        "kafka.sasl.oauthbearer.client.id": "alice",
-        "kafka.sasl.oauthbearer.client.secret": "planted-secret",
-        "kafka.sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
-    }
+    use_endpoint(options, "http://127.0.0.1:1/token")
     with pytest.raises(AuthenticationFailed) as raised:
         check(parse(options))
     assert "planted-secret" not in str(raised.value)

@@ -123,7 +123,7 @@ def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(en
     engine.report(first, [1], ErrorCode.INVALID_RECORD)
     engine.report(first, [0, 2], ErrorCode.INVALID_DIFFERENT_RECORD)
     later = engine.send("t", ["d"])
-    engine.know("t")  # its limits were asked for again
+    engine.know("t")  # its limits were requested again
     assert engine.sent(first) == [0, 1, 2, 0, 2]
     assert engine.sent(later) == []
     engine.report(first, [0, 2])

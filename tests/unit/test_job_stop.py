@@ -75,13 +75,21 @@ def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, clock):
     assert not stop.is_at_once
 
 
-def test_a_second_signal_stops_at_once(stop):
+def test_a_second_signal_stops_at_once(stop, clock):
     query = FakeQuery(running=3)
     stop.request()
     assert not stop.is_due(query)
+    clock.now += 0.5
     stop.request()
     assert stop.is_due(query)
     assert stop.is_at_once
+
+
+def test_a_signal_that_reaches_python_and_java_is_one(stop, clock):
+    stop.request()
+    clock.now += 0.4
+    stop.request()
+    assert not stop.is_at_once
 
 
 @pytest.fixture
