@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from spark_kafka_sink.reports.reading import Report, parse
@@ -66,3 +68,43 @@ def write(folder: Path, *numbers: int, file: int = 0) -> Path:
     with path.open("ab") as stream:
         stream.writelines(line(number) for number in numbers)
     return path
+
+
+def slow_brokers(micro_batches: int = 400) -> Iterator[bytes]:
+    """A stream whose brokers are slow for a while; one micro-batch fails in it."""
+    random = Random(7)  # noqa: S311
+    for number in range(micro_batches):
+        is_slow = 0.5 < number / micro_batches < 0.6
+        records = random.randrange(18_000, 24_000)
+        shares = {"orders": 0.5, "returns": 0.2, "payments": 0.15, "shipments": 0.1}
+        shares |= {"customers.addresses.changes": 0.03, "carts": 0.01, "wishes": 0.01}
+        by_topic = {topic: int(share * records) for topic, share in shares.items()}
+        rest_ms = random.randrange(900, 1_300)
+        buffer_ms = random.randrange(6_000, 9_000) if is_slow else random.randrange(60)
+        task_ms = rest_ms + 2_400 + 400 + buffer_ms
+        changed: dict[str, Any] = {}
+        if number % 61 == 17:
+            errors = {"MSG_SIZE_TOO_LARGE": random.randrange(1, 9)}
+            changed["dead_letters_by_topic"] = {"orders": errors}
+        if number == int(0.55 * micro_batches):
+            changed |= {"outcome": "failed", "failed_tasks": 1, "unsent_records": 1_100}
+            changed["failed_records_by_topic"] = {"orders": 1_200}
+            changed["failed_records_by_error"] = {"_MSG_TIMED_OUT": 1_200}
+            changed["broker_error"] = "broker-2:9092: Disconnected"
+        yield line(
+            number,
+            records=sum(by_topic.values()),
+            records_by_topic=by_topic,
+            sent_bytes=1_000 * sum(by_topic.values()),
+            sent_bytes_by_topic={topic: 1_000 * each for topic, each in by_topic.items()},
+            task_ms=task_ms,
+            longest_task_ms=int(task_ms * random.uniform(0.26, 0.32)),
+            rows_wait_ms=2_400,
+            metadata_wait_ms=0 if number else 90,
+            buffer_wait_ms=buffer_ms,
+            acknowledgement_wait_ms=310,
+            retried_requests=random.randrange(9) if is_slow else 0,
+            buffer_peak_bytes=(63 if is_slow else random.randrange(9, 17)) * 2**20,
+            round_trip_p99_ms=380.0 if is_slow else 4.5,
+            **changed,
+        )
