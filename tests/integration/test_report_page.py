@@ -40,7 +40,9 @@ addEventListener("load", () => {
       background: frame.contentWindow.getComputedStyle(inside.body).backgroundColor,
       plots: [...inside.querySelectorAll("svg")].map(svg => ({
         box: box(svg),
-        texts: [...svg.querySelectorAll("text")].map(text => ({text: text.textContent, ...box(text)})),
+        texts: [...svg.querySelectorAll("text")].map(
+          text => ({text: text.textContent, ...box(text)})
+        ),
         areas: [...svg.querySelectorAll("path")].filter(path => {
           const {width, height} = path.getBoundingClientRect();
           return width > 100 && height > 20;

@@ -19,11 +19,11 @@ def run(page: Path, *options: str) -> str:
     """Open a page with an empty profile; returns what the browser prints."""
     browser = command()
     assert browser, f"no Chromium: apt-get install {PACKAGE}"
+    # Root, as in containers, has no sandbox.
+    always = ("--headless", "--no-sandbox", "--disable-gpu")
     with tempfile.TemporaryDirectory() as profile:
         ended = subprocess.run(
-            # Root, as in containers, has no sandbox.
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-            + [*options, page.resolve().as_uri()],
+            [browser, *always, f"--user-data-dir={profile}", *options, page.resolve().as_uri()],
             capture_output=True,
             text=True,
             timeout=150,

@@ -72,7 +72,7 @@ def write(folder: Path, *numbers: int, file: int = 0) -> Path:
 
 def slow_brokers(micro_batches: int = 400) -> Iterator[bytes]:
     """A stream whose brokers are slow for a while; one micro-batch fails in it."""
-    random = Random(7)  # noqa: S311
+    random = Random(7)
     for number in range(micro_batches):
         is_slow = 0.5 < number / micro_batches < 0.6
         records = random.randrange(18_000, 24_000)
