@@ -103,9 +103,9 @@ def _nothing(stream: _Stream) -> int:
 
 
 def _follow(stream: _Stream, console: Console, wait: Callable[[], None]) -> int:
-    stream.read_on()
-    stream.warn()
     try:
+        stream.read_on()
+        stream.warn()
         if console.is_terminal:
             _follow_in_a_view(stream, console, wait)
         else:
