@@ -1,4 +1,4 @@
-"""Takes the picture in docs/reports.md: PYTHONPATH=tests/support python docs/report_page.py
+"""Takes a picture of the page of reports: PYTHONPATH=tests/support python docs/report_page.py
 
 Needs a headless Chromium. The reports are made up.
 """
