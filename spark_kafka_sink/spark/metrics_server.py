@@ -23,7 +23,7 @@ class MetricsServer:
 
     def __init__(self, read: ReadValues, port: int, address: str) -> None:
         registry = CollectorRegistry()
-        registry.register(_MetricsCollector(read))
+        registry.register(MetricsCollector(read))
         try:
             self._server, self._thread = start_http_server(port, address, registry)
         except OSError as error:
@@ -49,7 +49,9 @@ class MetricsServer:
         self.close()
 
 
-class _MetricsCollector(Collector):
+class MetricsCollector(Collector):
+    """The metrics as prometheus_client asks for them."""
+
     def __init__(self, read: ReadValues) -> None:
         self._read = read
 
