@@ -8,7 +8,6 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -84,8 +83,9 @@ class KafkaSinkListener(StreamingQueryListener):
     def on_report(self, report: DeliveryReport) -> None:
         """Take in a report, as ``on_report`` of ``foreach_batch``. Never raises."""
         try:
+            parsed = parse(report.to_json().encode())
             with self._lock:
-                self._take(parse(report.to_json().encode()), None)
+                self._take(parsed, None)
         except Exception:  # noqa: BLE001 - it would fail the query, which sends all again then
             _log.warning("KafkaSinkListener could not take in a report", exc_info=True)
 
@@ -93,9 +93,10 @@ class KafkaSinkListener(StreamingQueryListener):
         """What is known now."""
         with self._lock:
             self._read_folders()
-            queries = {query_id: query.state() for query_id, query in self._queries.items()}
+            queries = tuple(query.state() for query in self._queries.values())
+            # What a row holds is never changed, only replaced.
             rows = tuple({**row.columns, "query": row.query.state().label} for row in self._rows)
-            return Snapshot(tuple(queries.values()), deepcopy(rows), tuple(self._notes))
+            return Snapshot(queries, rows, tuple(self._notes))
 
     def serve_metrics(self, port: int, address: str = "127.0.0.1") -> MetricsServer:
         """Serve the metrics to Prometheus by HTTP, without encryption or login.
@@ -226,7 +227,7 @@ class KafkaSinkListener(StreamingQueryListener):
         with self._lock:
             self._read_folders()
             return {
-                (query.state().label, query.query_id or ""): deepcopy(query.values)
+                (query.state().label, query.query_id or ""): query.values.copy()
                 for query in self._queries.values()
             }
 

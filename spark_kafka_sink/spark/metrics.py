@@ -338,3 +338,6 @@ class QueryValues:
             values = self.of.setdefault(metric, {})
             for labels, value in read.items():
                 values[labels] = values.get(labels, 0) + value
+
+    def copy(self) -> QueryValues:
+        return QueryValues({metric: dict(values) for metric, values in self.of.items()})

@@ -93,9 +93,10 @@ class Snapshot:
         for query in self.queries:
             if query.micro_batches and not query.reports:
                 yield (
-                    f"{query.label}: what was delivered is not known, because the sink's reports "
-                    "do not arrive here. Pass on_report=listener.on_report to foreach_batch, or "
-                    "set the option report.path and create KafkaSinkListener(report_path=...)."
+                    f"{query.label}: what was delivered is not known, because no reports of the "
+                    "sink arrive here. If the query writes with the sink, pass "
+                    "on_report=listener.on_report to foreach_batch, or set the option report.path "
+                    "and create KafkaSinkListener(report_path=...)."
                 )
         yield from self.notes
 
