@@ -41,7 +41,8 @@ def claims() -> tuple[int, list[str]]:
     setup.read(ROOT / "setup.cfg")
     options, extras = setup["options"], setup["options.extras_require"]
     _, python = lower_bound(options["python_requires"])
-    requirements = {*(options["install_requires"] + extras["spark"] + extras["jobs"]).split()}
+    needs = options["install_requires"] + extras["spark"] + extras["jobs"] + extras["metrics"]
+    requirements = {*needs.split()}
     lowest = [f"{name}=={version}.*" for name, version in map(lower_bound, sorted(requirements))]
     return int(python.partition(".")[2]), lowest
 
@@ -80,7 +81,7 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
     passed = (
         run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
         and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
-        and run([*install, f"{wheel}[spark,jobs,test]"], SETUP_SECONDS)
+        and run([*install, f"{wheel}[spark,jobs,metrics,test]"], SETUP_SECONDS)
         and run([own, "-m", "pip", "list"], SETUP_SECONDS)
     )
     built = time.monotonic()

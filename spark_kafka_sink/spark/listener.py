@@ -39,6 +39,8 @@ from spark_kafka_sink.spark.snapshot import (
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from spark_kafka_sink.producer.delivery_report import DeliveryReport
     from spark_kafka_sink.spark.metrics_server import MetricsServer
 
@@ -62,7 +64,7 @@ class KafkaSinkListener(StreamingQueryListener):
     Without them it is not known, and neither the snapshot nor the metrics claim zeros.
 
     ``keep_micro_batches``: how many of the latest ones a snapshot holds. Raises KafkaSinkError if
-    a path is a URI of another machine's storage. Not for other processes: it cannot be pickled.
+    a path cannot be read or is a URI of other storage. It cannot be pickled for another process.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class KafkaSinkListener(StreamingQueryListener):
         if event.name == WARM_UP:
             return
         with self._lock:
-            self._query(str(event.id)).start(event.name)
+            self._query(str(event.id)).start(event.name, event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
@@ -137,7 +139,7 @@ class KafkaSinkListener(StreamingQueryListener):
         with self._lock:
             query = self._query(str(progress.id))
             if not query.run_state:
-                query.start(progress.name)
+                query.start(progress.name, progress.runId)
             self._read_folders()
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
@@ -151,7 +153,7 @@ class KafkaSinkListener(StreamingQueryListener):
             if query is None:
                 return
             self._read_folders()  # while the query counts as running
-            query.end(event.exception)
+            query.end(event.exception, event.runId)
 
     # --- reports ----------------------------------------------------------------------------------
 
@@ -236,20 +238,24 @@ class KafkaSinkListener(StreamingQueryListener):
 class _Query:
     query_id: str | None
     name: str | None = None
+    run_id: UUID | None = None
     run_state: str = ""
     error: str = ""
     micro_batches: int = 0
     reports: int = 0
     values: QueryValues = field(default_factory=QueryValues)
 
-    def start(self, name: str | None) -> None:
-        self.name, self.run_state, self.error = name, _RUNNING, ""
+    def start(self, name: str | None, run_id: UUID) -> None:
+        self.name, self.run_id, self.run_state, self.error = name, run_id, _RUNNING, ""
         self.values.add(QUERY_METRICS, QueryEvent(is_active=1, failures=0))
 
-    def end(self, exception: str | None) -> None:
-        self.run_state = _FAILED if exception else _ENDED
-        self.error = (exception or "").partition("\n")[0]
-        self.values.add(QUERY_METRICS, QueryEvent(is_active=0, failures=int(bool(exception))))
+    def end(self, exception: str | None, run_id: UUID) -> None:
+        # Spark tells of a start at once, but later of an end: a restart may come first.
+        is_last_run = run_id == self.run_id
+        if is_last_run:
+            self.run_state = _FAILED if exception else _ENDED
+            self.error = (exception or "").partition("\n")[0]
+        self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
 
     def state(self) -> QueryState:
         return QueryState(

@@ -42,7 +42,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class QueryEvent:
-    """A query started, or ended; ``failures``: 1 if it ended with an error."""
+    """A run of a query started, or ended; ``failures``: 1 if with an error."""
 
     is_active: int
     failures: int

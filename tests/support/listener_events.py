@@ -73,9 +73,9 @@ def failed_report(**fields):
     )
 
 
-def started(name="orders", query_id=QUERY_ID):
+def started(name="orders", query_id=QUERY_ID, run_id=RUN_ID):
     return QueryStartedEvent.fromJson(
-        {"id": query_id, "runId": RUN_ID, "name": name, "timestamp": "2026-11-22T07:59:00.000Z"}
+        {"id": query_id, "runId": run_id, "name": name, "timestamp": "2026-11-22T07:59:00.000Z"}
     )
 
 
@@ -117,11 +117,11 @@ def idle(batch_id=1, **fields):
     return progressed(batch_id, durationMs=durations, numInputRows=0, **fields)
 
 
-def terminated(exception=None, query_id=QUERY_ID):
+def terminated(exception=None, query_id=QUERY_ID, run_id=RUN_ID):
     return QueryTerminatedEvent.fromJson(
         {
             "id": query_id,
-            "runId": RUN_ID,
+            "runId": run_id,
             "exception": exception,
             "errorClassOnException": None,
         }

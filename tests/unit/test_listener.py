@@ -9,6 +9,7 @@ import pickle
 import pytest
 from listener_events import (
     QUERY_ID,
+    RUN_ID,
     MadeUpReport,
     failed_report,
     idle,
@@ -45,6 +46,11 @@ def write(folder, *reports, number=1):
 
 def rows(listener, *names):
     return [tuple(row[name] for name in names) for row in listener.snapshot().micro_batches]
+
+
+def query_values(listener):
+    (values,) = listener._values().values()
+    return values
 
 
 # --- joining --------------------------------------------------------------------------------------
@@ -135,6 +141,20 @@ def test_the_state_of_a_query_follows_sparks_events(listener):
     assert state() == ("running", "")
     listener.onQueryTerminated(terminated())
     assert state() == ("ended", "")
+
+
+def test_the_end_of_a_run_may_be_told_after_the_next_start(listener):
+    next_run = RUN_ID.replace("6", "5")
+    listener.onQueryStarted(started(run_id=next_run))
+    listener.onQueryTerminated(terminated("TopicUnavailable: no topic a"))
+    (query,) = listener.snapshot().queries
+    assert (query.state, query.error) == ("running", "")
+    values = {metric.name: told for metric, told in query_values(listener).of.items()}
+    assert values["spark_streaming_query_active"] == {(): 1}
+    assert values["spark_streaming_query_failures_total"] == {(): 1}
+    listener.onQueryTerminated(terminated(run_id=next_run))
+    (query,) = listener.snapshot().queries
+    assert query.state == "ended"
 
 
 def test_warm_up_is_no_query_of_the_user():
