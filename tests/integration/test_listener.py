@@ -101,11 +101,6 @@ def check(listener, topics, first, second):
     producers += values(scraped, "spark_kafka_sink_producers_reused_total")[None]
     assert tasks == producers > 0
     assert len(listener.snapshot().to_pandas()) == 3
-    assert first in rows_of(listener.snapshot())
-
-
-def rows_of(snapshot):
-    return str(snapshot.micro_batches)
 
 
 @pytest.fixture
@@ -209,6 +204,5 @@ def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
     assert done.returncode == 0, done.stderr[-5000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["rows"] == [["format", 0, 3, 3], ["foreach_batch", 0, 3, 3]]
-    assert told["states"] == ["ended", "ended"]
     assert "set the option report.path" in told["refusal"]
     assert len(topics.read(topic)) == 6

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from streams import patiently
 
 from spark_kafka_sink import KafkaSinkListener, foreach_batch
+from spark_kafka_sink.deadline import Deadline
 
 servers, topic, folder = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -49,12 +51,15 @@ try:
 except Exception as error:  # noqa: BLE001 - the test is about its text
     refusal = str(error)
 
-spark.streams.removeListener(listener)  # returns when all events have been passed on
+deadline = Deadline(60)
+while [query.state for query in listener.snapshot().queries] != ["ended", "ended"]:
+    assert not deadline.expired, listener.snapshot().queries
+    time.sleep(0.05)  # Spark tells nobody that it has told its listeners
+spark.streams.removeListener(listener)
 snapshot = listener.snapshot()
 names = ("query", "batch_id", "input_rows", "records")
 told = {
     "rows": [[row[name] for name in names] for row in snapshot.micro_batches],
-    "states": [query.state for query in snapshot.queries],
     "refusal": refusal,
 }
 spark.stop()
