@@ -1,7 +1,7 @@
 """The metrics of a KafkaSinkListener: one table, from which exporter, tests and pages are made.
 
-Names that begin with ``kafka_producer_`` are those of Kafka's own producer, with its meaning and
-units. All others use seconds and bytes, as is usual in Prometheus.
+Names that begin with ``kafka_producer_`` are those of Kafka's own producer, in its units. All
+others use seconds and bytes, as is usual in Prometheus.
 """
 
 from __future__ import annotations
