@@ -41,7 +41,9 @@ def claims() -> tuple[int, list[str]]:
     setup.read(ROOT / "setup.cfg")
     options, extras = setup["options"], setup["options.extras_require"]
     _, python = lower_bound(options["python_requires"])
-    needs = options["install_requires"] + extras["spark"] + extras["jobs"] + extras["report"]
+    needs = options["install_requires"] + "".join(
+        extras[name] for name in ("spark", "jobs", "report", "metrics")
+    )
     requirements = sorted({*needs.split()})
     lowest = [f"{name}=={version}.*" for name, version in map(lower_bound, requirements)]
     # Version 3.3 warns of former names, which matplotlib 3.9 uses.
@@ -83,7 +85,7 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
     passed = (
         run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
         and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
-        and run([*install, f"{wheel}[spark,jobs,report,test]"], SETUP_SECONDS)
+        and run([*install, f"{wheel}[spark,jobs,report,metrics,test]"], SETUP_SECONDS)
         and run([own, "-m", "pip", "list"], SETUP_SECONDS)
     )
     built = time.monotonic()

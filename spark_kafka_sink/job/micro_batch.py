@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.progress import rows_per_second
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,12 @@ class MicroBatch:
     @classmethod
     def of(cls, progress: Mapping[str, Any], report: DeliveryReport | None) -> MicroBatch:
         """From an entry of ``StreamingQuery.recentProgress``."""
-        rows_per_second = progress.get("processedRowsPerSecond")
-        if rows_per_second is not None and not math.isfinite(rows_per_second):
-            rows_per_second = None
         return cls(
             batch_id=progress["batchId"],
             started_at=progress["timestamp"],
             duration_ms=progress["durationMs"]["triggerExecution"],
             input_rows=progress["numInputRows"],
-            rows_per_second=rows_per_second,
+            rows_per_second=rows_per_second(progress),
             report=report,
         )
 

@@ -176,6 +176,12 @@ class DeliveryReport:
             "broker_error": self.broker_error,
         }
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from spark_kafka_sink.producer.report_html import report_html
+
+        return report_html(json.loads(self.to_json()))
+
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
         """How many records of each topic ("" for null) were refused with each error."""
         by_topic: dict[str, dict[str, int]] = {}

@@ -45,10 +45,13 @@ class Report:
     metadata_wait_ms: int
     buffer_wait_ms: int
     acknowledgement_wait_ms: int
+    first_acknowledgement_ms: int | None
+    metadata_requests: int
     buffer_peak_bytes: int
     buffer_memory_bytes: int
     producers_created: int
     producers_reused: int
+    round_trip_p50_ms: float | None
     round_trip_p99_ms: float | None
     broker_error: str
 
