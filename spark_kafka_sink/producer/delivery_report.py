@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
@@ -68,6 +68,10 @@ class DeliveryReport:
     #: the micro-batch's id, in its report; None in a task's, and in a sum
     batch_id: int | None = None
     query_id: str | None = None
+    #: of the micro-batch: delivered or failed
+    outcome: str = "delivered"
+    #: by the clock of the process that made it, or added it up
+    ended_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc), compare=False)
 
     @property
     def total_sent(self) -> int:
@@ -106,6 +110,17 @@ class DeliveryReport:
             query_id=other.query_id or self.query_id,
         )
 
+    def with_failed_tasks(self, failed: DeliveryReport) -> DeliveryReport:
+        """The report of a micro-batch, with what its failed tasks told.
+
+        ``failed_tasks`` of both are the same tasks, unless one was repeated.
+        """
+        both = self + failed
+        both.tasks = max(self.tasks, failed.tasks)
+        both.failed_tasks = max(self.failed_tasks, failed.failed_tasks)
+        both.batch_id, both.outcome = self.batch_id, self.outcome
+        return both
+
     def delivered_records(self) -> Counter[str]:
         """Records by topic that the brokers acknowledged; topics without any are left out."""
         delivered = self.sent_records.copy()
@@ -143,13 +158,12 @@ class DeliveryReport:
             by_error[error_name(code)] += records
         p50, p99 = self.round_trip_ms or (None, None)
         first = self.first_acknowledgement_seconds
-        now = datetime.now(timezone.utc)
         return {
             "version": VERSION,
             "query_id": self.query_id,
             "batch_id": self.batch_id,
-            "outcome": "failed" if self.failed_tasks else "delivered",
-            "ended_at": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "outcome": self.outcome,
+            "ended_at": self.ended_at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "tasks": self.tasks,
             "failed_tasks": self.failed_tasks,
             "records": delivered.total(),
@@ -182,6 +196,22 @@ class DeliveryReport:
 
         return report_html(json.loads(self.to_json()))
 
+    def to_plain(self) -> dict[str, Any]:
+        """All fields as JSON can hold them, for ``from_plain``."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> DeliveryReport:
+        """A report from what ``to_plain`` made of it; raises KeyError, TypeError or ValueError."""
+        report = cls(**plain)
+        for name in ("sent_records", "sent_bytes_by_topic", "failed_records", "dead_letters"):
+            setattr(report, name, Counter({_hashable(key): n for key, n in plain[name]}))
+        report.wait_us = Counter({Wait(name): us for name, us in plain["wait_us"]})
+        if report.round_trip_ms is not None:
+            report.round_trip_ms = tuple(plain["round_trip_ms"])
+        report.ended_at = datetime.fromisoformat(plain["ended_at"])
+        return report
+
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
         """How many records of each topic ("" for null) were refused with each error."""
         by_topic: dict[str, dict[str, int]] = {}
@@ -193,6 +223,16 @@ class DeliveryReport:
 def total(reports: Iterable[DeliveryReport]) -> DeliveryReport:
     """The report of a micro-batch, from those of its tasks."""
     return sum(reports, DeliveryReport())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Counter):
+        return [[key.value if isinstance(key, Wait) else key, n] for key, n in value.items()]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _hashable(key: Any) -> Any:
+    return tuple(key) if isinstance(key, list) else key
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:

@@ -29,6 +29,7 @@ from spark_kafka_sink.spark.metrics import (
     QueryValues,
 )
 from spark_kafka_sink.spark.progress import is_micro_batch
+from spark_kafka_sink.spark.report_folder import local_path
 from spark_kafka_sink.spark.snapshot import (
     COLUMNS,
     QueryState,
@@ -295,11 +296,10 @@ class _Folder:
 
 
 def _local(path: str) -> Path:
-    if path.startswith("file://"):
-        path = path.removeprefix("file://")
-    if "://" in path:
+    found = local_path(path)
+    if found is None:
         raise KafkaSinkError(
             f"KafkaSinkListener reads only folders of this machine, not {path}; "
             "with foreach_batch, use on_report instead"
         )
-    return Path(path)
+    return found

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -23,6 +23,7 @@ from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait, tota
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_kafka_sink.producer.cache import Lease
     from spark_kafka_sink.records.dead_letter import Origin
 
 _log = logging.getLogger("spark_kafka_sink")
@@ -43,37 +44,50 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     """
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.producer.cache import process_cache
-    from spark_kafka_sink.records.arrow import split_by_topic
 
-    rows = 0
     waited = Counter[Wait]()
     started = time.monotonic()
     origin = _origin(options)
-    with process_cache().lease(options, origin) as lease:
-        if options.topic:
-            # Before the first batch is requested from Spark, so that the two overlap.
-            lease.prefetch([options.topic])
-        for batch in _timed(batches, waited):
-            split = split_by_topic(batch, options.topic, first_row=rows)
-            if split.refused and options.dead_letter_topic is None:
-                first = split.refused[0]
-                raise InvalidRecord(
-                    f"{_place(options)}, row {first.records.rows[0]}: {first.reason}"
-                )
-            rows += batch.num_rows
-            # One request for all new topics, before the first send requests its own.
-            lease.prefetch(records.topic for records in split.records)
-            for records in split.records:
-                lease.send(records)
-            for refused in split.refused:
-                lease.send_dead_letters(refused)
-        lease.prefetch([])  # a task without rows connects for the one after it
-        report = lease.close(options.close_timeout_ms / 1000)
-    report.tasks = 1
-    report.query_id = origin.query_id
-    report.task_seconds = report.longest_task_seconds = time.monotonic() - started
-    report.wait_us += waited
+    lease: Lease | None = None
+    is_done = False
+    try:
+        with process_cache().lease(options, origin) as lease:
+            _send(_timed(batches, waited), lease, options)
+            lease.close(options.close_timeout_ms / 1000)
+        is_done = True
+    finally:
+        report = DeliveryReport() if lease is None else lease.report
+        report.tasks, report.failed_tasks = 1, int(not is_done)
+        report.query_id = origin.query_id
+        report.task_seconds = report.longest_task_seconds = time.monotonic() - started
+        report.wait_us += waited
+        if not is_done and options.report_path is not None:
+            from spark_kafka_sink.spark.report_folder import leave
+
+            leave(report, options.report_path, origin.batch_id)
     return report
+
+
+def _send(batches: Iterable[pa.RecordBatch], lease: Lease, options: SinkOptions) -> None:
+    from spark_kafka_sink.records.arrow import split_by_topic
+
+    rows = 0
+    if options.topic:
+        # Before the first batch is requested from Spark, so that the two overlap.
+        lease.prefetch([options.topic])
+    for batch in batches:
+        split = split_by_topic(batch, options.topic, first_row=rows)
+        if split.refused and options.dead_letter_topic is None:
+            first = split.refused[0]
+            raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
+        rows += batch.num_rows
+        # One request for all new topics, before the first send requests its own.
+        lease.prefetch(records.topic for records in split.records)
+        for records in split.records:
+            lease.send(records)
+        for refused in split.refused:
+            lease.send_dead_letters(refused)
+    lease.prefetch([])  # a task without rows connects for the one after it
 
 
 def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
@@ -112,13 +126,18 @@ def _place(options: SinkOptions) -> str:
     return ", ".join(place) or "outside Spark"
 
 
-def keep_report(report: DeliveryReport, what: str, options: SinkOptions) -> None:
-    """Log a sentence that begins with ``what``, and append the report to the option's folder."""
-    _log.info("%s %s", what, report.to_json())
+def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
+    """Append the report of a micro-batch to the option's folder, and log it.
+
+    Returns it with what failed tasks have left there.
+    """
     if options.report_path is not None:
         from spark_kafka_sink.spark.report_folder import append
 
-        append(report, options.report_path)
+        report = append(report, options.report_path)
+    what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
+    _log.info("%s %s: %s", what, report.outcome, report.to_json())
+    return report
 
 
 def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
@@ -128,6 +147,10 @@ def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None)
     report.tasks = len(messages)
     report.batch_id = batch_id
     return report
+
+
+def _failed(report: DeliveryReport) -> DeliveryReport:
+    return replace(report, outcome="failed")
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
@@ -140,11 +163,10 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        keep_report(_total(messages, None), "delivered", self._options)
+        keep_report(_total(messages, None), self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        what = "aborted; delivered by the tasks that succeeded:"
-        keep_report(_total(messages, None), what, self._options)
+        keep_report(_failed(_total(messages, None)), self._options)
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -157,9 +179,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        what = f"micro-batch {batchId} delivered"
-        keep_report(_total(messages, batchId), what, self._options)
+        keep_report(_total(messages, batchId), self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        what = f"micro-batch {batchId} aborted; delivered by tasks that succeeded:"
-        keep_report(_total(messages, batchId), what, self._options)
+        keep_report(_failed(_total(messages, batchId)), self._options)

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 
 import pytest
 
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark import report_folder
-from spark_kafka_sink.spark.report_folder import append
+from spark_kafka_sink.spark.report_folder import append, create, leave
 
 
 def report(batch_id):
@@ -43,7 +44,61 @@ def test_files_of_others_stay_untouched(tmp_path):
     assert (tmp_path / "report-1.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("folder", ["{file}", "no-such-scheme://bucket/reports", "relative"])
+def failed_task(records):
+    report = DeliveryReport(Counter(a=records), Counter(a=9), tasks=1, failed_tasks=1)
+    report.failed_records[("a", 0, -192)] = records
+    report.possibly_persisted_records = records
+    return report
+
+
+def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path):
+    create(str(tmp_path / "reports"))
+    folder = str(tmp_path / "reports")
+    for batch_id, records in [("7", 3), ("7", 4), ("70", 5)]:
+        leave(failed_task(records), folder, batch_id)
+    aborted = DeliveryReport(Counter(a=2), tasks=4, failed_tasks=3, batch_id=7, outcome="failed")
+    told = append(aborted, folder)
+    (line,) = (tmp_path / "reports" / "report-000000001.jsonl").read_text().splitlines()
+    assert json.loads(line) == told.to_dict()
+    assert (told.tasks, told.failed_tasks, told.batch_id, told.outcome) == (4, 3, 7, "failed")
+    assert (told.total_sent, told.possibly_persisted_records) == (9, 7)
+    assert told.delivered_records() == {"a": 2}
+    left = [path.name for path in (tmp_path / "reports").glob("failed-task-*")]
+    assert [name.startswith("failed-task-70-") for name in left] == [True]
+
+
+def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts(tmp_path):
+    leave(failed_task(3), str(tmp_path), "0")
+    told = append(DeliveryReport(Counter(a=3), tasks=1, batch_id=0), str(tmp_path))
+    assert (told.outcome, told.tasks, told.failed_tasks, told.total_sent) == ("delivered", 1, 1, 6)
+
+
+def test_a_task_of_another_machine_leaves_nothing(tmp_path):
+    leave(failed_task(3), str(tmp_path / "of the driver"), "0")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["", "{", "3", '{"sent_records": 3}', '{"sent_records": [3]}'])
+def test_a_file_that_a_killed_task_did_not_finish_is_a_warning(tmp_path, caplog, left):
+    (tmp_path / "failed-task-0-x.json").write_text(left)
+    append(report(0), str(tmp_path))
+    assert "failed-task-0-x.json, left by a failed task, is cut off" in caplog.text
+    assert batches(tmp_path) == {"report-000000001.jsonl": [0]}
+
+
+def test_uris_of_other_storage(tmp_path, monkeypatch):
+    """As in an object store: nothing is appended, and each report is a file."""
+    monkeypatch.setattr(report_folder, "local_path", lambda folder: None)
+    monkeypatch.setattr(report_folder, "_MOST_OBJECTS", 2)
+    folder = f"file://{tmp_path}/bucket/reports"
+    leave(failed_task(3), folder, "0")
+    for batch_id in range(3):
+        told = append(report(batch_id), folder)
+        assert told.total_failed == (0 if batch_id else 3)
+    assert list(batches(tmp_path / "bucket" / "reports").values()) == [[1], [2]]
+
+
+@pytest.mark.parametrize("folder", ["{file}", "no-such-scheme://bucket/reports"])
 def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, caplog, folder):
     (tmp_path / "file").touch()
     append(report(7), folder.format(file=tmp_path / "file"))

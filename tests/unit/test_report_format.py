@@ -37,6 +37,7 @@ FULL = DeliveryReport(
     round_trip_ms=(0.5, 7.25),
     batch_id=7,
     query_id="q",
+    outcome="failed",
 )
 
 
@@ -80,3 +81,7 @@ def test_reports_of_tasks_add_up():
     assert both.first_acknowledgement_seconds == 0.25
     assert (both.buffer_peak_bytes, both.retried_requests) == (1000, 4)
     assert both.round_trip_ms == (0.75, 1.0)
+
+
+def test_a_report_passes_through_json():
+    assert DeliveryReport.from_plain(json.loads(json.dumps(FULL.to_plain()))) == FULL
