@@ -157,6 +157,7 @@ class IncompleteDeliveries:
         if report.code == ErrorCode.NO_ERROR:
             if self.report.first_acknowledgement_seconds is None and self._began_at is not None:
                 self.report.first_acknowledgement_seconds = self._clock() - self._began_at
+            self.report.acknowledged_records[delivery.topic, report.partition] += report.count
             delivery.acknowledged += report.count
             self.acknowledged += report.count
         else:

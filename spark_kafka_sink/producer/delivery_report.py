@@ -16,6 +16,15 @@ from spark_kafka_sink.librdkafka.error_texts import error_name
 VERSION = 1
 
 
+_COUNTERS = (
+    "sent_records",
+    "sent_bytes_by_topic",
+    "failed_records",
+    "acknowledged_records",
+    "dead_letters",
+)
+
+
 class Wait(Enum):
     """What a task waits for; the values are names in JSON."""
 
@@ -30,13 +39,14 @@ class DeliveryReport:
     """Records that were sent and records that failed, so far.
 
     ``sent_records``: by topic; ``sent_bytes_by_topic``: of keys and values. ``failed_records``: by
-    topic, partition (-1: not assigned yet) and librdkafka's error code. Without failures, what was
-    sent was delivered: the brokers have acknowledged it.
+    topic, partition (-1: not assigned yet) and librdkafka's error code.
+    ``acknowledged_records``: by topic and partition.
     """
 
     sent_records: Counter[str] = field(default_factory=Counter)
     sent_bytes_by_topic: Counter[str] = field(default_factory=Counter)
     failed_records: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    acknowledged_records: Counter[tuple[str, int]] = field(default_factory=Counter)
     #: failed records that were dropped before they were sent
     unsent_records: int = 0
     #: failed records that may be in the topic anyway
@@ -90,6 +100,7 @@ class DeliveryReport:
             self.sent_records + other.sent_records,
             self.sent_bytes_by_topic + other.sent_bytes_by_topic,
             self.failed_records + other.failed_records,
+            self.acknowledged_records + other.acknowledged_records,
             self.unsent_records + other.unsent_records,
             self.possibly_persisted_records + other.possibly_persisted_records,
             self.dead_letters + other.dead_letters,
@@ -123,10 +134,10 @@ class DeliveryReport:
 
     def delivered_records(self) -> Counter[str]:
         """Records by topic that the brokers acknowledged; topics without any are left out."""
-        delivered = self.sent_records.copy()
-        for (topic, _, _), records in self.failed_records.items():
-            delivered[topic] -= records
-        return +delivered
+        delivered: Counter[str] = Counter()
+        for (topic, _), records in self.acknowledged_records.items():
+            delivered[topic] += records
+        return delivered
 
     def counts(self) -> str:
         """A sentence on a task that failed: what became of its records, by topic."""
@@ -134,7 +145,7 @@ class DeliveryReport:
         by_topic = ", ".join(f"{topic}: {records}" for topic, records in sorted(failed.items()))
         refused = self.total_failed - self.unsent_records - self.possibly_persisted_records
         return (
-            f"Of {self.total_sent} records, {self.total_sent - self.total_failed} were delivered, "
+            f"Of {self.total_sent} records, {self.acknowledged_records.total()} were delivered, "
             f"{refused} failed, {self.unsent_records} were not sent, "
             f"{self.possibly_persisted_records} were in flight and may have arrived "
             f"({by_topic or 'none undelivered'})"
@@ -157,6 +168,7 @@ class DeliveryReport:
         for (_, _, code), records in self.failed_records.items():
             by_error[error_name(code)] += records
         p50, p99 = self.round_trip_ms or (None, None)
+        busiest = self.acknowledged_records.most_common(1)
         first = self.first_acknowledgement_seconds
         return {
             "version": VERSION,
@@ -170,6 +182,8 @@ class DeliveryReport:
             "sent_bytes": self.sent_bytes,
             "records_by_topic": _sorted(delivered),
             "sent_bytes_by_topic": _sorted(self.sent_bytes_by_topic),
+            "busiest_partition": "{}-{}".format(*busiest[0][0]) if busiest else None,
+            "busiest_partition_records": busiest[0][1] if busiest else 0,
             "failed_records_by_topic": _sorted(self.failed_records_by_topic()),
             "failed_records_by_error": _sorted(by_error),
             "dead_letters_by_topic": self.dead_letters_by_topic(),
@@ -204,7 +218,7 @@ class DeliveryReport:
     def from_plain(cls, plain: dict[str, Any]) -> DeliveryReport:
         """A report from what ``to_plain`` made of it; raises KeyError, TypeError or ValueError."""
         report = cls(**plain)
-        for name in ("sent_records", "sent_bytes_by_topic", "failed_records", "dead_letters"):
+        for name in _COUNTERS:
             setattr(report, name, Counter({_hashable(key): n for key, n in plain[name]}))
         report.wait_us = Counter({Wait(name): us for name, us in plain["wait_us"]})
         if report.round_trip_ms is not None:

@@ -12,6 +12,7 @@ from spark_kafka_sink.reports.history import PARTS, History, Interval
 _DOMINATES = 0.5  # of the tasks' time
 _SHORT_TASK_MS = 100
 _STRAGGLES = 3  # times as long as the average task
+_ONE_PARTITION = 0.8  # of the records
 _ONE_TOPIC = 0.8  # of the bytes
 _SLOW_ROUND_TRIP_MS = 100
 _STANDS_OUT = 2  # times as long as the median
@@ -153,6 +154,12 @@ def _kafka_advice(interval: Interval) -> str:
         return (
             f"{interval.retried_requests:,} requests had to be repeated{why}: look for lost "
             "connections, moved leaders, or partitions with too few replicas in sync."
+        )
+    partition, records = interval.busiest_partitions.most_common(1)[0]
+    if partition and records >= _ONE_PARTITION * interval.records:
+        return (
+            f"{share(records / interval.records)} of the records go to the partition {partition}, "
+            "which one broker takes in their order: use keys that spread, or none."
         )
     hot = interval.sent_bytes_by_topic.most_common(1)
     everything = interval.sent_bytes_by_topic.total()

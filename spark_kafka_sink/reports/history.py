@@ -45,6 +45,7 @@ _SUMS_OF_INTERVALS = (
 )
 _BY_TOPIC = ("records_by_topic", "sent_bytes_by_topic", "failed_records_by_topic")
 _COUNTERS_OF_INTERVALS = (
+    "busiest_partitions",
     "failed_records_by_error",
     "dead_letters_by_topic",
     "dead_letters_by_error",
@@ -92,6 +93,8 @@ class Interval:
     retried_requests: int | None
     records_by_topic: Counter[str]
     sent_bytes_by_topic: Counter[str]
+    #: the records of each micro-batch's busiest partition
+    busiest_partitions: Counter[str]
     failed_records_by_topic: Counter[str]
     failed_records_by_error: Counter[str]
     dead_letters_by_topic: Counter[str]
@@ -120,6 +123,9 @@ class Interval:
             average_tasks_ms=report.task_ms / max(1, report.tasks),
             round_trip_p99_ms=report.round_trip_p99_ms,
             retried_requests=report.retried_requests,
+            busiest_partitions=Counter(
+                {report.busiest_partition or "": report.busiest_partition_records}
+            ),
             failed_records_by_error=report.failed_records_by_error.copy(),
             dead_letters_by_topic=Counter({t: each.total() for t, each in dead_letters.items()}),
             dead_letters_by_error=by_error,

@@ -33,6 +33,8 @@ class Report:
     sent_bytes: int
     records_by_topic: Counter[str]
     sent_bytes_by_topic: Counter[str]
+    busiest_partition: str | None
+    busiest_partition_records: int
     failed_records_by_topic: Counter[str]
     failed_records_by_error: Counter[str]
     dead_letters_by_topic: Mapping[str, Counter[str]]

@@ -30,6 +30,8 @@ class MadeUpReport:
             "sent_bytes": 90,
             "records_by_topic": {"a": 4, "b": 3},
             "sent_bytes_by_topic": {"a": 50, "b": 40},
+            "busiest_partition": "a-1",
+            "busiest_partition_records": 3,
             "failed_records_by_topic": {},
             "failed_records_by_error": {},
             "dead_letters_by_topic": {},

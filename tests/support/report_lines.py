@@ -23,6 +23,8 @@ _FIELDS: dict[str, Any] = {
     "sent_bytes": 10_000_000,
     "records_by_topic": {"orders": 10_000},
     "sent_bytes_by_topic": {"orders": 10_000_000},
+    "busiest_partition": "orders-1",
+    "busiest_partition_records": 2_600,
     "failed_records_by_topic": {},
     "failed_records_by_error": {},
     "dead_letters_by_topic": {},

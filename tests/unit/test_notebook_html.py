@@ -26,7 +26,7 @@ def cells(markup):
 
 
 def test_a_delivery_report_shows_what_it_delivered_by_topic():
-    report = DeliveryReport(Counter(a=1200, b=3))
+    report = DeliveryReport(acknowledged_records=Counter({("a", 0): 1200, ("b", 0): 3}))
     found = cells(report._repr_html_())
     assert ["a", "1,200"] in [row[:2] for row in found]
     assert ["b", "3"] in [row[:2] for row in found]

@@ -66,6 +66,11 @@ TABLE = {
         ),
         "Look at the brokers' load",
     ),
+    "one partition": (
+        {"buffer_wait_ms": 2_200, "busiest_partition_records": 9_000, "sent_bytes_by_topic": {}},
+        "Waiting for room in the buffer takes 55 %",
+        "90 % of the records go to the partition orders-1",
+    ),
     "Kafka in both ways": (
         {"acknowledgement_wait_ms": 1_200, "buffer_wait_ms": 1_600},
         (

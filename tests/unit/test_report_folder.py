@@ -47,6 +47,7 @@ def test_files_of_others_stay_untouched(tmp_path):
 def failed_task(records):
     report = DeliveryReport(Counter(a=records), Counter(a=9), tasks=1, failed_tasks=1)
     report.failed_records[("a", 0, -192)] = records
+    report.acknowledged_records[("a", 1)] = 1
     report.possibly_persisted_records = records
     return report
 
@@ -56,13 +57,14 @@ def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path)
     folder = str(tmp_path / "reports")
     for batch_id, records in [("7", 3), ("7", 4), ("70", 5)]:
         leave(failed_task(records), folder, batch_id)
-    aborted = DeliveryReport(Counter(a=2), tasks=4, failed_tasks=3, batch_id=7, outcome="failed")
+    aborted = DeliveryReport(tasks=4, failed_tasks=3, batch_id=7, outcome="failed")
+    aborted.acknowledged_records[("a", 0)] = 2
     told = append(aborted, folder)
     (line,) = (tmp_path / "reports" / "report-000000001.jsonl").read_text().splitlines()
     assert json.loads(line) == told.to_dict()
     assert (told.tasks, told.failed_tasks, told.batch_id, told.outcome) == (4, 3, 7, "failed")
-    assert (told.total_sent, told.possibly_persisted_records) == (9, 7)
-    assert told.delivered_records() == {"a": 2}
+    assert (told.total_sent, told.possibly_persisted_records) == (7, 7)
+    assert told.delivered_records() == {"a": 4}
     left = [path.name for path in (tmp_path / "reports").glob("failed-task-*")]
     assert [name.startswith("failed-task-70-") for name in left] == [True]
 

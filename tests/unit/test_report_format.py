@@ -18,6 +18,7 @@ FULL = DeliveryReport(
     Counter(a=5, b=1),
     Counter(a=50),
     Counter({("a", 0, -192): 2, ("a", -1, -152): 1}),
+    acknowledged_records=Counter({("a", 0): 2, ("b", 3): 1}),
     unsent_records=1,
     possibly_persisted_records=2,
     dead_letters=Counter({("", "NULL_TOPIC"): 3}),
@@ -59,6 +60,7 @@ def test_what_a_report_says():
     line = json.loads(FULL.to_json())
     assert line["outcome"] == "failed"
     assert line["records_by_topic"] == {"a": 2, "b": 1}
+    assert (line["busiest_partition"], line["busiest_partition_records"]) == ("a-0", 2)
     assert line["failed_records_by_error"] == {"_MSG_TIMED_OUT": 2, "_PURGE_QUEUE": 1}
     assert (line["task_ms"], line["rows_wait_ms"], line["buffer_wait_ms"]) == (1500, 2, 1)
     assert (line["round_trip_p50_ms"], line["round_trip_p99_ms"]) == (0.5, 7.25)
