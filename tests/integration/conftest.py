@@ -43,11 +43,11 @@ def proxy() -> Iterator[KafkaProxy]:
 
 @pytest.fixture
 def proxied(proxy: KafkaProxy) -> Iterator[Topics]:
-    """Topics behind the proxy, which delays no metadata before and after the test."""
-    proxy.metadata_delay_seconds = 0.0
+    """Topics behind the proxy, which delays nothing before and after the test."""
+    proxy.metadata_delay_seconds = proxy.produce_delay_seconds = 0.0
     topics = Topics(f"127.0.0.1:{proxy.port}")
     yield topics
-    proxy.metadata_delay_seconds = 0.0
+    proxy.metadata_delay_seconds = proxy.produce_delay_seconds = 0.0
     topics.close()
 
 
