@@ -27,8 +27,9 @@ class MetadataRequest(NamedTuple):
 class KafkaProxy:
     """Context manager. ``kafka``, to be set, is the broker, which must advertise ``port``.
 
-    ``metadata_delay_seconds`` and ``produce_delay_seconds`` may be changed at any time. Like a broker, which handles one request
-    of a connection at a time, the proxy holds an answer back until those before it were sent.
+    ``metadata_delay_seconds`` and ``produce_delay_seconds`` may be changed at any time. Like a
+    broker, which handles one request of a connection at a time, the proxy holds an answer back
+    until those before it were sent.
     ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
     metadata in the order of arrival, and ``answers_before_records`` the number of their answers
     that left before the first produce request came, or None. ``reset`` starts counting again.
