@@ -12,7 +12,7 @@ from streams import run, stream_of
 
 from spark_kafka_sink.__main__ import main
 
-SLOW_SECONDS = 2.0
+SLOW_SECONDS = 1.5
 PARTITIONS = 4
 ROWS = 2_000
 
@@ -49,14 +49,15 @@ def test_a_slow_broker(explain, proxy):
     assert_both_say(explain(), r"Waiting for acknowledgements takes \d+ % of the tasks' time")
 
 
-def test_a_small_buffer(explain, proxy):
+def test_a_small_buffer(explain, proxy, spark):
     proxy.produce_delay_seconds = SLOW_SECONDS / 4
-
-    def enlarge(rows):
-        return rows.withColumn("value", F.repeat("value", 1000))
-
-    small = {"kafka.buffer.memory": "300000", "kafka.max.request.size": "100000"}
-    texts = explain(enlarge, **small)
+    small = {"kafka.buffer.memory": str(2**20)}
+    # Of a batch that has room at its beginning, all is taken.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        texts = explain(lambda rows: rows.withColumn("value", F.repeat("value", 1000)), **small)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert_both_say(texts, r"Waiting for room in the buffer takes \d+ % of the tasks' time")
 
 
