@@ -49,23 +49,25 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     started = time.monotonic()
     origin = _origin(options)
     lease: Lease | None = None
-    is_done = False
+
+    def report() -> DeliveryReport:
+        told = DeliveryReport() if lease is None else lease.report
+        told.tasks, told.query_id = 1, origin.query_id
+        told.task_seconds = told.longest_task_seconds = time.monotonic() - started
+        told.wait_us += waited
+        return told
+
     try:
         with process_cache().lease(options, origin) as lease:
             _send(_timed(batches, waited), lease, options)
             lease.close(options.close_timeout_ms / 1000)
-        is_done = True
-    finally:
-        report = DeliveryReport() if lease is None else lease.report
-        report.tasks, report.failed_tasks = 1, int(not is_done)
-        report.query_id = origin.query_id
-        report.task_seconds = report.longest_task_seconds = time.monotonic() - started
-        report.wait_us += waited
-        if not is_done and options.report_path is not None:
+    except BaseException:
+        if options.report_path is not None:
             from spark_kafka_sink.spark.report_folder import leave
 
-            leave(report, options.report_path, origin.batch_id)
-    return report
+            leave(replace(report(), failed_tasks=1), options.report_path, origin.batch_id)
+        raise
+    return report()
 
 
 def _send(batches: Iterable[pa.RecordBatch], lease: Lease, options: SinkOptions) -> None:
