@@ -36,8 +36,13 @@ def wrong_line(text: str) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Numbers are aligned to the right and grouped by thousands; None, not known, is a dash."""
+    rows = list(rows)
     body = "".join(f'<tr style="{_ROW}">{"".join(map(_cell, row))}</tr>' for row in rows)
-    names = "".join(f'<th style="{_CELL};text-align:left">{escape(name)}</th>' for name in header)
+    first = rows[0] if rows else [""] * len(header)
+    names = "".join(
+        f'<th style="{_CELL};{_align(content)}">{escape(name)}</th>'
+        for name, content in zip(header, first, strict=False)
+    )
     head = f'<thead><tr style="{_ROW}">{names}</tr></thead>' if header else ""
     # A table may be wider than the notebook.
     return (
@@ -47,19 +52,21 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(content: object) -> str:
-    style = _CELL
+    is_wrong = isinstance(content, Wrong) and content.content
+    style = f"{_CELL};{_WRONG}" if is_wrong else _CELL
+    return f'<td style="{style};{_align(content)}">{escape(_text(content))}</td>'
+
+
+def _align(content: object) -> str:
     if isinstance(content, Wrong):
         content = content.content
-        if content:
-            style = f"{_CELL};{_WRONG}"
-    if isinstance(content, int | float):
-        align = "right;font-variant-numeric:tabular-nums"
-    else:
-        align = "left"
-    return f'<td style="{style};text-align:{align}">{escape(_text(content))}</td>'
+    is_number = isinstance(content, int | float)
+    return f"text-align:{'right' if is_number else 'left'};font-variant-numeric:tabular-nums"
 
 
 def _text(content: object) -> str:
+    if isinstance(content, Wrong):
+        content = content.content
     if content is None:
         return "–"
     if isinstance(content, float):

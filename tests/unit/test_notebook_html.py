@@ -91,4 +91,4 @@ def contrast(one, other):
 def test_numbers_are_grouped_and_aligned_and_unknown_ones_are_a_dash():
     markup = table(["n"], [[1234567], [None], [Wrong(0)], [2.5]])
     assert cells(markup)[1:] == [["1,234,567"], ["–"], ["0"], ["2.50"]]
-    assert markup.count("text-align:right") == 3
+    assert markup.count("text-align:right") == 4  # the heading too
