@@ -1,41 +1,41 @@
-"""The part of Schema Registry's HTTP interface that answers questions."""
+"""The part of Schema Registry's HTTP interface that names the latest version of a subject."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from email.message import Message
 
-from http_stub import JsonHandler, served
+from http_stub import served
 
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """``kind``: AVRO or JSON. ``text``: the schema itself, which is JSON in both cases."""
+    """``text``: the schema itself."""
 
     id: int
-    kind: str
     text: str
 
 
 @contextmanager
 def schema_registry(subjects: Mapping[str, RegisteredSchema]) -> Iterator[str]:
     """The URL of a registry in which every subject has one version."""
-    answers: dict[str, dict[str, object]] = {}
-    for subject, schema in subjects.items():
-        described = {"schema": schema.text, "schemaType": schema.kind}
-        answers[f"/schemas/ids/{schema.id}"] = described
-        version = {"subject": subject, "version": 1, "id": schema.id, **described}
-        answers[f"/subjects/{subject}/versions/latest"] = version
+    answers = {
+        f"/subjects/{subject}/versions/latest": {
+            "subject": subject,
+            "version": 1,
+            "id": schema.id,
+            "schema": schema.text,
+        }
+        for subject, schema in subjects.items()
+    }
 
-    class Registry(JsonHandler):
-        def do_GET(self):
-            path = urlsplit(self.path).path
-            if path in answers:
-                self.answer(200, answers[path])
-            else:
-                self.answer(404, {"error_code": 40401, "message": f"not found: {path}"})
+    def answer(path: str, headers: Message) -> tuple[int, object]:
+        del headers
+        if path in answers:
+            return 200, answers[path]
+        return 404, {"error_code": 40401, "message": f"not found: {path}"}
 
-    with served(Registry) as url:
+    with served(answer) as url:
         yield url

@@ -26,13 +26,13 @@ class Snippets:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.namespace = {"__name__": "__main__", **namespace}
-        self._replacements = replacements
+        self.replacements = replacements
         self._started = _started(monkeypatch)
 
     def run(self, block: Block) -> None:
         """Returns when every query that the block started has written rows, and is stopped."""
         text = block.text
-        for old, new in self._replacements.items():
+        for old, new in self.replacements.items():
             text = text.replace(old, new)
         # Tracebacks then show the line of the page.
         padded = "\n" * (block.line - 1) + text

@@ -22,7 +22,12 @@ _KAFKA = (
         "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
     ),
 )  # fmt: skip
-_AVRO = ("org.apache.spark", "spark-avro_2.13", "4.2.0", "DIGEST")
+_AVRO = (
+    "org.apache.spark",
+    "spark-avro_2.13",
+    "4.1.1",
+    "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
+)
 
 
 def kafka_jars() -> str:
