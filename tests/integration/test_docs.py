@@ -32,7 +32,7 @@ from kafka_topics import new_topic
 from markdown_pages import GUIDE, ROOT, Block, blocks, name
 from packaging.requirements import Requirement
 from pyspark.sql.streaming.listener import StreamingQueryListener
-from snippets import Snippets
+from snippets import SECONDS, Snippets
 from topics import Topics
 
 import spark_kafka_sink.__main__ as spark_kafka_sink_command
