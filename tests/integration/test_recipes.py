@@ -142,7 +142,7 @@ def test_a_keys_records_are_in_order(page, first):
 
 
 def test_a_change_feed_leaves_the_last_state_of_each_key(page, first, spark):
-    # Kafka compacts closed segments only, so every micro-batch shall have one of its own.
+    # Kafka compacts closed segments only, so every micro-batch gets one of its own.
     compaction = "--config", "segment.ms=1", "--config", "min.cleanable.dirty.ratio=0"
     cook(page, first, "Publish a change feed", *compaction)
     assert values_by_key(first.read("accounts")) == {
