@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
-from spark_kafka_jars import jars
+from spark_jars import avro_jar, kafka_jars
 from standalone import standalone_cluster
 from topics import Topics
 
@@ -57,7 +57,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("spark-kafka-sink tests")
-        .config("spark.jars", jars())
+        .config("spark.jars", f"{kafka_jars()},{avro_jar()}")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
