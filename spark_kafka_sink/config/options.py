@@ -242,6 +242,15 @@ OPTIONS: tuple[Option[Any], ...] = tuple(
     each for each in vars().values() if isinstance(each, Option)
 )
 
+#: options that have an effect only with exactly-once
+_ONLY_EXACTLY_ONCE: tuple[Option[Any], ...] = (
+    EXACTLY_ONCE_PARTITIONS,
+    TRANSACTIONAL_ID_PREFIX,
+    EXACTLY_ONCE_LEDGER_TOPIC,
+    EXACTLY_ONCE_FIRST_BATCH,
+    TRANSACTION_TIMEOUT_MS,
+)
+
 _NAMES: Mapping[str, str] = {
     name.lower(): name
     for option in OPTIONS
@@ -271,6 +280,12 @@ class SinkOptions:
     @property
     def dead_letter_topic(self) -> str | None:
         return self.producer.dead_letter_topic
+
+
+def at_least_once(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without those for exactly-once."""
+    left_out = {option.name for option in (DELIVERY_GUARANTEE, *_ONLY_EXACTLY_ONCE)}
+    return {name: value for name, value in options.items() if name.lower() not in left_out}
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -386,15 +401,6 @@ def _block_budget(given: Mapping[str, str]) -> BlockBudget:
             "set one of them, or leave it out"
         )
     return budget
-
-
-_ONLY_EXACTLY_ONCE: tuple[Option[Any], ...] = (
-    EXACTLY_ONCE_PARTITIONS,
-    TRANSACTIONAL_ID_PREFIX,
-    EXACTLY_ONCE_LEDGER_TOPIC,
-    EXACTLY_ONCE_FIRST_BATCH,
-    TRANSACTION_TIMEOUT_MS,
-)
 
 
 def _exactly_once(
