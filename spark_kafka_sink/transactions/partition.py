@@ -37,7 +37,7 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     """Begin the task's transaction, unless the ledger says that it was committed before.
 
     Raises LedgerAhead, LedgerLost, PartitionsChanged, InvalidOption, and what Transaction raises.
-    If the task fails, the transaction is aborted; our own errors then say so.
+    If the task fails, its transaction is aborted; our own errors then say so.
     """
     settings = options.exactly_once
     if settings is None:
@@ -50,7 +50,7 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     try:
         yield PartitionTransaction(options, settings.ledger_topic, transaction, prefix, task)
     except KafkaSinkError as error:
-        if transaction.state is not State.ENDED:
+        if transaction.state is State.OPEN:
             error.args = (
                 f"{error}. No record of {task} becomes visible to read_committed readers by this "
                 "attempt",
