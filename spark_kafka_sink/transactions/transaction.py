@@ -27,7 +27,7 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.transactions.offset_calls import Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import Wait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
@@ -79,12 +79,6 @@ class Transaction:
         self.producer.prefetch(topics)
         self._repeat(calls.init_transactions, wait)
         self.state = State.INITIALIZED
-
-    def offsets(
-        self, groups: Sequence[str], topic: str, wait: Wait
-    ) -> dict[str, CommittedOffset | None]:
-        """The groups' offsets; earlier transactions of this id are settled."""
-        return read_offsets(self.producer, groups, topic, wait)
 
     def begin(self) -> None:
         with self.producer.client_turn() as client:
