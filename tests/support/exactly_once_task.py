@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -50,10 +51,10 @@ def stop(point: str) -> None:
     sys.stdin.readline()
 
 
-def write(options: dict[str, str], batch_id: int, partition: int, values: list[str]):
+def write(options: dict[str, str], batch_id: int, partition: int, values: Iterable[str]):
     """What a task does; returns its report."""
     writer._origin = lambda _: Origin("a-query", str(batch_id), partition)
-    batches = [pa.record_batch({"value": pa.array([value])}) for value in values]
+    batches = (pa.record_batch({"value": pa.array([value])}) for value in values)
     return writer.write_partition(batches, parse(options))
 
 
