@@ -53,11 +53,8 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
         yield began
     except KafkaSinkError as error:
         if transaction.state is State.OPEN:
-            error.args = (
-                f"{error}. No record of {task} becomes visible to read_committed readers by this "
-                "attempt",
-                *error.args[1:],
-            )
+            outcome = f"No record of {task} becomes visible to read_committed readers by it"
+            error.args = (f"{error}. {outcome}", *error.args[1:])
         raise
     finally:
         transaction.close()

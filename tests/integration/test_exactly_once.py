@@ -273,7 +273,7 @@ def test_brokers_that_are_away_when_a_task_begins(kafka, sink):
 
 def test_an_older_checkpoint(sink):
     expected = sink.write_batch(0) + sink.write_batch(1)
-    with pytest.raises(LedgerAhead, match="has sealed micro-batch 1.*restore the newer one"):
+    with pytest.raises(LedgerAhead, match=r"has sealed micro-batch 1.*restore the newer one"):
         sink.write(0, 0, ["0-a", "0-b"])
     # Micro-batch 2 is begun, and not sealed.
     sink.write(2, 0, ["2-a", "2-b"])

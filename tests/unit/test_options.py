@@ -11,6 +11,12 @@ from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOpt
 from spark_kafka_sink.errors import InvalidOption
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
+EXACTLY_ONCE = {
+    **SERVERS,
+    "topic": "t",
+    "delivery.guarantee": "exactly-once",
+    "exactly.once.partitions": "4",
+}
 
 
 def parsed(**options: str) -> SinkOptions:
@@ -37,8 +43,12 @@ def test_bootstrap_servers_alone_are_enough():
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.default], ids=lambda o: o.name)
 def test_documented_default_is_the_real_one(option):
-    separate = {"kafka.max.block.ms.include.metadata": "false"}
-    others = separate if option.name == "kafka.max.block.metadata.ms" else {}
+    needs = {
+        "kafka.max.block.metadata.ms": {"kafka.max.block.ms.include.metadata": "false"},
+        "exactly.once.first.batch": EXACTLY_ONCE,
+        "kafka.transaction.timeout.ms": EXACTLY_ONCE,
+    }
+    others = needs.get(option.name, {})
     assert parsed(**others, **{option.name: option.default}) == parsed(**others)
 
 
@@ -291,13 +301,6 @@ def test_dead_letter_options_that_contradict_each_other(given, complaint):
 
 
 # --- exactly-once --------------------------------------------------------------------------------
-
-EXACTLY_ONCE = {
-    **SERVERS,
-    "topic": "t",
-    "delivery.guarantee": "exactly-once",
-    "exactly.once.partitions": "4",
-}
 
 
 def test_exactly_once_needs_only_the_number_of_partitions():
