@@ -37,6 +37,7 @@ from spark_kafka_sink.errors import (
     TransactionTimeout,
 )
 from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.writer import seal
 
 SECONDS = 60.0
@@ -385,6 +386,13 @@ def test_a_record_that_the_topic_refuses_aborts_the_transaction(sink):
     with pytest.raises(spark_kafka_sink.DeliveryFailed, match="No record of micro-batch 0"):
         sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
     assert sink.write_batch(0) == sink.committed()
+
+
+def test_brokers_with_too_few_replicas_are_warned_of(kafka, sink, caplog):
+    with caplog.at_level("WARNING", logger="spark_kafka_sink"):
+        check(parse(sink.options))
+    assert "the brokers have transaction.state.log.replication.factor=1, less than 3" in caplog.text
+    assert f"topic {sink.topic} has min.insync.replicas=1, less than 2" in caplog.text
 
 
 # --- through Spark -------------------------------------------------------------------------------
