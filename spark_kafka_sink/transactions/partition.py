@@ -9,6 +9,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, PartitionsChanged
+from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
@@ -45,6 +46,7 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
     group = entry_group(prefix, task.partition)
+    release_freed_memory()  # of the previous task, as with a lease
     transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
     try:
         # Connects while the transaction is initialized.

@@ -77,7 +77,9 @@ class Transaction:
         # Not only for the records: librdkafka asks for a producer id half a second after its
         # start, or when it learns of a broker.
         self.producer.prefetch(topics)
-        self._repeat(calls.init_transactions, wait)
+        failure = self._repeat(calls.init_transactions, wait)
+        if failure is not None:
+            raise self._call_error(failure, wait)
         self.state = State.INITIALIZED
 
     def begin(self) -> None:
@@ -117,11 +119,11 @@ class Transaction:
         self._check_age()
         # From here on, a failure does not mean that nothing was committed.
         self.state = State.ENDED
-        try:
-            self._repeat(calls.commit_transaction, wait)
-        except TransactionFailed:
-            self.state = State.OPEN  # refused, so it can be aborted
-            raise
+        failure = self._repeat(calls.commit_transaction, wait)
+        if failure is not None:
+            if failure.requires_abort:
+                self.state = State.OPEN
+            raise self._call_error(failure, wait)
         self.state = State.COMMITTED
 
     def close(self) -> None:
@@ -144,16 +146,16 @@ class Transaction:
             if failure is None or not failure.is_retriable or deadline.expired:
                 return
 
-    def _repeat(self, call: Callable[[Client, float], CallFailed | None], wait: Wait) -> None:
+    def _repeat(
+        self, call: Callable[[Client, float], CallFailed | None], wait: Wait
+    ) -> CallFailed | None:
         """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
         while True:
             with self.producer.client_turn() as client:
                 failure = call(client, wait.deadline.slice(_CALL_SECONDS))
             self.producer.poll()
-            if failure is None:
-                return
-            if not failure.is_retriable or wait.deadline.expired:
-                raise self._call_error(failure, wait)
+            if failure is None or not failure.is_retriable or wait.deadline.expired:
+                return failure
             if failure.code != ErrorCode.TIMED_OUT:
                 wait.pause()
 
@@ -180,16 +182,19 @@ class Transaction:
     def _fenced(self) -> KafkaSinkError:
         if self._age_seconds * 1000 >= self._timeout_ms:
             return self._timed_out()
+        outcome = "nothing of this one becomes visible"
+        if self.state is State.ENDED:
+            outcome = "whether this one was committed before is in the ledger"
         return TransactionFenced(
-            f"another attempt of this task has taken over the transaction {self._id}; nothing of "
-            "this one becomes visible. Expected if Spark repeats or speculates tasks. Otherwise "
-            "two queries use the same transactional.id.prefix or checkpoint: stop one of them"
+            f"another attempt of this task has taken over the transaction {self._id}; {outcome}. "
+            "Expected if Spark repeats or speculates tasks. Otherwise two queries use the same "
+            "transactional.id.prefix or checkpoint: stop one of them"
         )
 
     def _timed_out(self) -> TransactionTimeout:
         return TransactionTimeout(
             f"the transaction {self._id} has been open for {self._age_seconds:.1f} s, and "
-            f"kafka.transaction.timeout.ms={self._timeout_ms}; nothing of it becomes visible. Make "
+            f"kafka.transaction.timeout.ms={self._timeout_ms}; the brokers abort it. Make "
             "micro-batches smaller, or raise that option, up to the brokers' "
             "transaction.max.timeout.ms"
         )

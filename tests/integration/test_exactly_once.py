@@ -371,7 +371,7 @@ def test_rows_that_come_too_late_for_their_transaction(sink):
         time.sleep(1.1)
         yield "0-b"
 
-    with pytest.raises(TransactionTimeout, match="nothing of it becomes visible"):
+    with pytest.raises(TransactionTimeout, match="the brokers abort it"):
         sink.write(0, 0, rows(), kafka_transaction_timeout_ms="1000")
     assert sink.write_batch(0) == sink.committed()
 
