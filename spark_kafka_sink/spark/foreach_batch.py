@@ -24,7 +24,7 @@ from spark_kafka_sink.spark.datasource import (
 )
 from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import keep_report, write_partition
+from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -73,14 +73,16 @@ def foreach_batch(
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
-        task = WriteToKafka(replace(parsed, batch_id=batch_id))
+        query_id = _query_id(batch.sparkSession)
+        task = WriteToKafka(_named(replace(parsed, batch_id=batch_id), query_id))
         frame = batch.mapInArrow(task, _REPORT)
         try:
             # Our own tasks' pickles; the format's commit messages travel in the same way.
             reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
+            seal(parsed, query_id, batch_id, len(reports))
         except Exception:
-            report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed")
-            tell(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))
+            report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed", query_id=query_id)
+            tell(replace(report, batch_id=batch_id))
             raise
         tell(replace(total(reports), batch_id=batch_id))
 
@@ -93,11 +95,21 @@ def foreach_batch(
 
 
 def _query_id(spark: SparkSession) -> str | None:
-    """Spark's id of the query that runs here; None under Spark Connect."""
+    """The id of the query that runs this function; Spark Connect does not tell it."""
     if not is_classic(spark):
         return None
     query_id: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     return query_id
+
+
+def _named(options: SinkOptions, query_id: str | None) -> SinkOptions:
+    """With the prefix for transactions, which a task of Spark Connect cannot find out."""
+    if options.exactly_once is None:
+        return options
+    from spark_kafka_sink.transactions.partition import prefix_of
+
+    prefix = prefix_of(options.exactly_once, query_id)
+    return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
 
 
 def _collect(frame: DataFrame) -> list[Row]:

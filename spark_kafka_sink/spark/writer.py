@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.producer.cache import Lease
     from spark_kafka_sink.records.dead_letter import Origin
+    from spark_kafka_sink.transactions.partition import PartitionTransaction
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -37,18 +39,16 @@ class KafkaCommitMessage(WriterCommitMessage):
 
 
 def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
-    """Send all rows and wait until the brokers have acknowledged them: at-least-once.
+    """Send all rows and wait until the brokers have acknowledged or committed them.
 
     With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded.
+    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded, and with exactly-once
+    what ``transactions.partition`` raises.
     """
-    # Imported here: the driver builds writers, but needs neither Arrow nor a client.
-    from spark_kafka_sink.producer.cache import process_cache
-
     waited = Counter[Wait]()
     started = time.monotonic()
     origin = _origin(options)
-    lease: Lease | None = None
+    lease: Lease | PartitionTransaction | None = None
 
     def report() -> DeliveryReport:
         told = DeliveryReport() if lease is None else lease.report
@@ -58,7 +58,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
         return told
 
     try:
-        with process_cache().lease(options, origin) as lease:
+        with _lease(options, origin) as lease:
             _send(_timed(batches, waited), lease, options)
             lease.close(options.close_timeout_ms / 1000)
     except BaseException:
@@ -70,7 +70,12 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     return report()
 
 
-def _send(batches: Iterable[pa.RecordBatch], lease: Lease, options: SinkOptions) -> None:
+def _send(
+    batches: Iterable[pa.RecordBatch],
+    lease: Lease | PartitionTransaction,
+    options: SinkOptions,
+) -> None:
+    # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.records.arrow import split_by_topic
 
     rows = 0
@@ -102,6 +107,32 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
         if batch is None:
             return
         yield batch
+
+
+def _lease(
+    options: SinkOptions, origin: Origin
+) -> AbstractContextManager[Lease | PartitionTransaction]:
+    """What sends the rows: a producer that outlives the task, or a transaction of its own."""
+    if options.exactly_once is None:
+        from spark_kafka_sink.producer.cache import process_cache
+
+        return process_cache().lease(options, origin)
+    from spark_kafka_sink.transactions.partition import exactly_once
+
+    return exactly_once(options, origin)
+
+
+def seal(options: SinkOptions, query_id: str | None, batch_id: int, tasks: int) -> None:
+    """On the driver: note that all tasks of a micro-batch have committed, if the options say so.
+
+    Raises what ``transactions.sentinel.seal`` raises.
+    """
+    if options.exactly_once is None:
+        return
+    from spark_kafka_sink.transactions import partition, sentinel
+
+    prefix = partition.prefix_of(options.exactly_once, query_id)
+    sentinel.seal(options, options.exactly_once, prefix, batch_id, tasks)
 
 
 def _origin(options: SinkOptions) -> Origin:
@@ -181,7 +212,9 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        keep_report(_total(messages, batchId), self._options)
+        report = _total(messages, batchId)
+        seal(self._options, report.query_id, batchId, len(messages))
+        keep_report(report, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         keep_report(_failed(_total(messages, batchId)), self._options)

@@ -1,0 +1,213 @@
+"""Writes one Spark partition of a micro-batch exactly once; used like a lease of a producer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, PartitionsChanged
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.memory import release_freed_memory
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.dead_letter import Origin
+from spark_kafka_sink.records.fingerprint import Fingerprint
+from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.transactions.ledger import (
+    Decision,
+    Entry,
+    Sentinel,
+    Task,
+    check_replay,
+    decide,
+    entry_group,
+    ledger_error,
+    needs_all_entries,
+    read_entry,
+    read_sentinel,
+    sentinel_group,
+)
+from spark_kafka_sink.transactions.offset_calls import Offsets, Wait
+from spark_kafka_sink.transactions.transaction import State, Transaction
+
+
+@contextmanager
+def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTransaction]:
+    """Begin the task's transaction, unless the ledger says that it was committed before.
+
+    Raises LedgerAhead, LedgerLost, PartitionsChanged, InvalidOption, and what Transaction raises.
+    If the task fails, its transaction is aborted; our own errors then say so.
+    """
+    settings = options.exactly_once
+    if settings is None:
+        raise ValueError("delivery.guarantee is at-least-once")
+    prefix = prefix_of(settings, origin.query_id)
+    task = _task(settings, origin)
+    group = entry_group(prefix, task.partition)
+    release_freed_memory()  # of the previous task, as with a lease
+    transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
+    began: PartitionTransaction | None = None
+    try:
+        # Connects while the transaction is initialized.
+        with Offsets(options.producer.client, settings.ledger_topic, group) as offsets:
+            began = _begin(options, settings.ledger_topic, transaction, offsets, prefix, task)
+        yield began
+    except KafkaSinkError as error:
+        if transaction.state is State.OPEN:
+            outcome = f"No record of {task} becomes visible to read_committed readers by it"
+            error.args = (f"{error}. {outcome}", *error.args[1:])
+        raise
+    finally:
+        state = transaction.state
+        transaction.close()
+        if began is not None:
+            began.take_report(state)
+
+
+def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
+    """The option, or a name made from the query's id. Raises InvalidOption if both are unknown."""
+    if settings.prefix is not None:
+        return settings.prefix
+    if query_id is None:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
+            "does not tell the query's id; choose a name that no other query uses, and keep it"
+        )
+    return f"kafka-nb-{query_id}"
+
+
+def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
+    if origin.batch_id is None or origin.task_partition is None:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once needs a streaming query that runs micro-batches: "
+            "Spark tells no micro-batch's id here"
+        )
+    task = Task(
+        int(origin.batch_id), origin.task_partition, settings.partitions, settings.first_batch
+    )
+    if task.partition >= task.partitions:
+        raise PartitionsChanged(
+            f"{task}: there are more Spark partitions than "
+            f"exactly.once.partitions={task.partitions}. End the query with "
+            f"repartition({task.partitions}, key)"
+        )
+    return task
+
+
+def _begin(
+    options: SinkOptions,
+    ledger_topic: str,
+    transaction: Transaction,
+    offsets: Offsets,
+    prefix: str,
+    task: Task,
+) -> PartitionTransaction:
+    budget = options.producer.budget
+    wait = Wait(
+        Deadline(budget.metadata_seconds),
+        f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
+        f"{task}: reading the ledger {prefix}",
+    )
+    # In this order: an earlier attempt could commit between a look at the ledger and its end.
+    transaction.initialize([options.topic or ledger_topic], wait)
+    sentinel, entry, others = _read_ledger(offsets, prefix, task, wait)
+    decision = decide(task, sentinel, entry, others)
+    if decision is Decision.SEND:
+        transaction.begin()
+    elif decision is not Decision.VERIFY:
+        raise ledger_error(decision, task, sentinel, entry, prefix)
+    committed = entry if decision is Decision.VERIFY else None
+    return PartitionTransaction(transaction, prefix, ledger_topic, task, committed)
+
+
+def _read_ledger(
+    offsets: Offsets, prefix: str, task: Task, wait: Wait
+) -> tuple[Sentinel | None, Entry | None, list[Entry]]:
+    driver, group = sentinel_group(prefix), entry_group(prefix, task.partition)
+    found = offsets.read([driver, group], wait)
+    sentinel = read_sentinel(found[driver], driver)
+    entry = read_entry(found[group], group)
+    if sentinel is None or not needs_all_entries(task, sentinel):
+        return sentinel, entry, []
+    number = max(sentinel.partitions, task.partitions)
+    groups = [entry_group(prefix, partition) for partition in range(number)]
+    all_found = offsets.read(groups, wait)
+    entries = [read_entry(committed, each) for each, committed in all_found.items()]
+    return sentinel, entry, [each for each in entries if each is not None]
+
+
+class PartitionTransaction:
+    """The transaction of one task; ``close`` commits it.
+
+    ``committed``: what an earlier attempt has committed of this micro-batch. ``report``: of the
+    task, as soon as it has ended; of records that were committed before, it tells none.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        prefix: str,
+        ledger_topic: str,
+        task: Task,
+        committed: Entry | None,
+    ) -> None:
+        self._transaction = transaction
+        self._group = entry_group(prefix, task.partition)
+        self._ledger_topic = ledger_topic
+        self._task = task
+        self._committed = committed
+        self._fingerprint = Fingerprint()
+        self.report = DeliveryReport()
+
+    def prefetch(self, topics: Iterable[str]) -> None:
+        """Fetch topics' metadata in the background."""
+        if self._committed is None:
+            self._transaction.producer.prefetch(topics)
+
+    def send(self, records: RecordColumns) -> None:
+        """Send records, or only look at them if they were committed before."""
+        self._fingerprint.add(records)
+        if self._committed is None:
+            self._transaction.send(records)
+
+    def send_dead_letters(self, refused: RefusedRecords) -> None:
+        """There are none: options exclude them."""
+        raise InvalidRecord(refused.reason)
+
+    def close(self, timeout_seconds: float) -> None:
+        """Commit the task: its records and its ledger entry.
+
+        Raises ReplayDiffers if other records were committed before, and what
+        ``Transaction.commit`` raises.
+        """
+        rows, fingerprint = self._fingerprint.records, self._fingerprint.text()
+        if self._committed is not None:
+            check_replay(self._task, self._committed, rows, fingerprint)
+            return
+        entry = Entry(self._task.batch_id, self._task.partitions, rows, fingerprint)
+        wait = Wait(
+            Deadline(timeout_seconds),
+            f"close.timeout.ms, {timeout_seconds:g} s",
+            f"{self._task}: committing",
+        )
+        self._transaction.commit(
+            self._group, self._ledger_topic, entry.to_offset(), wait, timeout_seconds
+        )
+
+    def take_report(self, state: State) -> None:
+        """What became of the records, from the transaction's last state before it was closed."""
+        if self._committed is not None:
+            return
+        self.report = self._transaction.producer.take_report()
+        self.report.producers_created = 1
+        if state is State.COMMITTED:
+            return
+        # Acknowledged, but not visible, unless the commit arrived after all.
+        for (topic, partition), records in self.report.acknowledged_records.items():
+            self.report.failed_records[topic, partition, ErrorCode.PURGE_INFLIGHT] += records
+            if state is State.ENDED:
+                self.report.possibly_persisted_records += records
+        self.report.acknowledged_records.clear()

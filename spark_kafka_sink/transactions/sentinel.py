@@ -1,0 +1,43 @@
+"""Seals a micro-batch on the driver, when all of its tasks have committed."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged
+from spark_kafka_sink.transactions.ledger import Sentinel, read_sentinel, sentinel_group
+from spark_kafka_sink.transactions.offset_calls import Offsets, Wait
+
+
+def seal(
+    options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, batch_id: int, tasks: int
+) -> None:
+    """Write the sentinel, before Spark records the micro-batch as done.
+
+    Raises PartitionsChanged if the micro-batch had another number of tasks than the option says,
+    LedgerAhead if a later micro-batch is sealed, TransactionFailed or DeadlineExceeded.
+    """
+    if tasks != settings.partitions:
+        raise PartitionsChanged(
+            f"micro-batch {batch_id} had {tasks} Spark partitions, and "
+            f"exactly.once.partitions={settings.partitions}. It is in Kafka, but cannot be "
+            f"repeated safely. End the query with repartition({settings.partitions}, key), or set "
+            f"exactly.once.partitions={tasks}"
+        )
+    seconds = options.close_timeout_ms / 1000
+    wait = Wait(
+        Deadline(seconds),
+        f"close.timeout.ms, {seconds:g} s",
+        f"micro-batch {batch_id}: sealing the ledger {prefix}",
+    )
+    group = sentinel_group(prefix)
+    with Offsets(options.producer.client, settings.ledger_topic, group) as offsets:
+        before = read_sentinel(offsets.read([group], wait)[group], group)
+        if before is not None and before.batch_id > batch_id:
+            raise LedgerAhead(
+                f"micro-batch {batch_id}: the ledger {prefix} has sealed micro-batch "
+                f"{before.batch_id} meanwhile. Two queries use the same transactional.id.prefix or "
+                "checkpoint: stop one of them"
+            )
+        offsets.write(group, Sentinel(batch_id, settings.partitions).to_offset(), wait)
