@@ -1,0 +1,28 @@
+"""docs/api.md is what `make api` writes, and the pages import only what it lists as public."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import runpy
+
+import pytest
+from markdown_pages import GUIDE, ROOT, blocks, name
+
+PACKAGE = "spark_kafka_sink"
+
+
+def test_the_page_is_current():
+    script = runpy.run_path(str(ROOT / "docs" / "api.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["written"](), "run `make api`"
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=name)
+def test_snippets_import_only_public_names(page):
+    private = []
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block.text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+                public = getattr(importlib.import_module(node.module), "__all__", [])
+                private += [alias.name for alias in node.names if alias.name not in public]
+    assert private == []
