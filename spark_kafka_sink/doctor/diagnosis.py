@@ -85,6 +85,7 @@ def diagnose(
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
     ``topic``, and begins a transactional producer under a name of its own. With ``spark``, a
     session on this machine, it also looks at the session's settings.
+
     Ends about ``timeout_seconds`` after the first result is asked for: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
     """

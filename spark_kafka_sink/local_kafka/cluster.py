@@ -31,14 +31,16 @@ _START_TRIES = 3
 
 
 class LocalKafka:
-    """``with LocalKafka(brokers=1) as kafka: kafka.bootstrap_servers``.
+    """A Kafka for ``with LocalKafka() as kafka``; its address is ``kafka.bootstrap_servers``.
 
-    ``brokers``: 1 or 3. ``settings``: added to every broker's ``server.properties``.
-    ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
-    removed at the end, but kept if the brokers did not start.
-    ``security``: TLS, logins and ACLs at ``bootstrap_servers``. The addresses of
-    ``internal_servers`` then stay open to everyone on this machine, as a super user, for making
-    topics and ACLs. Without ``security`` both are the same.
+    - ``brokers``: 1 or 3.
+    - ``settings``: added to every broker's ``server.properties``.
+    - ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
+      removed at the end, but kept if the brokers did not start.
+    - ``security``: TLS, logins and ACLs at ``bootstrap_servers``. The addresses of
+      ``internal_servers`` then stay open to everyone on this machine, as a super user, for making
+      topics and ACLs. Without ``security`` both are the same.
+
     Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
     """
 

@@ -15,11 +15,12 @@ _LOGIN = "org.apache.kafka.common.security"
 class Security:
     """What clients of a local Kafka must bring; it needs a certificate, users, or both.
 
-    ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain; then
-    clients speak TLS.
-    ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512).
-    ``client_ca``: a PEM file with the certificate of an authority; then clients bring certificates
-    that it has signed (mutual TLS). Without ``users``, their subject is the user's name.
+    - ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain;
+      then clients speak TLS.
+    - ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512).
+    - ``client_ca``: a PEM file with the certificate of an authority; then clients bring
+      certificates that it has signed (mutual TLS). Without ``users``, their subject is the user's
+      name.
 
     With ``users`` or ``client_ca``, ACLs hold. What no ACL mentions is allowed to everybody.
     """
