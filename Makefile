@@ -64,6 +64,7 @@ lint: setup ## check the style, that imports only point downwards, and the files
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema custom.github-workflows-require-timeout .github/workflows/*.yml
 	$(BIN)/pre-commit validate-config
 
 format: setup ## rewrite the code in the project's style

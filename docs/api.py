@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ BEGIN, END = "<!-- api: written by `make api` -->\n", "<!-- /api -->\n"
 CONFIG: ConfigDict = {
     "heading_level": 3,
     "inherited_members": False,
-    "line_length": 88,
+    "line_length": 88,  # needs Black
     "members_order": "source",
     "show_if_no_docstring": False,
     "show_object_full_path": False,
@@ -30,7 +31,8 @@ def written() -> str:
     """The page, with the part between the two comments made anew."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    return before + BEGIN + "\n" + "\n".join(sections()) + "\n" + END + after
+    text = "\n\n".join(each.strip() for each in sections())
+    return f"{before}{BEGIN}\n{linked(text)}\n\n{END}{after}"
 
 
 def sections() -> Iterator[str]:
@@ -39,7 +41,7 @@ def sections() -> Iterator[str]:
     package = loader.load("spark_kafka_sink")
     loader.resolve_aliases()
     for module in public_modules(package):
-        yield f"## `{module.path}`\n"
+        yield f"## `{module.path}`"
         yield from (render_object_docs(each, CONFIG) for each in public_objects(module))
 
 
@@ -56,6 +58,16 @@ def public_objects(module: Module) -> list[Object]:
         (each for each in targets if each.has_docstring),
         key=lambda each: (each.module.name == "errors", each.is_class, each.name),
     )
+
+
+def linked(text: str) -> str:
+    """With links to base classes that lead to their headings, and none to those of others."""
+
+    def link(base: re.Match[str]) -> str:
+        name = base[1]
+        return f"[`{name}`](#{name.lower()})" if f"### `{name}`\n" in text else f"`{name}`"
+
+    return re.sub(r"<code>\[(\w+)\]\(#[\w.]+\)</code>", link, text)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from spark_kafka_sink.local_kafka.explained import explained
 from spark_kafka_sink.local_kafka.java_runtime import fetch_jars, java_home
 from spark_kafka_sink.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.local_kafka.readiness import wait_until_ready
-from spark_kafka_sink.local_kafka.security import Security
+from spark_kafka_sink.local_kafka.security import Security, format_arguments
 
 KAFKA_VERSION = "4.3.0"
 _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
@@ -126,7 +126,7 @@ class LocalKafka:
             self.folder, brokers, controllers, internal, self._security, self._settings
         )
         java = str(java_home() / "bin" / "java")
-        arguments = self._security.format_arguments() if self._security else []
+        arguments = format_arguments(self._security) if self._security else []
         configuration.format_storage([java, "-cp", class_path], servers, arguments)
         for node, server in enumerate(servers, 1):
             command = [

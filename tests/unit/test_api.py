@@ -7,7 +7,9 @@ import importlib
 import runpy
 
 import pytest
-from markdown_pages import GUIDE, ROOT, blocks, name
+from markdown_pages import API, GUIDE, ROOT, blocks, name
+
+import spark_kafka_sink
 
 PACKAGE = "spark_kafka_sink"
 
@@ -15,6 +17,12 @@ PACKAGE = "spark_kafka_sink"
 def test_the_page_is_current():
     script = runpy.run_path(str(ROOT / "docs" / "api.py"))
     assert script["PAGE"].read_text(encoding="utf-8") == script["written"](), "run `make api`"
+
+
+def test_every_public_name_is_on_the_page():
+    page = API.read_text(encoding="utf-8")
+    names = set(spark_kafka_sink.__all__) - {"__version__"}
+    assert {each for each in names if f"### `{each}`\n" not in page} == set()
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)

@@ -24,7 +24,7 @@ def targets(commands: list[str]) -> set[str]:
     """What the commands make. They call nothing but make."""
     found: set[str] = set()
     for command in commands:
-        program, *words = shlex.split(command)
+        program, *words = shlex.split(re.sub(r"\$\{\{.*?\}\}", "EXPRESSION", command))
         assert program == "make", command
         found |= {word for word in words if not word.startswith("-") and "=" not in word}
     return found
