@@ -19,6 +19,9 @@ TEST_JAVA = $(JAVA) SPARK_SUBMIT_OPTS="$(call archived,spark)" KAFKA_OPTS="$(cal
 N ?= 20
 TESTS ?= tests/unit tests/mock_broker
 
+# make test-versions VERSIONS=lowest
+VERSIONS ?= lowest newest
+
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
 BENCHES := $(addprefix bench-,throughput distant-brokers single-process cold cold-import small-micro-batches memory tuning \
   first-micro-batch fresh-session first-row many-topics dead-letters)
@@ -27,7 +30,8 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-unit test-integration test-busy test-versions bench lint format types wheel clean setup
+.PHONY: help demo test test-unit test-integration test-busy test-versions bench lint format types api wheel \
+  release-check release-notes clean setup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +52,7 @@ test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core b
 	$(TEST_JAVA) $(BIN)/python tests/busy.py $(N) $(TESTS)
 
 test-versions: setup ## test the lowest versions that setup.cfg allows, and the newest Python here
-	$(JAVA) $(BIN)/python tests/versions.py; code=$$?; rm -rf build *.egg-info; exit $$code
+	$(JAVA) $(BIN)/python tests/versions.py $(VERSIONS); code=$$?; rm -rf build *.egg-info; exit $$code
 
 bench: $(BENCHES) ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
 	@echo "== all $(words $(BENCHES)) benchmarks took $$((($$(date +%s) - $(BEGUN_AT)) / 60)) minutes"
@@ -59,10 +63,13 @@ bench-%: setup ## one benchmark, such as bench-fresh-session; name several to go
 	  "then: $(or $(filter-out $(BENCHES_BEGUN),$(WANTED_BENCHES)),nothing)"
 	$(JAVA) $(BIN)/python tests/bench/$(subst -,_,$*).py
 
-lint: setup ## check the style, and that imports only point downwards
+lint: setup ## check the style, that imports only point downwards, and the files for CI
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema custom.github-workflows-require-timeout .github/workflows/*.yml
+	$(BIN)/pre-commit validate-config
 
 format: setup ## rewrite the code in the project's style
 	$(BIN)/ruff format .
@@ -71,8 +78,17 @@ format: setup ## rewrite the code in the project's style
 types: setup ## mypy --strict
 	$(BIN)/mypy
 
+api: setup ## write docs/api.md from the docstrings
+	$(BIN)/python docs/api.py
+
 wheel: setup ## build the wheel into dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+release-check: setup ## build the sdist and the wheel, check and try them; then they are in dist/
+	$(JAVA) $(BIN)/python tests/release/check.py
+
+release-notes: setup ## print the notes of this version, from CHANGELOG.md
+	@$(BIN)/python tests/release/notes.py
 
 clean: ## remove everything built here, but not downloads in ~/.cache
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

@@ -86,7 +86,7 @@ _LAZY = {
     "WarmUpResult": "spark.warm_up",
     "warm_up": "spark.warm_up",
 }
-# Former names, until 0.2.
+# Former names, until 0.2; docs/api.md says how long such names stay.
 _RENAMED = {"LoginRefused": "AuthenticationFailed", "WarmUp": "WarmUpResult"}
 
 
@@ -95,7 +95,8 @@ def __getattr__(name: str) -> Any:
         import warnings
 
         new = _RENAMED[name]
-        warnings.warn(f"{name} is now called {new}", DeprecationWarning, stacklevel=2)
+        message = f"{name} is now called {new}; the former name goes in 0.2"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         return globals().get(new) or __getattr__(new)
     if name in _LAZY:
         return getattr(import_module(f"spark_kafka_sink.{_LAZY[name]}"), name)

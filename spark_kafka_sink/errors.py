@@ -77,7 +77,8 @@ class TopicUnavailable(KafkaSinkError):
     """A topic cannot be written to: it is forbidden, invalid, or missing and not created.
 
     What to do: create the topic, or grant the permission that the message names.
-    ``topic``; ``code`` (librdkafka's name for the error).
+
+    ``topic``; ``code``: librdkafka's name for the error.
     """
 
     def __init__(self, message: str, *, topic: str, code: str) -> None:
@@ -99,8 +100,8 @@ class DeliveryFailed(KafkaSinkError):
     What to do: look at the broker error in the message. Spark's next attempt sends the whole
     partition again.
 
-    ``topic``, ``partition`` (-1: not yet assigned) and ``code`` (librdkafka's name) are those of
-    the first error.
+    ``topic``, ``partition`` (-1: not yet assigned) and ``code`` (librdkafka's name for the error)
+    are those of the first error.
     """
 
     def __init__(self, message: str, *, topic: str, partition: int, code: str) -> None:
@@ -122,8 +123,10 @@ class BufferExhausted(DeadlineExceeded):
     """The send buffer stayed full for ``kafka.max.block.ms``.
 
     What to do: check that the brokers keep up; raise ``kafka.buffer.memory`` or
-    ``kafka.max.block.ms``. ``accepted_rows`` records of the send were accepted, the first ones of
-    each partition; the others were not.
+    ``kafka.max.block.ms``.
+
+    ``accepted_rows``: how many records of the send were accepted, the first ones of each partition;
+    the others were not.
     """
 
     def __init__(self, message: str, *, accepted_rows: int) -> None:
@@ -136,7 +139,9 @@ class MetadataTimeout(DeadlineExceeded):
 
     What to do: check that the brokers are reachable; raise ``kafka.max.block.ms``, or give
     metadata its own budget with ``kafka.max.block.ms.include.metadata=false`` and
-    ``kafka.max.block.metadata.ms``. ``topic`` is the first topic that waited too long.
+    ``kafka.max.block.metadata.ms``.
+
+    ``topic``: the first topic that waited too long.
     """
 
     def __init__(self, message: str, *, topic: str) -> None:

@@ -1,4 +1,8 @@
-"""Tests what setup.cfg claims: the lowest versions on the lowest Python, and the newest Python."""
+"""Tests what setup.cfg claims: versions.py [lowest] [newest].
+
+``lowest``: the lowest versions on the lowest Python. ``newest``: those that pip finds today, on the
+newest Python of this machine.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NEWEST_MINOR = 30  # look for Pythons below this minor version
+NAMES = ("lowest", "newest")
 TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py"]
 SETUP_SECONDS = 1800.0
 TEST_SECONDS = 3600.0
@@ -100,6 +105,9 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
 
 
 def main() -> int:
+    chosen = sys.argv[1:] or NAMES
+    if unknown := set(chosen) - set(NAMES):
+        raise SystemExit(f"{', '.join(unknown)}: neither {' nor '.join(NAMES)}")
     lowest_minor, lowest_versions = claims()
     found = {
         minor: python
@@ -117,13 +125,13 @@ def main() -> int:
         if not run([*build, "--wheel-dir", scratch, "."], SETUP_SECONDS):
             return 1
         (wheel,) = Path(scratch).glob("*.whl")
-        lowest, newest = Path(scratch) / "lowest.txt", Path(scratch) / "newest.txt"
-        lowest.write_text("\n".join(lowest_versions))
-        newest.touch()
-        results = [
-            tested("lowest", found[min(found)], wheel, lowest),
-            tested("newest", found[max(found)], wheel, newest),
-        ]
+        pythons = {"lowest": found[min(found)], "newest": found[max(found)]}
+        constraints = {"lowest": lowest_versions, "newest": []}
+        results = []
+        for name in chosen:
+            file = Path(scratch) / f"{name}.txt"
+            file.write_text("\n".join(constraints[name]))
+            results.append(tested(name, pythons[name], wheel, file))
     return 0 if all(results) else 1
 
 

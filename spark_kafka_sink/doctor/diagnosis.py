@@ -21,7 +21,6 @@ from spark_kafka_sink.doctor.result import Finding, Result, failed, skipped
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TIMEOUT_SECONDS = 30.0
 _MORE_TIME = "Raise --timeout"
 _RESERVE_SECONDS = 0.2  # a check that ends by itself says more than that it did not end
 _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
@@ -76,7 +75,7 @@ CHECKS = (
 def diagnose(
     options: Mapping[str, str],
     *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
+    timeout_seconds: float = 30.0,
     write_test_record: bool = False,
     spark: SparkSession | None = None,
 ) -> Iterator[Result]:
@@ -85,6 +84,7 @@ def diagnose(
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
     ``topic``, and begins a transactional producer under a name of its own. With ``spark``, a
     session on this machine, it also looks at the session's settings.
+
     Ends about ``timeout_seconds`` after the first result is asked for: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
     """

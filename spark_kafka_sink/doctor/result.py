@@ -7,7 +7,13 @@ from enum import Enum
 
 
 class Outcome(str, Enum):
-    """How a check ended. A job may run into trouble after WARNED; after FAILED it cannot work."""
+    """How a check ended.
+
+    - ``PASSED``: nothing is wrong.
+    - ``WARNED``: a job may run into trouble.
+    - ``FAILED``: a job cannot work.
+    - ``SKIPPED``: not checked; the message says why.
+    """
 
     PASSED = "passed"
     WARNED = "warned"
@@ -33,9 +39,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of the check ``name``, for one ``subject`` if it looks at several.
+    """The outcome of one check.
 
-    ``advice``: what to do, or "".
+    - ``name``: of the check, such as ``write_permission``.
+    - ``subject``: the server, topic or command that was checked, or "".
+    - ``outcome``, and the ``seconds`` that the check took.
+    - ``message``: what it found.
+    - ``advice``: what to do about it, or "".
     """
 
     name: str

@@ -23,7 +23,7 @@ from spark_kafka_sink.local_kafka.explained import explained
 from spark_kafka_sink.local_kafka.java_runtime import fetch_jars, java_home
 from spark_kafka_sink.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.local_kafka.readiness import wait_until_ready
-from spark_kafka_sink.local_kafka.security import Security
+from spark_kafka_sink.local_kafka.security import Security, format_arguments
 
 KAFKA_VERSION = "4.3.0"
 _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
@@ -32,14 +32,16 @@ _START_TRIES = 3
 
 
 class LocalKafka:
-    """``with LocalKafka(brokers=1) as kafka: kafka.bootstrap_servers``.
+    """A Kafka for ``with LocalKafka() as kafka``; its address is ``kafka.bootstrap_servers``.
 
-    ``brokers``: 1 or 3. ``settings``: added to every broker's ``server.properties``.
-    ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
-    removed at the end, but kept if the brokers did not start.
-    ``security``: TLS, logins and ACLs at ``bootstrap_servers``. The addresses of
-    ``internal_servers`` then stay open to everyone on this machine, as a super user, for making
-    topics and ACLs. Without ``security`` both are the same.
+    - ``brokers``: 1 or 3.
+    - ``settings``: added to every broker's ``server.properties``.
+    - ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
+      removed at the end, but kept if the brokers did not start.
+    - ``security``: TLS, logins and ACLs at ``bootstrap_servers``. The addresses of
+      ``internal_servers`` then stay open to everyone on this machine, as a super user, for making
+      topics and ACLs. Without ``security`` both are the same.
+
     Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
     """
 
@@ -127,7 +129,7 @@ class LocalKafka:
         # The variable with which Kafka's own scripts take options for Java.
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
         java = [str(java_home() / "bin" / "java"), *options]
-        arguments = self._security.format_arguments() if self._security else []
+        arguments = format_arguments(self._security) if self._security else []
         configuration.format_storage([*java, "-cp", class_path], servers, arguments)
         for node, server in enumerate(servers, 1):
             command = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka.security import Security
+from spark_kafka_sink.local_kafka.security import Security, broker_properties
 
 _FORMAT_SECONDS = 60.0
 
@@ -87,7 +87,7 @@ def _listeners(
         "listener.security.protocol.map": f"CLIENT:{security.protocol},INTERNAL:PLAINTEXT,"
         "CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
-        **security.properties(),
+        **broker_properties(security),
     }
 
 

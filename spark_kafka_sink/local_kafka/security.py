@@ -15,11 +15,12 @@ _LOGIN = "org.apache.kafka.common.security"
 class Security:
     """What clients of a local Kafka must bring; it needs a certificate, users, or both.
 
-    ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain; then
-    clients speak TLS.
-    ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512).
-    ``client_ca``: a PEM file with the certificate of an authority; then clients bring certificates
-    that it has signed (mutual TLS). Without ``users``, their subject is the user's name.
+    - ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain;
+      then clients speak TLS.
+    - ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512).
+    - ``client_ca``: a PEM file with the certificate of an authority; then clients bring
+      certificates that it has signed (mutual TLS). Without ``users``, their subject is the user's
+      name.
 
     With ``users`` or ``client_ca``, ACLs hold. What no ACL mentions is allowed to everybody.
     """
@@ -41,40 +42,42 @@ class Security:
             return "SSL"
         return "SASL_PLAINTEXT" if self.certificate is None else "SASL_SSL"
 
-    def properties(self) -> dict[str, str]:
-        """The brokers' settings, for a listener named CLIENT."""
-        properties: dict[str, str] = {}
-        if self.certificate is not None:
-            properties["listener.name.client.ssl.keystore.type"] = "PEM"
-            properties["listener.name.client.ssl.keystore.location"] = str(self.certificate)
-        if self.client_ca is not None:
-            properties |= {
-                "listener.name.client.ssl.client.auth": "required",
-                "listener.name.client.ssl.truststore.type": "PEM",
-                "listener.name.client.ssl.truststore.location": str(self.client_ca),
-            }
-        if self.users:
-            plain = "".join(f' user_{name}="{word}"' for name, word in self.users.items())
-            properties |= {
-                "listener.name.client.sasl.enabled.mechanisms": ",".join(MECHANISMS),
-                "listener.name.client.plain.sasl.jaas.config": f"{_LOGIN}.plain.PlainLoginModule "
-                f"required{plain};",
-                "listener.name.client.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram."
-                "ScramLoginModule required;",
-            }
-        if self.users or self.client_ca is not None:
-            properties |= {
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "allow.everyone.if.no.acl.found": "true",
-                # the brokers themselves, and whoever uses the internal listener
-                "super.users": "User:ANONYMOUS",
-            }
-        return properties
 
-    def format_arguments(self) -> list[str]:
-        """Arguments of Kafka's tool for storage: it creates the users of SCRAM."""
-        return [
-            argument
-            for name, word in self.users.items()
-            for argument in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={word}]")
-        ]
+def broker_properties(security: Security) -> dict[str, str]:
+    """The brokers' settings, for a listener named CLIENT."""
+    properties: dict[str, str] = {}
+    if security.certificate is not None:
+        properties["listener.name.client.ssl.keystore.type"] = "PEM"
+        properties["listener.name.client.ssl.keystore.location"] = str(security.certificate)
+    if security.client_ca is not None:
+        properties |= {
+            "listener.name.client.ssl.client.auth": "required",
+            "listener.name.client.ssl.truststore.type": "PEM",
+            "listener.name.client.ssl.truststore.location": str(security.client_ca),
+        }
+    if security.users:
+        plain = "".join(f' user_{name}="{word}"' for name, word in security.users.items())
+        properties |= {
+            "listener.name.client.sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "listener.name.client.plain.sasl.jaas.config": f"{_LOGIN}.plain.PlainLoginModule "
+            f"required{plain};",
+            "listener.name.client.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram."
+            "ScramLoginModule required;",
+        }
+    if security.users or security.client_ca is not None:
+        properties |= {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+            # the brokers themselves, and whoever uses the internal listener
+            "super.users": "User:ANONYMOUS",
+        }
+    return properties
+
+
+def format_arguments(security: Security) -> list[str]:
+    """Arguments of Kafka's tool for storage: it creates the users of SCRAM."""
+    return [
+        argument
+        for name, word in security.users.items()
+        for argument in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={word}]")
+    ]

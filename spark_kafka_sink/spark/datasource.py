@@ -40,7 +40,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 class KafkaSink(DataSource):
-    """``format("kafka-nb")``: writes rows to Apache Kafka, in streaming and batch queries."""
+    """``format("kafka-nb")``: writes rows to Apache Kafka, in streaming and batch queries.
+
+    For ``spark.dataSource.register``, which ``register`` calls; its methods are for Spark.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         # Spark keeps this mapping in a local variable, and can be configured to print those.

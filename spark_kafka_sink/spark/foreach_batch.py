@@ -37,7 +37,7 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``writeStream.foreachBatch``, in any output mode, update mode included.
 
-    ``options`` are those of ``format("kafka-nb")``. Raises InvalidOption. The function that it
+    The ``options`` are those of ``format("kafka-nb")``. Raises InvalidOption. The function that it
     returns raises InvalidSchema, BrokerUnavailable, AuthenticationFailed or TopicUnavailable before
     any row moves; errors of tasks arrive in Spark's exceptions, as with the format.
 

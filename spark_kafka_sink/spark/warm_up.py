@@ -31,9 +31,11 @@ QUERY_NAME = "kafka-nb warm-up"
 class WarmUpResult:
     """The outcome of ``warm_up``.
 
-    ``seconds``: how long it took. ``micro_batch_seconds``: how long the micro-batch without rows
-    took, or 0.0 if it did not finish. ``topic``: the topic whose metadata the producers now have,
-    or "". ``problem``: why the micro-batch did not finish, or "".
+    - ``seconds``: how long it took.
+    - ``micro_batch_seconds``: how long the micro-batch without rows took, or 0.0 if it did not
+      finish.
+    - ``topic``: the topic whose metadata the producers now have, or "".
+    - ``problem``: why the micro-batch did not finish, or "".
     """
 
     seconds: float
@@ -57,6 +59,7 @@ def warm_up(
 
     May run in its own thread while the source is being prepared. If something goes wrong it does
     not raise; the result and the log say what.
+
     Issues a UserWarning if the session has ``spark.speculation``.
     """
     started = time.monotonic()

@@ -7,7 +7,7 @@ import runpy
 from xml.etree import ElementTree
 
 import pytest
-from markdown_pages import GUIDE, PAGES, ROOT, anchors, blocks, code_in_text, links, name
+from markdown_pages import API, GUIDE, PAGES, ROOT, anchors, blocks, code_in_text, links, name
 
 from spark_kafka_sink.config.client_settings import known_names
 from spark_kafka_sink.config.option import PREFIX
@@ -30,7 +30,7 @@ def test_links_lead_somewhere(page):
     assert dead == []
 
 
-@pytest.mark.parametrize("page", GUIDE, ids=name)
+@pytest.mark.parametrize("page", [*GUIDE, API], ids=name)
 def test_client_settings_in_the_text_exist(page):
     known = {each for option in OPTIONS for each in option.names}
     known |= {PREFIX + each for each in known_names()}
@@ -39,7 +39,7 @@ def test_client_settings_in_the_text_exist(page):
     assert settings - known == set()
 
 
-@pytest.mark.parametrize("page", GUIDE, ids=name)
+@pytest.mark.parametrize("page", [*GUIDE, API], ids=name)
 def test_every_page_of_the_guide_is_in_its_index(page):
     index = ROOT / "docs" / "README.md"
     listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}

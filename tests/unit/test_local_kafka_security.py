@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.local_kafka import Security
+from spark_kafka_sink.local_kafka.security import broker_properties
 
 CERTIFICATE = Path("server.pem")
 CLIENT_CA = Path("client-ca.pem")
@@ -36,15 +37,17 @@ def test_the_protocol_follows_from_what_is_required(security, protocol):
     ],
 )
 def test_acls_hold_where_clients_have_a_name(security, knows_users):
-    assert ("authorizer.class.name" in security.properties()) == knows_users
+    assert ("authorizer.class.name" in broker_properties(security)) == knows_users
 
 
 @pytest.mark.parametrize("users", [{}, USERS])
 def test_clients_bring_a_certificate_if_there_is_an_authority_for_them(users):
-    properties = Security(CERTIFICATE, users, CLIENT_CA).properties()
+    properties = broker_properties(Security(CERTIFICATE, users, CLIENT_CA))
     assert properties["listener.name.client.ssl.client.auth"] == "required"
     assert properties["listener.name.client.ssl.truststore.location"] == str(CLIENT_CA)
-    assert "listener.name.client.ssl.client.auth" not in Security(CERTIFICATE, users).properties()
+    assert "listener.name.client.ssl.client.auth" not in broker_properties(
+        Security(CERTIFICATE, users)
+    )
 
 
 def test_certificates_of_clients_need_tls():

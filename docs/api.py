@@ -1,0 +1,74 @@
+"""Writes the part of docs/api.md that is made from docstrings: ``make api``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from griffe import Alias, GriffeLoader, Module, Object, load_extensions
+from griffe2md import ConfigDict, render_object_docs
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "api.md"
+BEGIN, END = "<!-- api: written by `make api` -->\n", "<!-- /api -->\n"
+
+CONFIG: ConfigDict = {
+    "heading_level": 3,
+    "inherited_members": False,
+    "line_length": 88,  # needs Black
+    "members_order": "source",
+    "show_if_no_docstring": False,
+    "show_object_full_path": False,
+    "show_root_full_path": False,
+    "show_root_members_full_path": False,
+    "show_signature_annotations": True,
+    "summary": False,
+}
+
+
+def written() -> str:
+    """The page, with the part between the two comments made anew."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    text = "\n\n".join(each.strip() for each in sections())
+    return f"{before}{BEGIN}\n{linked(text)}\n\n{END}{after}"
+
+
+def sections() -> Iterator[str]:
+    # Sphinx's comments, "#:", describe the fields of dataclasses.
+    loader = GriffeLoader(search_paths=[ROOT], extensions=load_extensions("griffe_sphinx"))
+    package = loader.load("spark_kafka_sink")
+    loader.resolve_aliases()
+    for module in public_modules(package):
+        yield f"## `{module.path}`"
+        yield from (render_object_docs(each, CONFIG) for each in public_objects(module))
+
+
+def public_modules(package: Module) -> list[Module]:
+    """The package, and those directly in it, that say what they export."""
+    return [each for each in (package, *package.modules.values()) if each.exports is not None]
+
+
+def public_objects(module: Module) -> list[Object]:
+    """What the module exports and documents: functions, then classes, then errors."""
+    found = [module[str(name)] for name in module.exports or []]
+    targets = [each.final_target if isinstance(each, Alias) else each for each in found]
+    return sorted(
+        (each for each in targets if each.has_docstring),
+        key=lambda each: (each.module.name == "errors", each.is_class, each.name),
+    )
+
+
+def linked(text: str) -> str:
+    """With links to base classes that lead to their headings, and none to those of others."""
+
+    def link(base: re.Match[str]) -> str:
+        name = base[1]
+        return f"[`{name}`](#{name.lower()})" if f"### `{name}`\n" in text else f"`{name}`"
+
+    return re.sub(r"<code>\[(\w+)\]\(#[\w.]+\)</code>", link, text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(), encoding="utf-8")
