@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.producer.delivery_report import DeliveryReport
     from spark_kafka_sink.spark.datasource import KafkaSink, register
     from spark_kafka_sink.spark.foreach_batch import foreach_batch
+    from spark_kafka_sink.spark.listener import KafkaSinkListener
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "InvalidSchema",
     "KafkaSink",
     "KafkaSinkError",
+    "KafkaSinkListener",
     "LedgerAhead",
     "LedgerLost",
     "LibraryUnavailable",
@@ -80,6 +82,7 @@ _LAZY = {
     "KafkaSink": "spark.datasource",
     "register": "spark.datasource",
     "foreach_batch": "spark.foreach_batch",
+    "KafkaSinkListener": "spark.listener",
     "WarmUpResult": "spark.warm_up",
     "warm_up": "spark.warm_up",
 }

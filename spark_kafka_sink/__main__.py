@@ -1,9 +1,10 @@
-"""``python -m spark_kafka_sink``: a doctor for jobs, and a local Kafka."""
+"""``python -m spark_kafka_sink``: a doctor for jobs, reports of streams, and a local Kafka."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,13 +16,15 @@ from spark_kafka_sink.local_kafka import detached
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
-    0, or 1 if it failed, ``status`` finds no Kafka, or ``doctor`` finds something that fails; 2 if
-    the configuration file for ``doctor`` has mistakes.
+    0, or 1 if it failed, ``status`` finds no Kafka, ``doctor`` finds something that fails, or
+    ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is wrong or unreadable.
     """
     choice = _parser().parse_args(arguments)
     try:
         if choice.command == "doctor":
             return _doctor(choice)
+        if choice.command == "report":
+            return _report(choice)
         if choice.action == "start":
             print(detached.start(choice.brokers))
             return 0
@@ -34,10 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
-        description="Says what would go wrong in a job, and runs a local Kafka.",
+        description="Says what would go wrong in a job, and what a stream did; runs a local Kafka.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_doctor(commands.add_parser("doctor", help="check what a job needs, from options to Kafka"))
+    _add_report(
+        commands.add_parser("report", help="show what a stream's micro-batches did, and why")
+    )
     kafka = commands.add_parser("kafka", help="a real Apache Kafka on this machine")
     actions = kafka.add_subparsers(dest="action", required=True)
     start = actions.add_parser("start", help="start it and print its address")
@@ -80,6 +86,17 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", type=Path, metavar="PATH", help="the folder of report.path, or one of its files"
+    )
+    further = parser.add_mutually_exclusive_group()
+    further.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots")
+    further.add_argument(
+        "--follow", action="store_true", help="go on with new micro-batches until Ctrl-C"
+    )
+
+
 def _option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -113,6 +130,15 @@ def _doctor(choice: argparse.Namespace) -> int:
     )
     say_results = report.say_json if choice.json else report.say_text
     return 0 if say_results(results, partial(print, flush=True)) else 1
+
+
+def _report(choice: argparse.Namespace) -> int:
+    try:
+        from spark_kafka_sink.reports import command
+    except ModuleNotFoundError as error:
+        print(f"report needs pip install 'spark-kafka-sink[report]' ({error})", file=sys.stderr)
+        return 2
+    return command.run(choice.path, choice.html, choice.follow, wait=partial(time.sleep, 1.0))
 
 
 def _configured(file: Path) -> Mapping[str, str]:

@@ -98,6 +98,12 @@ def true_or_false(text: str) -> bool:
     return text.lower() == "true"
 
 
+def folder(text: str) -> str:
+    if not text.startswith("/") and "://" not in text:
+        raise ValueError(f"{text!r} is neither an absolute path nor a URI")
+    return text
+
+
 def one_of(*words: str) -> Callable[[str], str]:
     def parser(text: str) -> str:
         if text not in words:

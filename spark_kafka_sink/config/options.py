@@ -19,6 +19,7 @@ from spark_kafka_sink.config.option import (
     any_text,
     did_you_mean,
     duration_ms,
+    folder,
     function_name,
     one_of,
     topic_name,
@@ -221,6 +222,16 @@ CLIENT_SETTINGS = Option(
     "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and librdkafka's "
     "settings that Java lacks. A setting that cannot be translated is refused with the reason.",
 )
+REPORT_PATH: Option[str | None] = Option(
+    "report.path",
+    folder,
+    default=None,
+    if_absent="none",
+    meaning="A folder in which the driver keeps a report on every micro-batch, as lines of JSON: "
+    "an absolute path on its machine, or a URI such as `s3://bucket/reports`. One folder per "
+    "query. The oldest reports are deleted after 128 MiB, or in an object store after 10,000 "
+    "micro-batches.",
+)
 INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",
     true_or_false,
@@ -273,6 +284,7 @@ class SinkOptions:
     preflight: bool
     producer_cache_timeout_ms: int
     batch_id: int | None
+    report_path: str | None
     producer: ProducerOptions
     #: None: at-least-once
     exactly_once: ExactlyOnceOptions | None = None
@@ -310,6 +322,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         preflight=PREFLIGHT.read(given),
         producer_cache_timeout_ms=PRODUCER_CACHE_TIMEOUT.read(given),
         batch_id=BATCH_ID.read(given),
+        report_path=REPORT_PATH.read(given),
         producer=producer,
         exactly_once=_exactly_once(given, producer),
     )

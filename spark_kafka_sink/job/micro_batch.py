@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.progress import rows_per_second
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,12 @@ class MicroBatch:
     @classmethod
     def of(cls, progress: Mapping[str, Any], report: DeliveryReport | None) -> MicroBatch:
         """From an entry of ``StreamingQuery.recentProgress``."""
-        rows_per_second = progress.get("processedRowsPerSecond")
-        if rows_per_second is not None and not math.isfinite(rows_per_second):
-            rows_per_second = None
         return cls(
             batch_id=progress["batchId"],
             started_at=progress["timestamp"],
             duration_ms=progress["durationMs"]["triggerExecution"],
             input_rows=progress["numInputRows"],
-            rows_per_second=rows_per_second,
+            rows_per_second=rows_per_second(progress),
             report=report,
         )
 
@@ -64,27 +61,23 @@ class MicroBatch:
         return refused
 
     def to_json(self) -> str:
-        """One line; the names are those of ``DeliveryReport.to_json``. Null means not known."""
-        report, delivered, failed = self.report, self.delivered_records(), self.failed_records()
+        """One line: Spark's progress, and the names of ``DeliveryReport.to_json``.
+
+        Null means not known.
+        """
+        report = DeliveryReport() if self.report is None else self.report
+        told = report.to_dict()
         return json.dumps(
             {
+                **(dict.fromkeys(told) if self.report is None else told),
                 "batch_id": self.batch_id,
                 "started_at": self.started_at,
                 "duration_ms": self.duration_ms,
                 "input_rows": self.input_rows,
                 "rows_per_second": _rounded(self.rows_per_second),
-                "records": None if delivered is None else delivered.total(),
-                "sent_bytes": None if report is None else report.sent_bytes,
-                "records_by_topic": _sorted(delivered),
-                "failed_records_by_topic": _sorted(failed),
-                "dead_letters_by_topic": None if report is None else report.dead_letters_by_topic(),
             }
         )
 
 
 def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 1)
-
-
-def _sorted(counts: Counter[str] | None) -> dict[str, int] | None:
-    return None if counts is None else dict(sorted(counts.items()))

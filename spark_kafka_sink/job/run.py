@@ -22,6 +22,7 @@ from spark_kafka_sink.job.pipeline import build, first_line, start
 from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import is_classic, register
+from spark_kafka_sink.spark.progress import is_micro_batch
 from spark_kafka_sink.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -141,8 +142,7 @@ class _Progress:
         for entry in self._query.recentProgress:
             progress: Any = entry
             batch_id = progress["batchId"]
-            # Without addBatch it is the report of an idle query, under the id of the next one.
-            if batch_id > self._passed_on and "addBatch" in progress["durationMs"]:
+            if batch_id > self._passed_on and is_micro_batch(progress):
                 self._passed_on = batch_id
                 self._output.ended(MicroBatch.of(progress, self._reports.pop(batch_id, None)))
 

@@ -15,12 +15,12 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import REFUSALS
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
-    BrokerUp,
     ClusterDescription,
     Configuration,
     Event,
     ReportedRecords,
     RequestFailed,
+    Statistics,
     TokenNeeded,
     TopicDescription,
 )
@@ -55,9 +55,17 @@ def _error(event: int) -> list[BrokerError]:
     return [BrokerError(c.event_error(event), text.decode(errors="replace"))]
 
 
-def _connected(event: int) -> list[BrokerUp]:
+def _statistics(event: int) -> list[Statistics]:
     brokers = json.loads(c.event_stats(event))["brokers"].values()
-    return [BrokerUp()] if any(broker["state"] == "UP" for broker in brokers) else []
+    round_trips_us = [broker["rtt"] for broker in brokers if broker["rtt"]["cnt"]]
+    slowest = max(((each["p50"], each["p99"]) for each in round_trips_us), default=None)
+    return [
+        Statistics(
+            any(broker["state"] == "UP" for broker in brokers),
+            sum(broker["txretries"] for broker in brokers),
+            None if slowest is None else (slowest[0] / 1000, slowest[1] / 1000),
+        )
+    ]
 
 
 def _reported_rows(event: int) -> list[ReportedRecords]:
@@ -190,7 +198,7 @@ _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
     c.EVENT_DR: _reported_rows,
     c.EVENT_ERROR: _error,
     c.EVENT_LOG: _forward_log,
-    c.EVENT_STATS: _connected,
+    c.EVENT_STATS: _statistics,
     c.EVENT_OAUTHBEARER_TOKEN_REFRESH: lambda _: [TokenNeeded()],
     c.EVENT_DESCRIBETOPICS_RESULT: _topic_answers,
     c.EVENT_DESCRIBECLUSTER_RESULT: _cluster_answer,

@@ -60,8 +60,17 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class BrokerUp:
-    """A broker is connected and has accepted the login; needs ``statistics.interval.ms``."""
+class Statistics:
+    """What the client counts; needs ``statistics.interval.ms``.
+
+    ``is_connected``: a broker has accepted the login. ``retried_requests``: since the client was
+    created. ``round_trip_ms``: median and 99th percentile of requests to the slowest broker, in the
+    latest interval; None: there were none.
+    """
+
+    is_connected: bool
+    retried_requests: int
+    round_trip_ms: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,7 @@ Event = (
     | TopicDescription
     | ClusterDescription
     | Configuration
-    | BrokerUp
+    | Statistics
     | TokenNeeded
     | RequestFailed
     | BrokerError

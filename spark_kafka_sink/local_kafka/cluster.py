@@ -7,6 +7,7 @@ them, even if it is killed, unless it detaches them.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import tempfile
@@ -123,13 +124,15 @@ class LocalKafka:
         servers = configuration.write_servers(
             self.folder, brokers, controllers, internal, self._security, self._settings
         )
-        java = str(java_home() / "bin" / "java")
+        # The variable with which Kafka's own scripts take options for Java.
+        options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
+        java = [str(java_home() / "bin" / "java"), *options]
         arguments = self._security.format_arguments() if self._security else []
-        configuration.format_storage([java, "-cp", class_path], servers, arguments)
+        configuration.format_storage([*java, "-cp", class_path], servers, arguments)
         for node, server in enumerate(servers, 1):
             command = [
-                java,
-                "-Xms256m", "-Xmx1g", "-XX:+UseG1GC",
+                *java,
+                "-Xms256m", "-Xmx1g",
                 f"-Dlog4j2.configurationFile={logging}",
                 "-cp", class_path,
                 "kafka.Kafka",

@@ -25,10 +25,12 @@ _MOST_IDLE = 4
 
 
 class Lease:
-    """A producer while one task uses it."""
+    """A producer while one task uses it. ``report``: of the task, as soon as it has ended."""
 
-    def __init__(self, producer: NonBlockingProducer) -> None:
+    def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
         self.producer = producer
+        self._is_new = is_new
+        self.report = DeliveryReport()
 
     def prefetch(self, topics: Iterable[str]) -> None:
         """Fetch topics' metadata in the background."""
@@ -50,7 +52,13 @@ class Lease:
         Raises what ``NonBlockingProducer.flush`` raises.
         """
         self.producer.flush(timeout_seconds)
-        return self.producer.take_report()
+        self.take_report()
+        return self.report
+
+    def take_report(self) -> None:
+        self.report = self.producer.take_report()
+        self.report.producers_created = int(self._is_new)
+        self.report.producers_reused = int(not self._is_new)
 
 
 @dataclass
@@ -86,16 +94,14 @@ class ProducerCache:
             idle = None
         producer = idle.producer if idle is not None else self._new_producer(key)
         producer.begin_task(origin)
+        lease = Lease(producer, is_new=idle is None)
         try:
-            yield Lease(producer)
-        except KafkaSinkError as error:
+            yield lease
+        except BaseException as error:
             self._close(key, producer)
-            report = producer.take_report()
-            if report.total_sent:
-                error.args = (f"{error}. {report.counts()}", *error.args[1:])
-            raise
-        except BaseException:
-            self._close(key, producer)
+            lease.take_report()
+            if isinstance(error, KafkaSinkError) and lease.report.total_sent:
+                error.args = (f"{error}. {lease.report.counts()}", *error.args[1:])
             raise
         if producer.is_mostly_evicted or not producer.is_idle or key in self._idle:
             self._close(key, producer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from itertools import count
 import numpy as np
 
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
+from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.librdkafka.events import ReportedRecords, Statistics
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
@@ -68,8 +70,13 @@ class IncompleteDeliveries:
     anything; any thread may read.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:
         self._limit_bytes = limit_bytes
+        self._clock = clock
+        #: when the first delivery of the present report began
+        self._began_at: float | None = None
+        #: of the client since its creation: by now, and before the present report
+        self._retried_requests = self._retried_before = 0
         self._ids = count(1)
         self._incomplete: dict[int, Delivery] = {}
         #: delivery id -> its records, from admission until it is complete
@@ -89,6 +96,8 @@ class IncompleteDeliveries:
 
     def begin(self, topic: str) -> Delivery:
         """Start a delivery, which has accepted no records yet."""
+        if self._began_at is None:
+            self._began_at = self._clock()
         delivery = Delivery(next(self._ids), topic)
         self._incomplete[delivery.delivery_id] = delivery
         self.topics[topic] += 1
@@ -106,6 +115,7 @@ class IncompleteDeliveries:
     def admit_anyway(self, delivery: Delivery, records: RecordColumns) -> None:
         """Admit records whose Arrow batch is buffered already."""
         self._buffered_bytes += self._additional_bytes(records)
+        self.report.buffer_peak_bytes = max(self.report.buffer_peak_bytes, self._buffered_bytes)
         self._batches[id(records.batch)] += 1
         self._admitted[delivery.delivery_id] = records
 
@@ -115,7 +125,7 @@ class IncompleteDeliveries:
             return
         delivery.is_sealed = True
         self.report.sent_records[delivery.topic] += delivery.accepted
-        self.report.sent_bytes += sent_bytes
+        self.report.sent_bytes_by_topic[delivery.topic] += sent_bytes
         self._complete(delivery)
 
     def seal_all(self) -> None:
@@ -145,6 +155,9 @@ class IncompleteDeliveries:
     def apply(self, delivery: Delivery, report: ReportedRecords) -> None:
         """Count a report on an incomplete delivery."""
         if report.code == ErrorCode.NO_ERROR:
+            if self.report.first_acknowledgement_seconds is None and self._began_at is not None:
+                self.report.first_acknowledgement_seconds = self._clock() - self._began_at
+            self.report.acknowledged_records[delivery.topic, report.partition] += report.count
             delivery.acknowledged += report.count
             self.acknowledged += report.count
         else:
@@ -160,6 +173,13 @@ class IncompleteDeliveries:
         elif report.code in PURGE_ERRORS:
             self.report.unsent_records += report.count
 
+    def note(self, statistics: Statistics) -> None:
+        """Take what the client has counted into the report."""
+        self._retried_requests = statistics.retried_requests
+        self.report.retried_requests = statistics.retried_requests - self._retried_before
+        if statistics.round_trip_ms is not None:
+            self.report.round_trip_ms = statistics.round_trip_ms
+
     def outstanding(self) -> Iterator[ReportedRecords]:
         """Reports that fail the outstanding records, one per delivery."""
         for delivery in self._incomplete.values():
@@ -170,7 +190,9 @@ class IncompleteDeliveries:
     def take_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""
         report, self.report = self.report, DeliveryReport()
-        self.first_failed = None
+        report.buffer_memory_bytes = self._limit_bytes
+        self._retried_before = self._retried_requests
+        self.first_failed = self._began_at = None
         return report
 
     def _complete(self, delivery: Delivery) -> None:

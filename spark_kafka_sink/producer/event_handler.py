@@ -12,6 +12,7 @@ from spark_kafka_sink.librdkafka.events import (
     Event,
     ReportedRecords,
     RequestFailed,
+    Statistics,
     TokenNeeded,
     TopicDescription,
 )
@@ -64,7 +65,7 @@ class EventHandler:
         """Forget idle topics, and request the metadata of those that are due."""
         in_use = self._deliveries.topics
         self._buffer.forget(self._topics.evict_idle(in_use))
-        self._fetcher.fetch_due(in_use)
+        self._deliveries.report.metadata_requests += self._fetcher.fetch_due(in_use)
 
     def connect(self) -> None:
         """Find the brokers now, so that the first topic request does not have to."""
@@ -110,6 +111,8 @@ class EventHandler:
             self._apply_broker_error(event)
         elif isinstance(event, TokenNeeded):
             self._tokens.call()
+        elif isinstance(event, Statistics):
+            self._deliveries.note(event)
 
     def _apply_broker_error(self, error: BrokerError) -> None:
         report = self._deliveries.report

@@ -27,19 +27,23 @@ class MetadataFetcher:
         """Find the brokers now, so that the first topic request does not have to."""
         self._client.connect(self._request_seconds)
 
-    def fetch_due(self, in_use: Container[str]) -> None:
-        """Request all topics that are due. ``in_use``: topics with incomplete deliveries."""
+    def fetch_due(self, in_use: Container[str]) -> bool:
+        """Request all topics that are due; whether there were any.
+
+        ``in_use``: topics with incomplete deliveries.
+        """
         if without_limits := self._topics.next_limits_request():
             self._client.fetch_topic_configurations(without_limits, _FIRST_REQUEST_SECONDS)
         due = self._topics.next_request(in_use)
         if not due:
-            return
+            return False
         if not self._client.has_bootstrapped:
             # Before the client connects, so that its own first requests name the topics too.
             # Otherwise they name none, and brokers would answer both of them before ours.
             for topic in due:
                 self._client.open_topic(topic)
         self._client.fetch_metadata(due, self._request_seconds)
+        return True
 
     def apply(self, answer: TopicDescription, *, is_in_use: bool) -> None:
         """Apply the answer for one topic."""

@@ -25,7 +25,7 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait
 from spark_kafka_sink.producer.event_handler import EventHandler
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
 from spark_kafka_sink.producer.oauth_token import TokenFunction
@@ -50,16 +50,20 @@ _COLLECT_SECONDS = 0.5
 
 _MANY_TOPICS = 100
 
+# The text of many topics is long.
+_STATISTICS_INTERVAL_MS = "5000"
+
 # librdkafka's maximum of message.max.bytes
 _LARGEST_MESSAGE_BYTES = 1_000_000_000
 
 
 def _settings(options: ProducerOptions) -> dict[str, str]:
     """The client's settings; with a topic for dead letters, it refuses less, and earlier."""
+    settings = {**options.client, "statistics.interval.ms": _STATISTICS_INTERVAL_MS}
     if options.dead_letter_topic is None:
-        return dict(options.client)
+        return settings
     return {
-        **options.client,
+        **settings,
         # A dead letter is larger than its record.
         "message.max.bytes": str(min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)),
         "topic.metadata.propagation.max.ms": str(round(MISSING_SECONDS * 1000)),
@@ -107,7 +111,7 @@ class NonBlockingProducer:
             raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         self._lifecycle = Lifecycle()
         # Only the thread that has the turn uses the client and what follows.
-        self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes)
+        self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
         dead_letter_topic = options.dead_letter_topic
         self._topics = TopicMetadata(options.lifetime, clock, dead_letter_topic)
         screen = None if dead_letter_topic is None else Screen(options)
@@ -209,8 +213,9 @@ class NonBlockingProducer:
             with self._my_turn(), self._sealed_on_failure(sending):
                 progress = sending.delivery.accepted, self._deliveries.acknowledged
                 # Records must not linger while others wait for room (as in Java).
-                self._client.flush(_FLUSH_SECONDS)
-                self._events.handle(deadline.slice(_POLL_SECONDS))
+                with self._timed(Wait.BUFFER):
+                    self._client.flush(_FLUSH_SECONDS)
+                    self._events.handle(deadline.slice(_POLL_SECONDS))
                 self._raise_failure()
                 self._put(sending)
                 if progress != (sending.delivery.accepted, self._deliveries.acknowledged):
@@ -219,6 +224,15 @@ class NonBlockingProducer:
                     raise error_messages.buffer_exhausted(
                         sending.delivery, self._budget, self._deliveries.report
                     )
+
+    @contextmanager
+    def _timed(self, wait: Wait) -> Iterator[None]:
+        """Count the time; records that await metadata explain any other wait."""
+        if self._topics.is_awaited_by_any:
+            wait = Wait.METADATA
+        started = self._clock()
+        yield
+        self._deliveries.report.wait_us[wait] += round((self._clock() - started) * 1e6)
 
     def _drain_in_background(self) -> None:
         """Send records when their metadata arrives, even if nobody calls the producer (KIP-286)."""
@@ -247,7 +261,8 @@ class NonBlockingProducer:
         while True:
             with self._turn(deadline) as is_mine:
                 if is_mine:
-                    self._push_out(deadline)
+                    with self._timed(Wait.ACKNOWLEDGEMENT):
+                        self._push_out(deadline)
                     self._raise_failure()
             if not self._deliveries and self._deliveries.first_failed is None:
                 return

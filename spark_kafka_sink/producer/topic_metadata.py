@@ -321,6 +321,11 @@ class TopicMetadata:
             and (state.missing_since is None or state.missing_since <= missing_before)
         ]
 
+    @property
+    def is_awaited_by_any(self) -> bool:
+        """Whether any records await metadata."""
+        return bool(self._waiting)
+
     def is_awaited(self, topic: str) -> bool:
         """Whether records await its metadata."""
         return topic in self._waiting

@@ -92,6 +92,7 @@ class KafkaSink(DataSource):
             check_schema(schema, options.topic)
             if self._is_planning:
                 _preflight(options)
+                prepare_reports(options)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from None
@@ -103,6 +104,14 @@ def _preflight(options: SinkOptions) -> None:
     from spark_kafka_sink.spark.reached_brokers import application_folder
 
     check(options, application_folder())
+
+
+def prepare_reports(options: SinkOptions) -> None:
+    """On the driver, before the tasks."""
+    if options.report_path is not None:
+        from spark_kafka_sink.spark.report_folder import create
+
+        create(options.report_path)
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:

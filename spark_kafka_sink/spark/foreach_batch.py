@@ -16,10 +16,15 @@ from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.datasource import check_schema, is_classic, used_columns
+from spark_kafka_sink.spark.datasource import (
+    check_schema,
+    is_classic,
+    prepare_reports,
+    used_columns,
+)
 from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import log_report, seal, write_partition
+from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -36,11 +41,13 @@ def foreach_batch(
     returns raises InvalidSchema, BrokerUnavailable, AuthenticationFailed or TopicUnavailable before
     any row moves; errors of tasks arrive in Spark's exceptions, as with the format.
 
-    After every micro-batch, its report is logged (logger ``spark_kafka_sink``, level INFO) and
-    given to ``on_report``, in the process that runs the function: yours, or under Spark Connect a
-    Python worker of the server. If ``on_report`` raises, the query fails, like with any error in a
-    function for foreachBatch. The micro-batch is in Kafka then, and a restarted query sends it
-    again; so catch what is not worth that.
+    After every micro-batch, also one that failed, its report is logged (logger
+    ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
+    function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
+    the query fails, like with any error in a function for foreachBatch. The micro-batch is in Kafka
+    then, and a restarted query sends it again; so catch what is not worth that. The report of a
+    failed micro-batch knows only of failed tasks, and of those only with the option
+    ``report.path``: Spark drops what the others returned.
 
     The first micro-batch issues a UserWarning if the session has ``spark.speculation``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
@@ -59,6 +66,7 @@ def foreach_batch(
         try:
             check_schema(batch.schema, parsed.topic)
             check(parsed)
+            prepare_reports(parsed)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from None
@@ -66,12 +74,19 @@ def foreach_batch(
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
         named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
-        rows = _collect(batch.mapInArrow(WriteToKafka(named), _REPORT))
-        seal(named, None, batch_id, len(rows))
-        # Our own tasks' pickles; the format's commit messages travel in the same way.
-        reports = [pickle.loads(row.report) for row in rows]  # noqa: S301
-        report = replace(total(reports), batch_id=batch_id)
-        log_report(report, f"micro-batch {batch_id} delivered")
+        frame = batch.mapInArrow(WriteToKafka(named), _REPORT)
+        try:
+            # Our own tasks' pickles; the format's commit messages travel in the same way.
+            reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
+            seal(named, None, batch_id, len(reports))
+        except Exception:
+            report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed")
+            tell(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))
+            raise
+        tell(replace(total(reports), batch_id=batch_id))
+
+    def tell(report: DeliveryReport) -> None:
+        report = keep_report(report, parsed)
         if on_report is not None:
             on_report(report)
 
@@ -87,11 +102,16 @@ def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:
         return options
     from spark_kafka_sink.transactions.partition import prefix_of
 
-    query_id = None
-    if is_classic(spark):
-        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-    prefix = prefix_of(options.exactly_once, query_id)
+    prefix = prefix_of(options.exactly_once, _query_id(spark))
     return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
+
+
+def _query_id(spark: SparkSession) -> str | None:
+    """Spark's id of the query that runs here; None under Spark Connect."""
+    if not is_classic(spark):
+        return None
+    query_id: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return query_id
 
 
 def _collect(frame: DataFrame) -> list[Row]:

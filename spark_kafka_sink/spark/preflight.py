@@ -16,10 +16,10 @@ from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, 
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
-    BrokerUp,
     ClusterDescription,
     Configuration,
     RequestFailed,
+    Statistics,
     TokenNeeded,
     TopicDescription,
 )
@@ -145,9 +145,10 @@ class _Brokers:
         """
         answers: list[Answer] = []
         for event in self.client.poll(deadline.slice(_POLL_SECONDS)):
-            if isinstance(event, BrokerUp):
-                self.are_down = False
-                self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
+            if isinstance(event, Statistics):
+                if event.is_connected:
+                    self.are_down = False
+                    self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
             elif isinstance(event, BrokerError):
                 self._note(event)
             elif isinstance(event, TokenNeeded):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -17,7 +19,7 @@ from pyspark.sql.datasource import (
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidRecord
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait, total
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +36,6 @@ class KafkaCommitMessage(WriterCommitMessage):
     """What a task reports to the driver."""
 
     report: DeliveryReport
-    query_id: str | None = None
 
 
 def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
@@ -45,29 +46,65 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     what ``transactions.partition`` raises.
     """
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
+    waited = Counter[Wait]()
+    started = time.monotonic()
+    origin = _origin(options)
+    lease: Lease | PartitionTransaction | None = None
+
+    def report() -> DeliveryReport:
+        told = DeliveryReport() if lease is None else lease.report
+        told.tasks, told.query_id = 1, origin.query_id
+        told.task_seconds = told.longest_task_seconds = time.monotonic() - started
+        told.wait_us += waited
+        return told
+
+    try:
+        with _lease(options, origin) as lease:
+            _send(_timed(batches, waited), lease, options)
+            lease.close(options.close_timeout_ms / 1000)
+    except BaseException:
+        if options.report_path is not None:
+            from spark_kafka_sink.spark.report_folder import leave
+
+            leave(replace(report(), failed_tasks=1), options.report_path, origin.batch_id)
+        raise
+    return report()
+
+
+def _send(
+    batches: Iterable[pa.RecordBatch], lease: Lease | PartitionTransaction, options: SinkOptions
+) -> None:
     from spark_kafka_sink.records.arrow import split_by_topic
 
     rows = 0
-    with _lease(options, _origin(options)) as lease:
-        if options.topic:
-            # Before the first batch is requested from Spark, so that the two overlap.
-            lease.prefetch([options.topic])
-        for batch in batches:
-            split = split_by_topic(batch, options.topic, first_row=rows)
-            if split.refused and options.dead_letter_topic is None:
-                first = split.refused[0]
-                raise InvalidRecord(
-                    f"{_place(options)}, row {first.records.rows[0]}: {first.reason}"
-                )
-            rows += batch.num_rows
-            # One request for all new topics, before the first send requests its own.
-            lease.prefetch(records.topic for records in split.records)
-            for records in split.records:
-                lease.send(records)
-            for refused in split.refused:
-                lease.send_dead_letters(refused)
-        lease.prefetch([])  # a task without rows connects for the one after it
-        return lease.close(options.close_timeout_ms / 1000)
+    if options.topic:
+        # Before the first batch is requested from Spark, so that the two overlap.
+        lease.prefetch([options.topic])
+    for batch in batches:
+        split = split_by_topic(batch, options.topic, first_row=rows)
+        if split.refused and options.dead_letter_topic is None:
+            first = split.refused[0]
+            raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
+        rows += batch.num_rows
+        # One request for all new topics, before the first send requests its own.
+        lease.prefetch(records.topic for records in split.records)
+        for records in split.records:
+            lease.send(records)
+        for refused in split.refused:
+            lease.send_dead_letters(refused)
+    lease.prefetch([])  # a task without rows connects for the one after it
+
+
+def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
+    """The batches; counts the time until Spark passes them."""
+    rest = iter(batches)
+    while True:
+        started = time.monotonic()
+        batch = next(rest, None)
+        waited[Wait.ROWS] += round((time.monotonic() - started) * 1e6)
+        if batch is None:
+            return
+        yield batch
 
 
 def _lease(
@@ -120,13 +157,31 @@ def _place(options: SinkOptions) -> str:
     return ", ".join(place) or "outside Spark"
 
 
-def log_report(report: DeliveryReport, what: str) -> None:
-    """Log a sentence that begins with ``what`` and ends with the records by topic."""
-    _log.info("%s %s", what, report.to_json())
+def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
+    """Append the report of a micro-batch to the option's folder, and log it.
+
+    Returns it with what failed tasks have left there.
+    """
+    if options.report_path is not None:
+        from spark_kafka_sink.spark.report_folder import append
+
+        report = append(report, options.report_path)
+    what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
+    _log.info("%s %s: %s", what, report.outcome, report.to_json())
+    return report
 
 
-def _log_total(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    log_report(total(m.report for m in messages if isinstance(m, KafkaCommitMessage)), what)
+def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
+    """The report of a micro-batch; tasks without a message have failed, or did not end."""
+    report = total(m.report for m in messages if isinstance(m, KafkaCommitMessage))
+    report.failed_tasks = sum(message is None for message in messages)
+    report.tasks = len(messages)
+    report.batch_id = batch_id
+    return report
+
+
+def _failed(report: DeliveryReport) -> DeliveryReport:
+    return replace(report, outcome="failed")
 
 
 class KafkaBatchWriter(DataSourceArrowWriter):
@@ -139,10 +194,10 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_total(messages, "delivered")
+        keep_report(_total(messages, None), self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_total(messages, "aborted; delivered by the tasks that succeeded:")
+        keep_report(_failed(_total(messages, None)), self._options)
 
 
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -152,13 +207,12 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
-        report = write_partition(iterator, self._options)
-        return KafkaCommitMessage(report, _origin(self._options).query_id)
+        return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        query_ids = (m.query_id for m in messages if isinstance(m, KafkaCommitMessage))
-        seal(self._options, next(query_ids, None), batchId, len(messages))
-        _log_total(messages, f"micro-batch {batchId} delivered")
+        report = _total(messages, batchId)
+        seal(self._options, report.query_id, batchId, len(messages))
+        keep_report(report, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        _log_total(messages, f"micro-batch {batchId} aborted; delivered by tasks that succeeded:")
+        keep_report(_failed(_total(messages, batchId)), self._options)

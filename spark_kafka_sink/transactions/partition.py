@@ -138,6 +138,7 @@ class PartitionTransaction:
     """The transaction of one task; ``close`` commits it.
 
     ``committed``: what an earlier attempt has committed of this micro-batch.
+    ``report``: of the task, without records unless this attempt has committed them.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class PartitionTransaction:
         self._task = task
         self._committed = committed
         self._fingerprint = Fingerprint()
+        self.report = DeliveryReport(producers_created=1)
 
     def prefetch(self, topics: Iterable[str]) -> None:
         """Fetch topics' metadata in the background."""
@@ -170,16 +172,16 @@ class PartitionTransaction:
         """There are none: options exclude them."""
         raise InvalidRecord(refused.reason)
 
-    def close(self, timeout_seconds: float) -> DeliveryReport:
-        """Commit the task: its records and its ledger entry; returns what was delivered.
+    def close(self, timeout_seconds: float) -> None:
+        """Commit the task: its records and its ledger entry.
 
-        Of records that were committed before, it reports none. Raises ReplayDiffers if they were
-        others, and what ``Transaction.commit`` raises.
+        Raises ReplayDiffers if other records were committed before, and what ``Transaction.commit``
+        raises.
         """
         rows, fingerprint = self._fingerprint.records, self._fingerprint.text()
         if self._committed is not None:
             check_replay(self._task, self._committed, rows, fingerprint)
-            return DeliveryReport()
+            return
         entry = Entry(self._task.batch_id, self._task.partitions, rows, fingerprint)
         wait = Wait(
             Deadline(timeout_seconds),
@@ -189,4 +191,5 @@ class PartitionTransaction:
         self._transaction.commit(
             self._group, self._ledger_topic, entry.to_offset(), wait, timeout_seconds
         )
-        return self._transaction.producer.take_report()
+        self.report = self._transaction.producer.take_report()
+        self.report.producers_created = 1

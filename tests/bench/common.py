@@ -20,7 +20,7 @@ from pyspark.sql.streaming import DataStreamWriter
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from drop_sink import DropSink
-from spark_kafka_jars import jars
+from spark_jars import kafka_jars
 
 from spark_kafka_sink import foreach_batch, warm_up
 from spark_kafka_sink.deadline import Deadline
@@ -60,7 +60,7 @@ def session(conf: Mapping[str, str] = EMPTY, python: str = sys.executable) -> Sp
     spark = (
         SparkSession.builder.master("local[2]")
         .config(map=dict(conf))
-        .config("spark.jars", jars())
+        .config("spark.jars", kafka_jars())
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
-from spark_kafka_jars import jars
+from spark_jars import avro_jar, kafka_jars
 from standalone import standalone_cluster
 from topics import Topics
 
@@ -43,11 +43,11 @@ def proxy() -> Iterator[KafkaProxy]:
 
 @pytest.fixture
 def proxied(proxy: KafkaProxy) -> Iterator[Topics]:
-    """Topics behind the proxy, which delays no metadata before and after the test."""
-    proxy.metadata_delay_seconds = 0.0
+    """Topics behind the proxy, which delays nothing before and after the test."""
+    proxy.metadata_delay_seconds = proxy.produce_delay_seconds = 0.0
     topics = Topics(f"127.0.0.1:{proxy.port}")
     yield topics
-    proxy.metadata_delay_seconds = 0.0
+    proxy.metadata_delay_seconds = proxy.produce_delay_seconds = 0.0
     topics.close()
 
 
@@ -57,7 +57,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("spark-kafka-sink tests")
-        .config("spark.jars", jars())
+        .config("spark.jars", f"{kafka_jars()},{avro_jar()}")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

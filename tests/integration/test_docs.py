@@ -18,10 +18,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from functools import cache
 from importlib.metadata import metadata
 from pathlib import Path
@@ -30,24 +28,21 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 from job_files import checked
+from kafka_topics import new_topic
 from markdown_pages import GUIDE, ROOT, Block, blocks, name
 from packaging.requirements import Requirement
 from pyspark.sql.streaming.listener import StreamingQueryListener
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from snippets import SECONDS, Snippets
 from topics import Topics
 
 import spark_kafka_sink.__main__ as spark_kafka_sink_command
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.options import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS, parse
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.job import command as job_command
 from spark_kafka_sink.job import replay_command
 from spark_kafka_sink.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.timeout(400)
-SECONDS = 120.0  # for a micro-batch with rows, on a very busy machine
-
 BIN = Path(sys.executable).parent
 JOBS = {
     "jobs/replay_dead_letters.py": replay_command,
@@ -64,7 +59,8 @@ def to_run(language: str) -> list[Block]:
 
 # --- Python ---------------------------------------------------------------------------------------
 
-PYTHON_PAGES = sorted({block.page for block in to_run("python")})
+# The recipes have tests of their own, which look at what each one has written.
+PYTHON_PAGES = sorted({block.page for block in to_run("python")} - {ROOT / "docs" / "recipes.md"})
 
 
 @pytest.fixture(scope="module")
@@ -74,53 +70,24 @@ def servers() -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
-@pytest.fixture
-def started(monkeypatch) -> list[StreamingQuery]:
-    """The queries that a snippet starts. Waiting for one ends when it has written rows."""
-    queries: list[StreamingQuery] = []
-    start, wait = DataStreamWriter.start, StreamingQuery.awaitTermination
-
-    def remembered(writer, *arguments, **keywords):
-        queries.append(start(writer, *arguments, **keywords))
-        return queries[-1]
-
-    def shortened(query, timeout=None):
-        return wait_for_rows(query) if timeout is None else wait(query, timeout)
-
-    monkeypatch.setattr(DataStreamWriter, "start", remembered)
-    monkeypatch.setattr(StreamingQuery, "awaitTermination", shortened)
-    return queries
-
-
-def wait_for_rows(query: StreamingQuery) -> None:
-    """Returns when the query has written rows, or has ended."""
-    deadline = Deadline(SECONDS)
-    while query.isActive and not any(each["numInputRows"] for each in query.recentProgress):
-        assert not deadline.expired, "the query wrote no rows"
-        time.sleep(0.05)  # a snippet's query tells nobody of its progress
-
-
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
 def test_the_snippets_of_a_page_run_one_after_another(
-    page, spark, servers, started, tmp_path, monkeypatch, caplog
+    page, spark, servers, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level(logging.NOTSET, "spark_kafka_sink")  # what a snippet sets ends with the test
-    snippets = [block for block in blocks(page, "python") if not block.why_not_run]
-    everything = "".join(block.text for block in snippets)
+    to_run_here = [block for block in to_run("python") if block.page == page]
+    everything = "".join(block.text for block in to_run_here)
     for variable in re.findall(r'os\.environ\["(\w+)"\]', everything):
         monkeypatch.setenv(variable, "example")
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", servers)
     topics = Topics(servers)
     named = set(re.findall(r'"topic"[,:]\s*"([\w.-]+)"', everything))
     before = {topic: records(topics, topic) for topic in named}
-    namespace = {"__name__": "__main__", "spark": spark}
-    for block in snippets:
-        text = block.text.replace("/tmp/", f"{tmp_path}/").replace("localhost:9092", servers)
-        # Tracebacks then show the line of the page.
-        padded = "\n" * (block.line - 1) + text
-        exec(compile(padded, str(page), "exec", dont_inherit=True), namespace)
-        finish(started, namespace)
-    for value in namespace.values():
+    replacements = {"/tmp/": f"{tmp_path}/", "localhost:9092": servers}
+    snippets = Snippets({"spark": spark}, replacements, monkeypatch)
+    for block in to_run_here:
+        snippets.run(block)
+    for value in snippets.namespace.values():
         if isinstance(value, StreamingQueryListener):
             spark.streams.removeListener(value)
         elif isinstance(value, dict) and any(map(is_option, value)):
@@ -130,20 +97,6 @@ def test_the_snippets_of_a_page_run_one_after_another(
 
 def records(topics: Topics, topic: str) -> int:
     return len(topics.read(topic)) if topics.exists(topic) else 0
-
-
-def finish(started: list[StreamingQuery], namespace: Mapping[str, object]) -> None:
-    """Wait until what a snippet started has done something, and stop it."""
-    for value in namespace.values():
-        if isinstance(value, Future):
-            value.result(SECONDS)
-    for query in started:
-        wait_for_rows(query)
-        query.stop()
-        error = query.exception()
-        if error is not None:
-            raise error
-    started.clear()
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -265,9 +218,10 @@ def check_nothing(_: list[str]) -> None:
     """The shell's own; its syntax was checked."""
 
 
-CHECKS: Mapping[str, Callable[[list[str]], None]] = {
+CHECKS: Mapping[str, Callable[[list[str]], object]] = {
     "command": check_look_up,
     "export": check_nothing,
+    "kafka-topics.sh": new_topic,
     "make": check_make,
     "pip": check_pip,
     "python": check_python,

@@ -54,7 +54,7 @@ def test_every_micro_batch_is_reported_and_logged_in_the_users_process(
         second: 25,
     }
     logged = [r.getMessage() for r in caplog.records if r.name == "spark_kafka_sink"]
-    assert logged == [f"micro-batch {i} delivered {r.to_json()}" for i, r in enumerate(reports)]
+    assert logged == [f"micro-batch {i} delivered: {r.to_json()}" for i, r in enumerate(reports)]
 
 
 def test_a_frame_without_partitions_is_reported_as_empty(spark, bootstrap_servers, topics):

@@ -14,7 +14,7 @@ import trustme
 from certificates import write_pem
 from dead_letters import dead_letter, produce
 from job_processes import PROPERTIES, SECONDS, finished, jobs
-from spark_kafka_jars import jars
+from spark_jars import kafka_jars
 from topics import Topics
 
 from spark_kafka_sink.config.options import parse
@@ -77,7 +77,7 @@ class Replays:
 
 @pytest.fixture(scope="module")
 def with_jars():
-    return [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", jars()]
+    return [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", kafka_jars()]
 
 
 @pytest.fixture

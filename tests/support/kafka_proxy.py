@@ -1,4 +1,4 @@
-"""A TCP proxy for one broker that parses Kafka's framing: delays metadata, simulates outages."""
+"""A TCP proxy for one broker that parses Kafka's framing: delays answers, simulates outages."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ class MetadataRequest(NamedTuple):
 class KafkaProxy:
     """Context manager. ``kafka``, to be set, is the broker, which must advertise ``port``.
 
-    ``metadata_delay_seconds`` may be changed at any time. Like a broker, which handles one request
-    of a connection at a time, the proxy holds an answer back until those before it were sent.
+    ``metadata_delay_seconds`` and ``produce_delay_seconds`` may be changed at any time. Like a
+    broker, which handles one request of a connection at a time, the proxy holds an answer back
+    until those before it were sent.
     ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
     metadata in the order of arrival, and ``answers_before_records`` the number of their answers
     that left before the first produce request came, or None. ``reset`` starts counting again.
     """
 
     def __init__(self) -> None:
-        self.metadata_delay_seconds = 0.0
+        self.metadata_delay_seconds = self.produce_delay_seconds = 0.0
         self.reset()
         self.kafka: LocalKafka | None = None
         self.port = 0
@@ -111,7 +112,7 @@ class KafkaProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
-        delays: dict[int, float] = {}
+        delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
         try:
             host, _, port = self.kafka.bootstrap_servers.rpartition(":")
             there, back = await asyncio.open_connection(host, port)
@@ -137,9 +138,11 @@ class KafkaProxy:
                 self.requests[_client_id(frame), api_key] += 1
                 if api_key == METADATA:
                     self.metadata_requests.append(_metadata_request(frame))
-                    delays[correlation] = self.metadata_delay_seconds
-                elif api_key == PRODUCE and self.answers_before_records is None:
-                    self.answers_before_records = self._answers
+                    delays[correlation] = METADATA, self.metadata_delay_seconds
+                elif api_key == PRODUCE:
+                    if self.answers_before_records is None:
+                        self.answers_before_records = self._answers
+                    delays[correlation] = PRODUCE, self.produce_delay_seconds
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -151,8 +154,9 @@ class KafkaProxy:
                 frame = await _frame(reader)
                 (correlation,) = struct.unpack_from(">i", frame, 4)
                 if correlation in delays:
-                    await asyncio.sleep(delays.pop(correlation))
-                    self._answers += not writer.is_closing()
+                    api_key, delay_seconds = delays.pop(correlation)
+                    await asyncio.sleep(delay_seconds)
+                    self._answers += api_key == METADATA and not writer.is_closing()
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

@@ -24,11 +24,12 @@ _NOT_RUN = re.compile(r"<!--\s*not run:\s*(\S.*?)\s*-->", re.DOTALL)
 class Block:
     """A fenced block.
 
-    ``line``: of its first line of text, from 1. ``why_not_run``: from the comment
-    ``<!-- not run: ... -->`` directly above it, or "".
+    ``heading``: the nearest one above it, or "". ``line``: of its first line of text, from 1.
+    ``why_not_run``: from the comment ``<!-- not run: ... -->`` directly above it, or "".
     """
 
     page: Path
+    heading: str
     line: int
     language: str
     text: str
@@ -45,14 +46,17 @@ def name(page: Path) -> str:
 def blocks(page: Path, language: str = "") -> list[Block]:
     """The page's fenced blocks, all or those of one language."""
     found = []
-    above = ""
+    above = heading = before = ""
     for token in _tokens(page):
+        if token.type == "inline" and before == "heading_open":
+            heading = token.content
         if token.type == "fence":
             mark = _NOT_RUN.fullmatch(above.strip())
             line = (token.map or [0])[0] + 2
             why = mark[1] if mark else ""
-            found.append(Block(page, line, token.info.strip(), token.content, why))
+            found.append(Block(page, heading, line, token.info.strip(), token.content, why))
         above = token.content if token.type == "html_block" else ""
+        before = token.type
     return [block for block in found if language in ("", block.language)]
 
 

@@ -7,9 +7,13 @@ from collections import Counter
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
 
 ONE = DeliveryReport(
-    Counter(a=3, b=1), sent_bytes=40, failed_records=Counter({("a", 0, 7): 1}), broker_error="first"
+    Counter(a=3, b=1),
+    Counter(a=30, b=10),
+    failed_records=Counter({("a", 0, 7): 1}),
+    acknowledged_records=Counter({("a", 0): 1, ("a", 1): 1, ("b", 0): 1}),
+    broker_error="first",
 )
-OTHER = DeliveryReport(Counter(a=2), sent_bytes=2, failed_records=Counter({("a", 0, 7): 1}))
+OTHER = DeliveryReport(Counter(a=2), Counter(a=2), Counter({("a", 0, 7): 1}))
 
 
 def test_new_report_counts_nothing():
@@ -53,11 +57,11 @@ def test_report_survives_pickling():
 
 
 def test_json_is_one_line_that_lists_topics_in_order():
-    line = DeliveryReport(Counter(b=1, a=2), sent_bytes=9).to_json()
-    assert line == (
-        '{"records": 3, "sent_bytes": 9, "records_by_topic": {"a": 2, "b": 1}, '
-        '"dead_letters_by_topic": {}}'
-    )
+    acknowledged = Counter({("b", 0): 1, ("a", 0): 2})
+    report = DeliveryReport(sent_bytes_by_topic=Counter(a=9), acknowledged_records=acknowledged)
+    line = report.to_json()
+    assert "\n" not in line
+    assert '"records": 3, "sent_bytes": 9, "records_by_topic": {"a": 2, "b": 1}' in line
 
 
 def test_json_counts_only_delivered_records_in_total_and_by_topic():

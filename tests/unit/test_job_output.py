@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -26,7 +27,11 @@ def progress(batch_id=0, rows=10, duration_ms=1500, **fields):
 
 
 def report(**records):
-    return DeliveryReport(Counter(records), sent_bytes=70, batch_id=0)
+    return DeliveryReport(
+        acknowledged_records=Counter({(topic, 0): count for topic, count in records.items()}),
+        sent_bytes_by_topic=Counter(a=70),
+        batch_id=0,
+    )
 
 
 def shown(view):
@@ -41,7 +46,7 @@ def shown(view):
 def test_a_micro_batch_is_one_line_of_json(capsys):
     JsonLines().ended(MicroBatch.of(progress(), report(b=3, a=4)))
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line) == {
+    expected = {
         "batch_id": 0,
         "started_at": "2026-01-02T03:04:05.678Z",
         "duration_ms": 1500,
@@ -53,17 +58,19 @@ def test_a_micro_batch_is_one_line_of_json(capsys):
         "failed_records_by_topic": {},
         "dead_letters_by_topic": {},
     }
+    assert expected.items() <= json.loads(line).items()
 
 
 def test_names_in_json_are_those_of_the_delivery_report():
     line = json.loads(MicroBatch.of(progress(), report(a=4)).to_json())
     of_report = json.loads(report(a=4).to_json())
+    del of_report["ended_at"]  # now
     assert of_report.items() <= line.items()
 
 
 def test_failed_records_are_counted_by_topic():
     failed = Counter({("a", 0, -192): 1, ("a", 2, -192): 2})
-    known = DeliveryReport(Counter(a=5), failed_records=failed)
+    known = replace(report(a=2), failed_records=failed)
     line = json.loads(MicroBatch.of(progress(), known).to_json())
     assert (line["records_by_topic"], line["failed_records_by_topic"]) == ({"a": 2}, {"a": 3})
 
@@ -77,7 +84,7 @@ def test_what_is_not_known_is_null():
 
 def test_dead_letters_are_counted_by_topic_and_error(capsys):
     dead = Counter({("a", "INVALID_RECORD"): 2, ("a", "NULL_TOPIC"): 1, ("", "NULL_TOPIC"): 3})
-    micro_batch = MicroBatch.of(progress(), DeliveryReport(Counter(a=5), dead_letters=dead))
+    micro_batch = MicroBatch.of(progress(), replace(report(a=5), dead_letters=dead))
     line = json.loads(micro_batch.to_json())
     by_topic = {"": {"NULL_TOPIC": 3}, "a": {"INVALID_RECORD": 2, "NULL_TOPIC": 1}}
     assert line["dead_letters_by_topic"] == by_topic

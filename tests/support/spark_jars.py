@@ -1,10 +1,10 @@
-"""The JARs of Spark's own Kafka source and sink, to read back with and to compare with."""
+"""JARs of Spark that pyspark does not bring along."""
 
 from __future__ import annotations
 
 from spark_kafka_sink.local_kafka.java_runtime import fetch_jars
 
-_JARS = (
+_KAFKA = (
     (
         "org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0",
         "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
@@ -22,12 +22,28 @@ _JARS = (
         "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
     ),
 )  # fmt: skip
+_AVRO = (
+    "org.apache.spark",
+    "spark-avro_2.13",
+    "4.1.1",
+    "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
+)
 
 
-def jars() -> str:
+def kafka_jars() -> str:
+    """Spark's own Kafka source and sink, to read back with and to compare with."""
+    return _fetched(*_KAFKA)
+
+
+def avro_jar() -> str:
+    """Spark's functions ``to_avro`` and ``from_avro``."""
+    return _fetched(_AVRO)
+
+
+def _fetched(*jars: tuple[str, str, str, str]) -> str:
     """A value for ``spark.jars``."""
     paths = []
-    for organisation, module, revision, digest in _JARS:
+    for organisation, module, revision, digest in jars:
         name = f"{module}-{revision}.jar"
         folder = fetch_jars(organisation, module, revision, {name: digest}, transitive=False)
         paths.append(str(folder / name))

@@ -1,0 +1,201 @@
+"""Reports from files of JSON lines: a folder of ``report-<number>.jsonl``, or one file.
+
+The format: docs/report_format.md. Only the fields that are shown are read and checked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+#: of the format that this program reads
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of a micro-batch. Times are milliseconds, sizes bytes; None: not known."""
+
+    query_id: str | None
+    batch_id: int | None
+    outcome: str
+    ended_at: datetime
+    tasks: int
+    failed_tasks: int
+    records: int
+    sent_bytes: int
+    records_by_topic: Counter[str]
+    sent_bytes_by_topic: Counter[str]
+    busiest_partition: str | None
+    busiest_partition_records: int
+    failed_records_by_topic: Counter[str]
+    failed_records_by_error: Counter[str]
+    dead_letters_by_topic: Mapping[str, Counter[str]]
+    unsent_records: int
+    possibly_persisted_records: int
+    retried_requests: int | None
+    task_ms: int
+    longest_task_ms: int
+    rows_wait_ms: int
+    metadata_wait_ms: int
+    buffer_wait_ms: int
+    acknowledgement_wait_ms: int
+    first_acknowledgement_ms: int | None
+    metadata_requests: int
+    buffer_peak_bytes: int
+    buffer_memory_bytes: int
+    producers_created: int
+    producers_reused: int
+    round_trip_p50_ms: float | None
+    round_trip_p99_ms: float | None
+    broker_error: str
+
+
+@dataclass(frozen=True)
+class SkippedLine:
+    """A line that is no report of a version that this program reads."""
+
+    file: Path
+    number: int
+    reason: str
+
+
+class ReportFiles:
+    """The files at a path, read further with every call of ``new``."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read
+
+    def new(self) -> Iterator[Report | SkippedLine]:
+        """What was written since the last call, oldest first; raises OSError.
+
+        A last line that is cut off is left for a later call: it is still being written, or its
+        writer was killed.
+        """
+        for file in _files(self._path):
+            offset, number = self._read.get(file, (0, 0))
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                for line in stream:
+                    if not line.endswith(b"\n") and _is_cut(line):
+                        break
+                    offset, number = offset + len(line), number + 1
+                    # First, so that an error in the caller's loop repeats no line.
+                    self._read[file] = (offset, number)
+                    if line.strip():
+                        yield _report_or_skipped(line, file, number)
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(path.glob("*.jsonl"), key=lambda file: (_number(file), file.name))
+
+
+def _number(file: Path) -> int:
+    number = re.search(r"(\d+)$", file.stem)
+    return int(number[1]) if number else -1
+
+
+def _is_cut(line: bytes) -> bool:
+    try:
+        json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _report_or_skipped(line: bytes, file: Path, number: int) -> Report | SkippedLine:
+    try:
+        return parse(line)
+    except ValueError as error:
+        return SkippedLine(file, number, str(error))
+
+
+def parse(line: bytes) -> Report:
+    """A report from its line; raises ValueError, which says what is wrong with it."""
+    try:
+        found = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON, or cut off") from None
+    version = found.get("version") if isinstance(found, dict) else None
+    if type(version) is not int or version < 1:
+        raise ValueError("no report of a micro-batch")
+    if version > VERSION:
+        raise ValueError(
+            f"a report of version {version}; this program reads version {VERSION}: "
+            "update spark-kafka-sink"
+        )
+    return Report(
+        **{each.name: _value(each.name, str(each.type), found) for each in fields(Report)}
+    )
+
+
+def _value(name: str, annotation: str, found: Mapping[str, Any]) -> Any:
+    if name not in found:
+        raise ValueError(f"a report without {name}")
+    kind, _, none = annotation.partition(" | ")
+    if none and found[name] is None:
+        return None
+    try:
+        return _PARSERS[kind](found[name])
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"a report with a wrong {name}") from None
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError
+    return value
+
+
+def _number_of_ms(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        raise ValueError
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    """Without control characters: a topic may come from a user's data, and a terminal obeys it."""
+    if not isinstance(value, str):
+        raise TypeError
+    shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in value)
+    return "".join(shown)
+
+
+def _time(value: Any) -> datetime:
+    # Python 3.10 does not know the Z.
+    time = datetime.fromisoformat(re.sub("Z$", "+00:00", _text(value)))
+    if time.tzinfo is None:
+        raise ValueError
+    return time.astimezone(timezone.utc)
+
+
+def _counts(value: Any) -> Counter[str]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return Counter({_text(name): _count(number) for name, number in value.items()})
+
+
+def _counts_by_error(value: Any) -> Mapping[str, Counter[str]]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return {_text(topic): _counts(by_error) for topic, by_error in value.items()}
+
+
+_PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "int": _count,
+    "float": _number_of_ms,
+    "str": _text,
+    "datetime": _time,
+    "Counter[str]": _counts,
+    "Mapping[str, Counter[str]]": _counts_by_error,
+}

@@ -1,0 +1,305 @@
+"""KafkaSinkListener: Spark's progress of the queries, joined with the sink's reports."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.reports.reading import Report, ReportFiles, SkippedLine, parse
+from spark_kafka_sink.spark.metrics import (
+    PROGRESS_METRICS,
+    QUERY_METRICS,
+    REPORT_METRICS,
+    QueryEvent,
+    QueryValues,
+)
+from spark_kafka_sink.spark.progress import is_micro_batch
+from spark_kafka_sink.spark.report_folder import local_path
+from spark_kafka_sink.spark.snapshot import (
+    COLUMNS,
+    QueryState,
+    Snapshot,
+    of_progress,
+    of_report,
+)
+from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from spark_kafka_sink.producer.delivery_report import DeliveryReport
+    from spark_kafka_sink.spark.metrics_server import MetricsServer
+
+_log = logging.getLogger("spark_kafka_sink")
+
+_MOST_QUERIES = 200  # ended ones are forgotten first
+_MOST_NOTES = 10
+_RUNNING, _ENDED, _FAILED = "running", "ended", "failed"
+
+
+class KafkaSinkListener(StreamingQueryListener):
+    """Tells what Spark and the sink report of a session's streaming queries.
+
+    Add it before the queries start: ``spark.streams.addListener(listener)``. Spark's side (rows,
+    times, lag of the source) arrives by itself. What was delivered arrives in one of two ways:
+
+    - ``foreach_batch(options, on_report=listener.on_report)``, in classic sessions;
+    - ``report_path``: the folder of the option ``report.path``, or a list of them, of which the
+      listener reads what is appended from now on. They must be on this machine.
+
+    Without them it is not known, and neither the snapshot nor the metrics claim zeros.
+
+    ``keep_micro_batches``: how many of the latest ones a snapshot holds. Raises KafkaSinkError if
+    a path cannot be read or is a URI of other storage. It cannot be pickled for another process.
+    """
+
+    def __init__(
+        self,
+        report_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+        *,
+        keep_micro_batches: int = 100,
+    ) -> None:
+        paths = [report_path] if isinstance(report_path, str | os.PathLike) else report_path
+        self._lock = threading.Lock()  # guards what follows
+        self._queries: dict[str | None, _Query] = {}
+        self._rows: deque[_Row] = deque(maxlen=keep_micro_batches)
+        self._notes: deque[str] = deque(maxlen=_MOST_NOTES)
+        self._folders = [_Folder(_local(os.fspath(path))) for path in paths]
+        for folder in self._folders:
+            folder.pass_over()
+
+    def on_report(self, report: DeliveryReport) -> None:
+        """Take in a report, as ``on_report`` of ``foreach_batch``. Never raises."""
+        try:
+            parsed = parse(report.to_json().encode())
+            with self._lock:
+                self._take(parsed, None)
+        except Exception:  # noqa: BLE001 - it would fail the query, which sends all again then
+            _log.warning("KafkaSinkListener could not take in a report", exc_info=True)
+
+    def snapshot(self) -> Snapshot:
+        """What is known now."""
+        with self._lock:
+            self._read_folders()
+            queries = tuple(query.state() for query in self._queries.values())
+            # What a row holds is never changed, only replaced.
+            rows = tuple({**row.columns, "query": row.query.state().label} for row in self._rows)
+            return Snapshot(queries, rows, tuple(self._notes))
+
+    def serve_metrics(self, port: int, address: str = "127.0.0.1") -> MetricsServer:
+        """Serve the metrics to Prometheus by HTTP, without encryption or login.
+
+        Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
+        Raises KafkaSinkError if the port is taken or the extra ``[metrics]`` is not installed.
+        """
+        try:
+            from spark_kafka_sink.spark.metrics_server import MetricsServer
+        except ImportError as error:
+            raise KafkaSinkError(
+                f"serve_metrics: {error}; pip install 'spark-kafka-sink[metrics]'"
+            ) from error
+        return MetricsServer(self._values, port, address)
+
+    def _repr_html_(self) -> str:
+        return self.snapshot()._repr_html_()
+
+    def __reduce__(self) -> NoReturn:
+        raise pickle.PicklingError(
+            "a KafkaSinkListener works only in its own process. Under Spark Connect, on_report "
+            "runs on the server: set the option report.path, and create the listener with "
+            "report_path"
+        )
+
+    # --- events of Spark --------------------------------------------------------------------------
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        if event.name == WARM_UP:
+            return
+        with self._lock:
+            self._query(str(event.id)).start(event.name, event.runId)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        if progress.name == WARM_UP:
+            return
+        with self._lock:
+            query = self._query(str(progress.id))
+            if not query.run_state:
+                query.start(progress.name, progress.runId)
+            self._read_folders()
+            query.values.add(PROGRESS_METRICS, progress)
+            if is_micro_batch(progress):
+                query.micro_batches += 1
+                row = self._row(query, progress.batchId, "duration_ms")
+                row.columns.update(of_progress(progress))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        with self._lock:
+            query = self._queries.get(str(event.id))
+            if query is None:
+                return
+            self._read_folders()  # while the query counts as running
+            query.end(event.exception, event.runId)
+
+    # --- reports ----------------------------------------------------------------------------------
+
+    def _read_folders(self) -> None:
+        for folder in self._folders:
+            try:
+                for each in folder.files.new():
+                    if isinstance(each, SkippedLine):
+                        self._note(f"{each.file}, line {each.number}, was skipped: {each.reason}")
+                    else:
+                        self._take(each, folder)
+            except FileNotFoundError:
+                continue  # the first report creates the folder; a rotation deletes a file
+            except OSError as error:
+                self._note(f"reports cannot be read: {error}")
+
+    def _take(self, report: Report, folder: _Folder | None) -> None:
+        query = self._query(self._query_id(report, folder))
+        row = self._row(query, report.batch_id, "outcome", folder)
+        if row.columns["outcome"] is not None:
+            return  # the same report, in both ways
+        row.folder = folder
+        row.columns.update(of_report(report))
+        query.reports += 1
+        query.values.add(REPORT_METRICS, report)
+
+    def _query_id(self, report: Report, folder: _Folder | None) -> str | None:
+        """The report's query; one without a successful task does not name it."""
+        if folder is not None and report.query_id is not None:
+            folder.query_id = report.query_id
+        if report.query_id is not None or report.batch_id is None:
+            return report.query_id
+        if folder is not None and folder.query_id is not None:
+            return folder.query_id
+        running = [key for key, query in self._queries.items() if query.run_state == _RUNNING]
+        return running[0] if len(running) == 1 else None
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def _query(self, query_id: str | None) -> _Query:
+        if query_id not in self._queries:
+            over = [key for key, each in self._queries.items() if each.run_state != _RUNNING]
+            if len(self._queries) >= _MOST_QUERIES and over:
+                del self._queries[over[0]]
+            self._queries[query_id] = _Query(query_id)
+        return self._queries[query_id]
+
+    def _row(
+        self, query: _Query, batch_id: int | None, filled_by: str, folder: _Folder | None = None
+    ) -> _Row:
+        """The micro-batch's latest row, or a new one if it is a repetition.
+
+        A row is complete for a second report in another way, but not for one in the same way.
+        """
+        for row in reversed(self._rows):
+            if batch_id is not None and row.is_of(query, batch_id):
+                if row.columns[filled_by] is None and row.columns["outcome"] != "failed":
+                    return row
+                if filled_by == "outcome" and row.folder is not folder:
+                    return row
+                break
+        row = _Row(query, dict.fromkeys(COLUMNS))
+        row.columns.update(query_id=query.query_id, batch_id=batch_id)
+        self._rows.append(row)
+        return row
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+            _log.warning("KafkaSinkListener: %s", text)
+
+    def _values(self) -> dict[tuple[str, str], QueryValues]:
+        with self._lock:
+            self._read_folders()
+            return {
+                (query.state().label, query.query_id or ""): query.values.copy()
+                for query in self._queries.values()
+            }
+
+
+@dataclass(eq=False)
+class _Query:
+    query_id: str | None
+    name: str | None = None
+    run_id: UUID | None = None
+    run_state: str = ""
+    error: str = ""
+    micro_batches: int = 0
+    reports: int = 0
+    values: QueryValues = field(default_factory=QueryValues)
+
+    def start(self, name: str | None, run_id: UUID) -> None:
+        self.name, self.run_id, self.run_state, self.error = name, run_id, _RUNNING, ""
+        self.values.add(QUERY_METRICS, QueryEvent(is_active=1, failures=0))
+
+    def end(self, exception: str | None, run_id: UUID) -> None:
+        # Spark tells of a start at once, but later of an end: a restart may come first.
+        is_last_run = run_id == self.run_id
+        if is_last_run:
+            self.run_state = _FAILED if exception else _ENDED
+            self.error = (exception or "").partition("\n")[0]
+        self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
+
+    def state(self) -> QueryState:
+        return QueryState(
+            self.query_id, self.name, self.run_state, self.error, self.micro_batches, self.reports
+        )
+
+
+@dataclass(eq=False)
+class _Row:
+    """A micro-batch; ``folder``: where its report came from, None if from ``on_report``."""
+
+    query: _Query
+    columns: dict[str, Any]
+    folder: _Folder | None = None
+
+    def is_of(self, query: _Query, batch_id: int) -> bool:
+        return self.query is query and self.columns["batch_id"] == batch_id
+
+
+class _Folder:
+    """A folder of reports, and the query that they named last: each query has its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.files = ReportFiles(path)
+        self.query_id: str | None = None
+
+    def pass_over(self) -> None:
+        """What is there already belongs to earlier runs; counters would seem to jump."""
+        try:
+            for each in self.files.new():
+                if isinstance(each, Report):
+                    self.query_id = each.query_id or self.query_id
+        except FileNotFoundError:
+            pass  # the first report creates it
+        except OSError as error:
+            raise KafkaSinkError(f"reports cannot be read: {error}") from error
+
+
+def _local(path: str) -> Path:
+    found = local_path(path)
+    if found is None:
+        raise KafkaSinkError(
+            f"KafkaSinkListener reads only folders of this machine, not {path}; "
+            "with foreach_batch, use on_report instead"
+        )
+    return found

@@ -1,0 +1,32 @@
+"""Reads Spark's progress of a query: entries of ``recentProgress``, events of listeners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def is_micro_batch(progress: Mapping[str, Any]) -> bool:
+    """False for the progress of an idle query, which has the id of the next micro-batch."""
+    return "addBatch" in progress["durationMs"]
+
+
+def rows_per_second(progress: Mapping[str, Any]) -> float | None:
+    """Rows that Spark processed per second, or None: the first micro-batches may have no rate."""
+    rate: float | None = progress.get("processedRowsPerSecond")
+    return rate if rate is not None and math.isfinite(rate) else None
+
+
+def offsets_behind_latest(progress: Mapping[str, Any]) -> dict[str, int]:
+    """By source: how far its slowest partition is behind the latest record.
+
+    Only of the sources that tell it, such as Spark's Kafka source; of equal ones, the largest.
+    """
+    behind: dict[str, int] = {}
+    for source in progress["sources"]:
+        told = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
+        if told is not None:
+            name = source["description"]
+            behind[name] = max(int(told), behind.get(name, 0))
+    return behind

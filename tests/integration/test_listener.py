@@ -1,0 +1,208 @@
+"""KafkaSinkListener in real sessions: what it tells is what is in Kafka."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import functions as F
+from streams import run, stream_of
+
+from spark_kafka_sink import KafkaSinkListener, foreach_batch
+from spark_kafka_sink.deadline import Deadline
+
+APP = Path(__file__).parent.parent / "support" / "listener_app.py"
+SECONDS = 60.0  # for Spark's events, which arrive later than the query ends
+
+
+@pytest.fixture
+def listen(spark):
+    """Add a listener to the session for the time of the test."""
+    added = []
+
+    def listen(listener):
+        spark.streams.addListener(listener)
+        added.append(listener)
+        return listener
+
+    yield listen
+    for listener in added:
+        spark.streams.removeListener(listener)
+
+
+def wait_for(is_so, what):
+    deadline = Deadline(SECONDS)
+    while not is_so():
+        assert not deadline.expired, what
+        time.sleep(0.05)  # Spark tells nobody that it has told its listeners
+
+
+def wait_for_end(listener, state="ended"):
+    wait_for(
+        lambda: state in [query.state for query in listener.snapshot().queries],
+        f"no query {state}: {listener.snapshot().queries}",
+    )
+
+
+def scrape(listener):
+    with (
+        listener.serve_metrics(0) as server,
+        urllib.request.urlopen(server.url, timeout=SECONDS) as answer,
+    ):
+        return list(text_string_to_metric_families(answer.read().decode()))
+
+
+def values(families, name, label=None):
+    """The values of a metric, by a label or altogether."""
+    found = Counter()
+    for sample in (sample for family in families for sample in family.samples):
+        if sample.name == name:
+            found[sample.labels[label] if label else None] += sample.value
+    return dict(found)
+
+
+def check(listener, topics, first, second):
+    """Three micro-batches, with 300 and 20, no, and 5 records for the two topics."""
+    (query,) = listener.snapshot().queries
+    assert (query.name, query.micro_batches, query.reports) == ("orders", 3, 3)
+    rows = listener.snapshot().micro_batches
+    assert [row["batch_id"] for row in rows] == [0, 1, 2]
+    assert [row["input_rows"] for row in rows] == [320, 1, 5]
+    assert [row["records_by_topic"] for row in rows] == [
+        {first: 300, second: 20},
+        {},
+        {second: 5},
+    ]
+    assert {row["outcome"] for row in rows} == {"delivered"}
+    assert all(row["duration_ms"] >= row["durations_ms"]["addBatch"] for row in rows)
+    assert [row["offsets_behind_latest"] for row in rows] == [None] * 3  # files have no lag
+    written = topics.read(first, second)
+    scraped = scrape(listener)
+    assert values(scraped, "kafka_producer_record_send_total", "topic") == Counter(
+        record.topic for record in written
+    )
+    sent_bytes = values(scraped, "kafka_producer_byte_total")[None]
+    assert sent_bytes == sum(len(record.value) for record in written)
+    assert sum(values(scraped, "kafka_producer_record_error_total").values()) == 0
+    assert values(scraped, "spark_streaming_input_rows_total") == {None: 326}
+    outcomes = values(scraped, "spark_kafka_sink_micro_batches_total", "outcome")
+    assert outcomes == {"delivered": 3, "failed": 0}
+    age = time.time() - values(scraped, "spark_kafka_sink_last_delivery_timestamp_seconds")[None]
+    assert 0 <= age < 600
+    tasks = values(scraped, "spark_kafka_sink_tasks_total")[None]
+    producers = values(scraped, "spark_kafka_sink_producers_created_total")[None]
+    producers += values(scraped, "spark_kafka_sink_producers_reused_total")[None]
+    assert tasks == producers > 0
+    assert len(listener.snapshot().to_pandas()) == 3
+
+
+@pytest.fixture
+def words(spark, topics, tmp_path):
+    """The stream of ``check``, and its topics."""
+    first, second = topics.create(partitions=3), topics.create()
+    batches = [["1"] * 300 + ["2"] * 20, ["none"], ["2"] * 5]
+    lines = stream_of(spark, tmp_path / "in", *batches).where("value != 'none'")
+    name = F.when(F.col("value") == "1", first).otherwise(second)
+    return lines.repartition(2).withColumn("topic", name), first, second
+
+
+def test_progress_is_joined_with_the_reports_of_foreach_batch(
+    listen, words, bootstrap_servers, topics, tmp_path
+):
+    rows, first, second = words
+    listener = listen(KafkaSinkListener())
+    sink = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers}, listener.on_report)
+    run(rows.writeStream.queryName("orders").foreachBatch(sink), tmp_path)
+    wait_for_end(listener)
+    check(listener, topics, first, second)
+
+
+def test_progress_is_joined_with_the_reports_of_the_format(
+    listen, words, bootstrap_servers, topics, tmp_path
+):
+    rows, first, second = words
+    folder = tmp_path / "reports"
+    listener = listen(KafkaSinkListener(report_path=folder))
+    writer = rows.writeStream.format("kafka-nb").queryName("orders")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
+    run(writer.option("report.path", str(folder)), tmp_path)
+    wait_for_end(listener)
+    check(listener, topics, first, second)
+
+
+def test_without_reports_only_sparks_progress_is_told(listen, words, bootstrap_servers, tmp_path):
+    rows, _, _ = words
+    listener = listen(KafkaSinkListener())
+    writer = rows.writeStream.format("kafka-nb").queryName("orders")
+    run(writer.option("kafka.bootstrap.servers", bootstrap_servers), tmp_path)
+    wait_for_end(listener)
+    snapshot = listener.snapshot()
+    assert [row["records"] for row in snapshot.micro_batches] == [None] * 3
+    assert "orders: what was delivered is not known" in repr(snapshot)
+    scraped = scrape(listener)
+    assert values(scraped, "kafka_producer_record_send_total") == {}
+    assert values(scraped, "spark_streaming_input_rows_total") == {None: 326}
+
+
+def test_a_micro_batch_that_fails_is_told(spark, listen, bootstrap_servers, topics, tmp_path):
+    topic, folder = topics.create(), tmp_path / "reports"
+    listener = listen(KafkaSinkListener(folder))
+    lines = stream_of(spark, tmp_path / "in", ["good"], ["bad"])
+    name = F.when(F.col("value") == "good", topic)  # null for others: InvalidRecord
+    writer = lines.withColumn("topic", name).writeStream.format("kafka-nb").queryName("orders")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
+    writer = writer.option("report.path", str(folder)).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match="null topic"):
+        query.awaitTermination(60)
+    wait_for_end(listener, "failed")
+    snapshot = listener.snapshot()
+    assert [(row["query"], row["batch_id"], row["outcome"]) for row in snapshot.micro_batches] == [
+        ("orders", 0, "delivered"),
+        ("orders", 1, "failed"),
+    ]
+    scraped = scrape(listener)
+    outcomes = values(scraped, "spark_kafka_sink_micro_batches_total", "outcome")
+    assert outcomes == {"delivered": 1, "failed": 1}
+    assert values(scraped, "spark_streaming_query_failures_total") == {None: 1}
+    assert values(scraped, "spark_streaming_query_active") == {None: 0}
+
+
+def test_the_lag_of_a_kafka_source_is_told(spark, listen, bootstrap_servers, topics, tmp_path):
+    source, target = topics.create(), topics.create()
+    options = {"kafka.bootstrap.servers": bootstrap_servers}
+    lines = spark.range(30).selectExpr("string(id) AS value")
+    writer = lines.write.format("kafka-nb").options(**options).option("topic", source)
+    writer.mode("append").save()
+    reader = spark.readStream.format("kafka").options(**options).option("subscribe", source)
+    reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 10)
+    listener = listen(KafkaSinkListener())
+    sink = foreach_batch({**options, "topic": target}, listener.on_report)
+    rows = reader.load().select("value")
+    run(rows.writeStream.queryName("orders").foreachBatch(sink), tmp_path)
+    wait_for_end(listener)
+    lag = [row["offsets_behind_latest"] for row in listener.snapshot().micro_batches]
+    assert lag == [20, 10, 0]
+    scraped = scrape(listener)
+    assert values(scraped, "spark_streaming_max_offsets_behind_latest") == {None: 0}
+    assert values(scraped, "kafka_producer_record_send_total", "topic") == {target: 30}
+
+
+def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
+    bootstrap_servers, topics, tmp_path
+):
+    topic = topics.create()
+    command = [sys.executable, str(APP), bootstrap_servers, topic, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["rows"] == [["format", 0, 3, 3], ["foreach_batch", 0, 3, 3]]
+    assert "set the option report.path" in told["refusal"]
+    assert len(topics.read(topic)) == 6

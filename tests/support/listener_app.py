@@ -1,0 +1,67 @@
+"""A KafkaSinkListener in a session of Spark Connect; run by test_listener.py.
+
+Arguments: bootstrap servers, topic, folder. Prints what the listener knows as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from streams import patiently
+
+from spark_kafka_sink import KafkaSinkListener, foreach_batch
+from spark_kafka_sink.deadline import Deadline
+
+servers, topic, folder = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.remote("local[2]").config("spark.driver.host", "127.0.0.1")
+spark = builder.getOrCreate()
+options = {"kafka.bootstrap.servers": servers, "topic": topic}
+words = Path(folder) / "words"
+words.mkdir()
+(words / "1.txt").write_text("a\nb\nc")
+stream = spark.readStream.format("text").load(str(words))
+
+folders = [f"{folder}/of-format", f"{folder}/of-foreach-batch"]
+listener = KafkaSinkListener(folders)
+spark.streams.addListener(listener)
+
+
+def finish(writer, name):
+    writer = writer.queryName(name).option("checkpointLocation", f"{folder}/{name}")
+    query = patiently(writer.trigger(availableNow=True).start)
+    assert query.awaitTermination(60)
+    if query.exception():
+        raise query.exception()
+
+
+writer = stream.writeStream.format("kafka-nb").options(**options)
+finish(writer.option("report.path", folders[0]), "format")
+sink = foreach_batch({**options, "report.path": folders[1]})
+finish(stream.writeStream.foreachBatch(sink), "foreach_batch")
+
+refusal = ""
+try:
+    stream.writeStream.foreachBatch(foreach_batch(options, listener.on_report))
+except Exception:  # noqa: BLE001 - the test is about its text
+    refusal = traceback.format_exc()  # PySpark hides our own behind one of its own
+
+deadline = Deadline(60)
+while [query.state for query in listener.snapshot().queries] != ["ended", "ended"]:
+    assert not deadline.expired, listener.snapshot().queries
+    time.sleep(0.05)  # Spark tells nobody that it has told its listeners
+spark.streams.removeListener(listener)
+snapshot = listener.snapshot()
+names = ("query", "batch_id", "input_rows", "records")
+told = {
+    "rows": [[row[name] for name in names] for row in snapshot.micro_batches],
+    "refusal": refusal,
+}
+spark.stop()
+print(json.dumps(told))

@@ -1,0 +1,331 @@
+"""The metrics: what a scrape finds, the page, the dashboard and the alerts."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.request
+from datetime import datetime, timezone
+
+import pytest
+import yaml
+from listener_events import (
+    QUERY_ID,
+    MadeUpReport,
+    failed_report,
+    idle,
+    progressed,
+    started,
+    terminated,
+)
+from markdown_pages import ROOT, anchors
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from promql import labels_of, metrics_in
+
+from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
+from spark_kafka_sink.spark.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
+from spark_kafka_sink.spark.metrics_server import MetricsCollector
+
+SECONDS = 30.0
+LABELS = {"query": "orders", "query_id": QUERY_ID}
+
+
+@pytest.fixture
+def listener():
+    listener = KafkaSinkListener()
+    listener.onQueryStarted(started())
+    return listener
+
+
+def text_over_http(listener):
+    with (
+        listener.serve_metrics(0) as server,
+        urllib.request.urlopen(server.url, timeout=SECONDS) as answer,
+    ):
+        return answer.read().decode()
+
+
+def text_at_once(listener):
+    """The same without a server, which takes half a second to end."""
+    registry = CollectorRegistry()
+    registry.register(MetricsCollector(listener._values))
+    return generate_latest(registry).decode()
+
+
+def scrape(listener, text_of=text_at_once):
+    """Samples by name and labels, without those of the query; of one query."""
+    found = {}
+    text = text_of(listener)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert {name: labels.pop(name) for name in LABELS} == LABELS
+            found[sample.name, tuple(sorted(labels.items()))] = sample.value
+    return found
+
+
+def values(scraped, name):
+    return {labels: value for (each, labels), value in scraped.items() if each == name}
+
+
+# --- what a scrape finds --------------------------------------------------------------------------
+
+
+def test_a_scrape_finds_what_was_reported(listener):
+    listener.on_report(MadeUpReport())
+    listener.onQueryProgress(progressed(behind=17))
+    refused = {"a": {"MSG_SIZE_TOO_LARGE": 2}, "": {"NULL_TOPIC": 1}}
+    listener.on_report(
+        failed_report(batch_id=1, dead_letters_by_topic=refused, buffer_peak_bytes=8_000)
+    )
+    listener.onQueryTerminated(terminated("DeliveryFailed: 2 records"))
+    delivered_at = datetime(2026, 11, 22, 8, 0, 0, 125_000, timezone.utc).timestamp()
+    a, b = (("topic", "a"),), (("topic", "b"),)
+    assert scrape(listener, text_over_http) == {
+        ("kafka_producer_record_send_total", a): 8,
+        ("kafka_producer_record_send_total", b): 6,
+        ("kafka_producer_byte_total", a): 100,
+        ("kafka_producer_byte_total", b): 80,
+        ("kafka_producer_record_error_total", a): 2,
+        ("kafka_producer_record_error_total", b): 0,
+        ("kafka_producer_metadata_wait_time_ns_total", ()): 40e6,
+        ("kafka_producer_bufferpool_wait_time_ns_total", ()): 60e6,
+        ("kafka_producer_flush_time_ns_total", ()): 80e6,
+        ("kafka_producer_buffer_total_bytes", ()): 10_000,
+        ("spark_kafka_sink_micro_batches_total", (("outcome", "delivered"),)): 1,
+        ("spark_kafka_sink_micro_batches_total", (("outcome", "failed"),)): 1,
+        ("spark_kafka_sink_last_delivery_timestamp_seconds", ()): delivered_at,
+        ("spark_kafka_sink_record_errors_total", (("error", "MSG_TIMED_OUT"),)): 2,
+        (
+            "spark_kafka_sink_dead_letters_total",
+            (("error", "MSG_SIZE_TOO_LARGE"), ("topic", "a")),
+        ): 2,
+        ("spark_kafka_sink_dead_letters_total", (("error", "NULL_TOPIC"), ("topic", ""))): 1,
+        ("spark_kafka_sink_unsent_records_total", ()): 1,
+        ("spark_kafka_sink_possibly_persisted_records_total", ()): 1,
+        ("spark_kafka_sink_retried_requests_total", ()): 2,
+        ("spark_kafka_sink_tasks_total", ()): 4,
+        ("spark_kafka_sink_failed_tasks_total", ()): 1,
+        ("spark_kafka_sink_task_time_seconds_total", ()): 2,
+        ("spark_kafka_sink_rows_wait_time_seconds_total", ()): 0.2,
+        ("spark_kafka_sink_longest_task_seconds", ()): 0.6,
+        ("spark_kafka_sink_first_acknowledgement_seconds", ()): 0.025,
+        ("spark_kafka_sink_round_trip_seconds", (("quantile", "0.5"),)): 0.0015,
+        ("spark_kafka_sink_round_trip_seconds", (("quantile", "0.99"),)): 0.004,
+        ("spark_kafka_sink_buffer_peak_bytes", ()): 8_000,
+        ("spark_kafka_sink_metadata_requests_total", ()): 4,
+        ("spark_kafka_sink_producers_created_total", ()): 2,
+        ("spark_kafka_sink_producers_reused_total", ()): 2,
+        ("spark_streaming_micro_batches_total", ()): 1,
+        ("spark_streaming_input_rows_total", ()): 8,
+        ("spark_streaming_duration_seconds_total", (("phase", "addBatch"),)): 1.5,
+        ("spark_streaming_duration_seconds_total", (("phase", "triggerExecution"),)): 2,
+        (
+            "spark_streaming_max_offsets_behind_latest",
+            (("source", "KafkaV2[Subscribe[in]]"),),
+        ): 17,
+        ("spark_streaming_query_active", ()): 0,
+        ("spark_streaming_query_failures_total", ()): 1,
+    }
+
+
+def test_without_reports_there_are_only_sparks_metrics(listener):
+    listener.onQueryProgress(progressed(behind=1))
+    names = {name for name, _ in scrape(listener)}
+    assert names == {metric.name for metric in PROGRESS_METRICS + QUERY_METRICS}
+
+
+def test_a_gauge_disappears_when_its_value_is_no_longer_known(listener):
+    name = "spark_kafka_sink_round_trip_seconds"
+    listener.on_report(MadeUpReport())
+    assert len(values(scrape(listener), name)) == 2
+    listener.on_report(MadeUpReport(batch_id=1, round_trip_p50_ms=None, round_trip_p99_ms=None))
+    assert values(scrape(listener), name) == {}
+
+
+def test_a_counter_that_was_not_told_stays(listener):
+    listener.on_report(MadeUpReport())
+    listener.on_report(MadeUpReport(batch_id=1, retried_requests=None))
+    assert scrape(listener)["spark_kafka_sink_retried_requests_total", ()] == 1
+
+
+def test_an_idle_query_tells_only_its_lag(listener):
+    listener.onQueryProgress(progressed(behind=17))
+    before = scrape(listener)
+    listener.onQueryProgress(idle(behind=3))
+    after = scrape(listener)
+    changed = {name for name, _ in before if values(before, name) != values(after, name)}
+    assert changed == {"spark_streaming_max_offsets_behind_latest"}
+
+
+def test_lines_that_are_in_the_folder_before_the_scrape_count(tmp_path):
+    listener = KafkaSinkListener(tmp_path)
+    listener.onQueryStarted(started())
+    (tmp_path / "report-000000001.jsonl").write_text(MadeUpReport().to_json() + "\n")
+    assert values(scrape(listener), "kafka_producer_record_send_total") == {
+        (("topic", "a"),): 4,
+        (("topic", "b"),): 3,
+    }
+
+
+def test_labels_may_contain_any_characters():
+    listener = KafkaSinkListener()
+    name = 'a "quoted"\\name\nin two lines'
+    listener.onQueryStarted(started(name))
+    families = text_string_to_metric_families(text_at_once(listener))
+    samples = [sample for family in families for sample in family.samples]
+    assert {sample.labels["query"] for sample in samples} == {name}
+
+
+def test_the_server_listens_on_loopback_until_it_is_closed(listener):
+    server = listener.serve_metrics(0)
+    port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/metrics", server.url)[1])
+    socket.create_connection(("127.0.0.1", port), SECONDS).close()
+    with pytest.raises(KafkaSinkError, match=rf"127\.0\.0\.1:{port}: .*choose another port"):
+        listener.serve_metrics(port)
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), SECONDS)
+
+
+# --- the table, and the page ----------------------------------------------------------------------
+
+
+def test_names_say_kind_and_unit():
+    for metric in METRICS:
+        assert metric.name.endswith("_total") is (metric.kind == "counter")
+        assert re.match(r"(kafka_producer|spark_kafka_sink|spark_streaming)_[a-z_]+$", metric.name)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("heading", "metrics"),
+    [
+        ("From the sink's reports", REPORT_METRICS),
+        ("From Spark", PROGRESS_METRICS + QUERY_METRICS),
+    ],
+)
+def test_the_page_lists_the_metrics_of_the_table(heading, metrics):
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    section = page.split(f"### {heading}\n")[1].split("\n#")[0]
+    listed = [line for line in section.splitlines() if line.startswith("| `")]
+    assert listed == [row(metric) for metric in metrics]
+
+
+def row(metric):
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {source(metric)} |"
+
+
+def source(metric):
+    if metric in QUERY_METRICS:
+        return "events"
+    return ", ".join(f"`{name}`" for name in metric.source.split(", "))
+
+
+# --- the dashboard --------------------------------------------------------------------------------
+
+DASHBOARD = json.loads((ROOT / "docs" / "grafana.json").read_text(encoding="utf-8"))
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+TARGETS = [(panel["title"], target) for panel in PANELS for target in panel["targets"]]
+
+
+def plain(expression):
+    """Without Grafana's variables."""
+    return re.sub(r"\$__rate_interval|\$__range", "5m", expression).replace("$query", ".*")
+
+
+@pytest.mark.parametrize("target", [pytest.param(target, id=title) for title, target in TARGETS])
+def test_a_panel_asks_for_metrics_and_labels_that_exist(target):
+    labels = labels_of(plain(target["expr"]))
+    assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels
+
+
+def test_every_panel_can_be_limited_to_a_query():
+    for _, target in TARGETS:
+        selectors = re.findall(
+            r"[a-z_]+(?:_total|_seconds|_bytes|_active|_latest)\b(.)", target["expr"]
+        )
+        assert set(selectors) == {"{"}
+        assert target["expr"].count('query=~"$query"') == len(selectors)
+
+
+def test_the_choice_of_queries_is_of_a_metric_that_exists():
+    choice = next(each for each in DASHBOARD["templating"]["list"] if each["name"] == "query")
+    metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", choice["query"]).groups()
+    assert label in labels_of(metric)
+
+
+def test_panels_have_their_own_place():
+    places = set()
+    for panel in DASHBOARD["panels"]:
+        grid = panel["gridPos"]
+        assert grid["x"] + grid["w"] <= 24
+        area = {
+            (x, y)
+            for x in range(grid["x"], grid["x"] + grid["w"])
+            for y in range(grid["y"], grid["y"] + grid["h"])
+        }
+        assert not area & places, panel["title"]
+        places |= area
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_nearly_all_metrics_are_on_the_dashboard():
+    shown = set().union(*(metrics_in(plain(target["expr"])) for _, target in TARGETS))
+    left_out = {metric.name for metric in METRICS} - shown
+    assert left_out == {
+        "spark_kafka_sink_metadata_requests_total",
+        "spark_kafka_sink_possibly_persisted_records_total",
+        "spark_kafka_sink_tasks_total",
+        "spark_kafka_sink_unsent_records_total",
+        "spark_streaming_query_failures_total",  # a matter for alerts
+    }
+
+
+# --- alerts ---------------------------------------------------------------------------------------
+
+ALERTS = [
+    rule
+    for group in yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text(encoding="utf-8"))[
+        "groups"
+    ]
+    for rule in group["rules"]
+]
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in ALERTS])
+def test_an_alert_asks_for_metrics_and_labels_that_exist(rule):
+    labels = labels_of(rule["expr"])
+    texts = " ".join(rule["annotations"].values())
+    assert set(re.findall(r"\$labels\.(\w+)", texts)) <= labels
+    assert "query" in labels
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in ALERTS])
+def test_pages_that_an_alert_names_exist(rule):
+    for page in re.findall(r"docs/[\w.]+\.md", rule["annotations"]["description"]):
+        assert anchors(ROOT / page)
+
+
+def test_the_page_lists_the_alerts():
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(KafkaSink\w+)`", page, re.MULTILINE) == [r["alert"] for r in ALERTS]
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("spark_kafka_sink_nothing_total", "no metric"),
+        ('spark_streaming_query_active{topic="a"}', "no label topic"),
+        ("sum by (topic) (spark_streaming_query_active)", "no label"),
+        ("rate(spark_streaming_query_active[5m])", "a gauge"),
+        ("kafka_producer_byte_total / kafka_producer_buffer_total_bytes", "never equal"),
+    ],
+)
+def test_the_check_of_expressions_finds_mistakes(expression, problem):
+    with pytest.raises(AssertionError, match=problem):
+        labels_of(expression)
