@@ -73,16 +73,15 @@ def foreach_batch(
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
-        query_id = _query_id(batch.sparkSession)
-        task = WriteToKafka(_named(replace(parsed, batch_id=batch_id), query_id))
-        frame = batch.mapInArrow(task, _REPORT)
+        named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
+        frame = batch.mapInArrow(WriteToKafka(named), _REPORT)
         try:
             # Our own tasks' pickles; the format's commit messages travel in the same way.
             reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
-            seal(parsed, query_id, batch_id, len(reports))
+            seal(named, None, batch_id, len(reports))
         except Exception:
-            report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed", query_id=query_id)
-            tell(replace(report, batch_id=batch_id))
+            report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed")
+            tell(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))
             raise
         tell(replace(total(reports), batch_id=batch_id))
 
@@ -94,22 +93,25 @@ def foreach_batch(
     return write
 
 
-def _query_id(spark: SparkSession) -> str | None:
-    """The id of the query that runs this function; Spark Connect does not tell it."""
-    if not is_classic(spark):
-        return None
-    query_id: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-    return query_id
+def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:
+    """With the prefix for transactions, if they are needed: tasks of Spark Connect know no query.
 
-
-def _named(options: SinkOptions, query_id: str | None) -> SinkOptions:
-    """With the prefix for transactions, which a task of Spark Connect cannot find out."""
+    Raises InvalidOption if the option is missing under Spark Connect.
+    """
     if options.exactly_once is None:
         return options
     from spark_kafka_sink.transactions.partition import prefix_of
 
-    prefix = prefix_of(options.exactly_once, query_id)
+    prefix = prefix_of(options.exactly_once, _query_id(spark))
     return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
+
+
+def _query_id(spark: SparkSession) -> str | None:
+    """Spark's id of the query that runs here; None under Spark Connect."""
+    if not is_classic(spark):
+        return None
+    query_id: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return query_id
 
 
 def _collect(frame: DataFrame) -> list[Row]:

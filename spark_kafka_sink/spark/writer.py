@@ -71,9 +71,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
 
 
 def _send(
-    batches: Iterable[pa.RecordBatch],
-    lease: Lease | PartitionTransaction,
-    options: SinkOptions,
+    batches: Iterable[pa.RecordBatch], lease: Lease | PartitionTransaction, options: SinkOptions
 ) -> None:
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.records.arrow import split_by_topic

@@ -160,7 +160,7 @@ class PartitionTransaction:
         self._task = task
         self._committed = committed
         self._fingerprint = Fingerprint()
-        self.report = DeliveryReport()
+        self.report = DeliveryReport(producers_created=1)
 
     def prefetch(self, topics: Iterable[str]) -> None:
         """Fetch topics' metadata in the background."""

@@ -160,7 +160,8 @@ class Transaction:
                 wait.pause()
 
     def _call_error(self, failure: CallFailed, wait: Wait) -> KafkaSinkError:
-        if failure.is_retriable or wait.is_over(failure.code):
+        is_fenced = failure.code == ErrorCode.FENCED
+        if not is_fenced and (failure.is_retriable or wait.is_over(failure.code)):
             return wait.error(failure.code, failure.text)
         return self._error(failure, wait.purpose)
 
