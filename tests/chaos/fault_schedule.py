@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: transactions of the streams end after this time, and zombies are fenced
 TRANSACTION_TIMEOUT_SECONDS = 10.0
@@ -96,7 +96,7 @@ def schedule(seed: int, seconds: float) -> list[Fault]:
             if fault.concerns_broker:
                 if not fault.is_repeated:
                     at = max(at, brokers_free_at)
-                fault = _moved(fault, at)
+                fault = replace(fault, at_seconds=at)
                 brokers_free_at = at + hold + _RECOVERY_SECONDS
             if at + hold + _QUIET_SECONDS > seconds:
                 return faults
@@ -104,8 +104,3 @@ def schedule(seed: int, seconds: float) -> list[Fault]:
             if time + 1 < kind.times:
                 at += hold + _TWICE_GAP_SECONDS
 
-
-def _moved(fault: Fault, at: float) -> Fault:
-    return Fault(
-        at, fault.action, fault.target, fault.hold_seconds, fault.choice, fault.is_repeated
-    )
