@@ -15,6 +15,10 @@ TEST_JAVA = $(JAVA) SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 N ?= 20
 TESTS ?= tests/unit tests/mock_broker
 
+# make chaos SECONDS=3600 SEED=7
+SECONDS ?= 90
+SEED ?=
+
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
 BENCHES := $(addprefix bench-,throughput distant-brokers single-process cold cold-import small-micro-batches memory tuning \
   first-micro-batch fresh-session first-row many-topics dead-letters)
@@ -23,7 +27,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-unit test-integration test-busy test-versions bench lint format types wheel clean setup
+.PHONY: help demo test test-unit test-integration test-busy test-versions chaos bench lint format types wheel clean setup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +49,9 @@ test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core b
 
 test-versions: setup ## test the lowest versions that setup.cfg allows, and the newest Python here
 	$(JAVA) $(BIN)/python tests/versions.py; code=$$?; rm -rf build *.egg-info; exit $$code
+
+chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
+	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)
 
 bench: $(BENCHES) ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
 	@echo "== all $(words $(BENCHES)) benchmarks took $$((($$(date +%s) - $(BEGUN_AT)) / 60)) minutes"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 #: the files in a run's folder; a process appends a line in one call, so lines stay whole
 ATTEMPTS, FAILURES = "attempts.jsonl", "failures.jsonl"
+KEYS_FILE = "spark_partition_of_key.json"
 
 ACKNOWLEDGED = "acknowledged"
 #: the name of a query's failure that our own kill of a Python worker explains
@@ -106,6 +107,10 @@ def failures(folder: Path) -> list[Failure]:
         Failure(line["topic"], error_name(line["text"]), line["text"], line["at"])
         for line in _lines(folder / FAILURES)
     ]
+
+
+def spark_partition_of_key(folder: Path) -> list[int]:
+    return list(json.loads((folder / KEYS_FILE).read_text()))
 
 
 def error_name(text: str) -> str:

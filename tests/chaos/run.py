@@ -89,10 +89,10 @@ def chaos(seconds: float, seed: int, folder: Path, say: Callable[[str], None]) -
         _start(streams, injector, faults, folder)
         say(f"{len(ALL_WAYS)} streams run; {len(faults)} faults to come")
         injector.run([fault for fault in faults if fault.at_seconds > 0], seconds)
-        recovered = _wait_for_batches(folder, injector, 2, _RECOVERY_SECONDS)
+        late = _wait_for_batches(folder, injector, 2, _RECOVERY_SECONDS)
         say("all faults have ended; the streams are stopped, and everything is read")
         has_stopped = streams.stop()
-        return _judge(brokers, along, streams, injector, folder, recovered, has_stopped)
+        return _judge(brokers, along, streams, injector, folder, late, has_stopped)
 
 
 def _start(
@@ -156,7 +156,7 @@ def _judge(
             completed[way.topic],
             [attempt for attempt in attempts if attempt.topic == way.topic],
             brokers,
-            streams.spark_partition_of_key,
+            evidence.spark_partition_of_key(folder),
         )
         for way in ALL_WAYS
     }

@@ -1,8 +1,8 @@
 """The streams of a run, in one Spark application; a query that fails starts again.
 
 Arguments: bootstrap servers, milliseconds between micro-batches. ``CHAOS_FOLDER``: the run's
-folder, with checkpoints. Prints the Spark partition of every key, as JSON. Ends after the line
-"stop" on standard input, and at once when that closes: then whoever started it is gone.
+folder, with checkpoints. Writes the Spark partition of every key to a file there. Ends after the
+line "stop" on standard input, and at once when that closes: then whoever started it is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from evidence import FAILURES
+from evidence import FAILURES, KEYS_FILE
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 from ways import ALL_WAYS, FORMAT, KEYS, ROWS_PER_BATCH, SPARK_PARTITIONS, Way
@@ -32,7 +32,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(stopping,), daemon=True).start()
     spark = session()
     keys = spark.range(KEYS).selectExpr("id", f"pmod(hash({_KEY}), {SPARK_PARTITIONS}) p")
-    print(json.dumps([row.p for row in sorted(keys.collect())]), flush=True)
+    (_FOLDER / KEYS_FILE).write_text(json.dumps([row.p for row in sorted(keys.collect())]))
     threads = [
         threading.Thread(target=_keep_running, args=(spark, way, servers, milliseconds, stopping))
         for way in ALL_WAYS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,15 +19,13 @@ _KEPT_LOGS = 10
 
 
 class StreamProcess:
-    """Context manager, which starts nothing by itself. ``kills``: when workers were killed."""
+    """Context manager, which starts nothing by itself and kills what runs at its end."""
 
     def __init__(self, folder: Path, bootstrap_servers: str, milliseconds: int) -> None:
         self._folder = folder
         self._arguments = [bootstrap_servers, str(milliseconds)]
         self._process: subprocess.Popen[str] | None = None
         self.starts = 0
-        #: its first line: the Spark partition of every key
-        self.spark_partition_of_key: list[int] = []
 
     def __enter__(self) -> StreamProcess:
         return self
@@ -50,7 +48,7 @@ class StreamProcess:
                 [sys.executable, str(_HERE / "stream_app.py"), *self._arguments],
                 env=os.environ | environment,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=log,
                 stderr=log,
                 text=True,
                 start_new_session=True,  # Ctrl-C is for us: we end it in order
@@ -63,12 +61,13 @@ class StreamProcess:
     def stop(self) -> bool:
         """Let the running micro-batches be interrupted; returns whether it ended in time."""
         assert self._process is not None
+        assert self._process.stdin is not None
         try:
-            out, _ = self._process.communicate("stop\n", timeout=_END_SECONDS)
-        except subprocess.TimeoutExpired:
+            self._process.stdin.write("stop\n")
+            self._process.stdin.flush()
+            return self._process.wait(_END_SECONDS) == 0
+        except (BrokenPipeError, subprocess.TimeoutExpired):
             return False
-        self.spark_partition_of_key = json.loads(out.splitlines()[0])
-        return self._process.returncode == 0
 
     def kill(self) -> None:
         """SIGKILL to Spark's driver, Java and Python, as if its machine had stopped.
@@ -80,16 +79,16 @@ class StreamProcess:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(_KILL_SECONDS)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
+        if self._process.stdin:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def workers(self) -> list[int]:
         """Process ids of Spark's Python workers, which its daemons fork."""
         return sorted(
             process.pid
             for process in of_run(self._folder)
-            if "pyspark.daemon" in _command(process) and "pyspark.daemon" in _command_of_parent(process)
+            if _is_sparks_python(process) and _is_sparks_python(_parent(process))
         )
 
 
@@ -110,15 +109,16 @@ def _belongs_to(process: psutil.Process, folder: Path) -> bool:
     return is_alive and process.environ().get("CHAOS_FOLDER") == str(folder)
 
 
-def _command(process: psutil.Process | None) -> str:
+def _is_sparks_python(process: psutil.Process | None) -> bool:
+    """Whether it is a daemon, or a worker that a daemon has forked."""
     try:
-        return " ".join(process.cmdline()) if process else ""
+        return process is not None and "pyspark.daemon" in process.cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
+        return False
 
 
-def _command_of_parent(process: psutil.Process) -> str:
+def _parent(process: psutil.Process) -> psutil.Process | None:
     try:
-        return _command(process.parent())
+        return process.parent()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
+        return None
