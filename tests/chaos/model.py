@@ -146,6 +146,8 @@ class History:
                 first = BATCHES - 2
                 for batch, begin in ((first, first * ROWS), (first + 1, (first + 2) * ROWS)):
                     self._micro_batch(batch, begin, begin + 2 * ROWS)
+            else:
+                self._begin_another()
         except LedgerAhead:
             self.error = "LedgerAhead"
         if self.mutant != NEVER_ENDS:
@@ -160,6 +162,16 @@ class History:
             while not self._attempt(batch, partition, rows):
                 pass
         self.completed_batch, self.completed_rows = batch, max(end, self.completed_rows)
+
+    def _begin_another(self) -> None:
+        """The query is stopped while it writes one more micro-batch."""
+        rows = [row for row in range(BATCHES * ROWS, (BATCHES + 1) * ROWS) if row % KEYS == 1]
+        write = self._exactly_once if self.is_exactly_once else self._at_least_once
+        steps = write(BATCHES, SPARK_PARTITION_OF_KEY[1], rows)
+        for _ in range(self._random.randrange(8)):
+            if next(steps, StopIteration) is StopIteration:
+                return
+            self._others()
 
     def _attempt(self, batch: int, partition: int, rows: list[int]) -> bool:
         """Whether it succeeded. If not, it was killed, or lives on as a zombie."""
