@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -168,10 +169,10 @@ class History:
         rows = [row for row in range(BATCHES * ROWS, (BATCHES + 1) * ROWS) if row % KEYS == 1]
         write = self._exactly_once if self.is_exactly_once else self._at_least_once
         steps = write(BATCHES, SPARK_PARTITION_OF_KEY[1], rows)
-        for _ in range(self._random.randrange(8)):
-            if next(steps, StopIteration) is StopIteration:
-                return
-            self._others()
+        with suppress(StopIteration, Fenced):
+            for _ in range(self._random.randrange(8)):
+                next(steps)
+                self._others()
 
     def _attempt(self, batch: int, partition: int, rows: list[int]) -> bool:
         """Whether it succeeded. If not, it was killed, or lives on as a zombie."""

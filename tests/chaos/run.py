@@ -112,13 +112,20 @@ def _start(
 def _wait_for_batches(
     folder: Path, injector: Injector, more: int, seconds: float
 ) -> list[str]:
-    """Wait until every stream has completed so many more; returns those that did not in time."""
+    """Wait until every stream has completed so many more; returns those that did not in time.
+
+    Raises AssertionError at once if a stream has failed and no fault explains why.
+    """
     targets = {way.topic: _completed_batches(folder, way) + more for way in ALL_WAYS}
     deadline = Deadline(seconds)
     while True:
         late = [way.topic for way in ALL_WAYS if _completed_batches(folder, way) < targets[way.topic]]
         if not late or deadline.expired:
             return late
+        check = invariants.failures_are_named(
+            evidence.failures(folder), injector.worker_kills, ATTEMPT_SECONDS
+        )
+        assert not check.violations, check.violations
         injector.wait(0.2)
 
 
