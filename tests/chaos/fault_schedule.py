@@ -103,4 +103,3 @@ def schedule(seed: int, seconds: float) -> list[Fault]:
             faults.append(fault)
             if time + 1 < kind.times:
                 at += hold + _TWICE_GAP_SECONDS
-

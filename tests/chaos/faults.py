@@ -110,25 +110,28 @@ class Injector:
 
     def _begin(self, fault: Fault) -> tuple[str, End | None]:
         """What it did, and what ends it."""
-        if fault.target == "streams":
-            return self._kill_streams()
-        if fault.target == "connections":
-            return self._disturb_connections(fault)
-        if fault.target == "two brokers":
-            spared = NODES[fault.choice % len(NODES)]
-            paused = [node for node in NODES if node != spared]
-            return self._pause_brokers(paused, fault)
-        if fault.target == "worker":
-            return self._signal_worker(fault)
-        if fault.target.startswith("worker "):
-            return self._ask_worker_to_die(fault)
+        begin = {
+            "streams": self._kill_streams,
+            "connections": self._disturb_connections,
+            "two brokers": self._pause_two,
+            "worker": self._signal_worker,
+            "worker before acknowledgement": self._ask_worker_to_die,
+            "worker after acknowledgement": self._ask_worker_to_die,
+        }
+        return begin.get(fault.target, self._disturb_broker)(fault)
+
+    def _disturb_broker(self, fault: Fault) -> tuple[str, End | None]:
         node, why = self._node(fault)
         if fault.action == "pause":
-            return self._pause_brokers([node], fault, why)
+            return self._pause([node], fault, why)
         self.brokers.end(node, _SIGNALS[fault.action])
         return f"broker {node}{why}, back after {fault.hold_seconds:.1f} s", (
             lambda: self.brokers.start(node)
         )
+
+    def _pause_two(self, fault: Fault) -> tuple[str, End | None]:
+        spared = NODES[fault.choice % len(NODES)]
+        return self._pause([node for node in NODES if node != spared], fault)
 
     def _node(self, fault: Fault) -> tuple[int, str]:
         """Who has the role; if nobody can tell, any broker."""
@@ -147,7 +150,7 @@ class Injector:
             return NODES[fault.choice % len(NODES)], f" (no {fault.target} known)"
         return node, f" ({fault.target}{' of ' + why if why else ''})"
 
-    def _pause_brokers(self, nodes: list[int], fault: Fault, why: str = "") -> tuple[str, End]:
+    def _pause(self, nodes: list[int], fault: Fault, why: str = "") -> tuple[str, End]:
         for node in nodes:
             self.brokers.pause(node)
 
@@ -214,7 +217,7 @@ class Injector:
 
         return f"of {topic}", end
 
-    def _kill_streams(self) -> tuple[str, End]:
+    def _kill_streams(self, _: Fault) -> tuple[str, End]:
         self._are_streams_ended = True
         self.streams.kill()
 

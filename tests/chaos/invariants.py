@@ -40,9 +40,7 @@ class Check:
     violations: tuple[str, ...] = ()
 
 
-def completed_rows_are_read(
-    reading: Reading, completed_batches: int, rows_per_batch: int
-) -> Check:
+def completed_rows_are_read(reading: Reading, completed_batches: int, rows_per_batch: int) -> Check:
     """Nothing is lost: every row of the micro-batches 0 to ``completed_batches`` - 1 is there."""
     expected = np.arange(completed_batches * rows_per_batch)
     missing = np.setdiff1d(expected, reading.row)

@@ -1,4 +1,4 @@
-"""A model of brokers with transactions and of the sink's protocol, small enough to break on purpose.
+"""A model of brokers with transactions and of the sink's protocol, to be broken on purpose.
 
 Attempts of tasks are generators: they pause after every request, so that a history may kill them
 there, or let another attempt overtake them. Everything that happens follows from a seed.

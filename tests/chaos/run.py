@@ -6,6 +6,7 @@ Exits with 1, prints the seed and keeps the logs if an invariant does not hold.
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import random
 import shutil
 import signal
@@ -95,9 +96,7 @@ def chaos(seconds: float, seed: int, folder: Path, say: Callable[[str], None]) -
         return _judge(brokers, along, streams, injector, folder, late, has_stopped)
 
 
-def _start(
-    streams: StreamProcess, injector: Injector, faults: list[Fault], folder: Path
-) -> None:
+def _start(streams: StreamProcess, injector: Injector, faults: list[Fault], folder: Path) -> None:
     """Start the streams, perhaps with a broker down, and wait for the first rows of each."""
     for fault in faults:
         if fault.at_seconds == 0:
@@ -109,9 +108,7 @@ def _start(
     injector.end_all()
 
 
-def _wait_for_batches(
-    folder: Path, injector: Injector, more: int, seconds: float
-) -> list[str]:
+def _wait_for_batches(folder: Path, injector: Injector, more: int, seconds: float) -> list[str]:
     """Wait until every stream has completed so many more; returns those that did not in time.
 
     Raises AssertionError at once if a stream has failed and no fault explains why.
@@ -119,7 +116,9 @@ def _wait_for_batches(
     targets = {way.topic: _completed_batches(folder, way) + more for way in ALL_WAYS}
     deadline = Deadline(seconds)
     while True:
-        late = [way.topic for way in ALL_WAYS if _completed_batches(folder, way) < targets[way.topic]]
+        late = [
+            way.topic for way in ALL_WAYS if _completed_batches(folder, way) < targets[way.topic]
+        ]
         if not late or deadline.expired:
             return late
         check = invariants.failures_are_named(
@@ -285,14 +284,17 @@ def report(outcome: Outcome) -> str:
 
 def _longest_gap(acknowledged: list[Attempt]) -> float:
     """Seconds between two acknowledgements, at most."""
-    times = sorted(each.ended_at for each in acknowledged if each.ended_at is not None and each.rows)
-    return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0.0)
+    times = sorted(
+        each.ended_at for each in acknowledged if each.ended_at is not None and each.rows
+    )
+    return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
 
 
 def main(arguments: list[str]) -> int:
     seconds = float(arguments[0])
     seed = int(arguments[1]) if arguments[1:] else random.randrange(1_000_000)
     faulthandler.dump_traceback_later(seconds + _OVERHEAD_SECONDS, exit=True)
+    faulthandler.register(signal.SIGUSR1)  # shows where it is
     # Ends everything in order, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))

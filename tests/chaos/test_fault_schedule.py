@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from fault_schedule import (
@@ -40,7 +41,7 @@ def test_faults_come_in_order_and_end_before_the_run_does(seed, seconds):
 @given(SEEDS, SECONDS)
 def test_faults_of_brokers_do_not_overlap(seed, seconds):
     faults = [fault for fault in schedule(seed, seconds) if fault.concerns_broker]
-    for one, other in zip(faults, faults[1:], strict=False):
+    for one, other in itertools.pairwise(faults):
         assert one.at_seconds + one.hold_seconds < other.at_seconds
 
 
@@ -70,7 +71,7 @@ def test_leader_and_controller_are_also_killed_twice_in_a_row(seed):
     repeated = Counter(fault.kind for fault in faults if fault.is_repeated)
     assert set(repeated) == {"kill leader", "kill controller"}
     brokers = [fault for fault in faults if fault.concerns_broker]
-    for one, other in zip(brokers, brokers[1:], strict=False):
+    for one, other in itertools.pairwise(brokers):
         if other.is_repeated:
             assert other.kind == one.kind
             assert other.at_seconds - one.at_seconds - one.hold_seconds < 1

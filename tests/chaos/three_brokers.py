@@ -9,8 +9,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
-from confluent_kafka import TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from kafka_proxy import KafkaProxy
 
@@ -151,8 +155,10 @@ class ThreeBrokers:
             for partition in range(partitions)
         }
         while True:
+            # A client keeps the leaders' epochs of its last answer, and is then refused.
+            admin = AdminClient({"bootstrap.servers": self.internal_servers, "log_level": 0})
             try:
-                futures = self._admin.list_offsets(
+                futures = admin.list_offsets(
                     wanted, isolation_level=isolation, request_timeout=_ANSWER_SECONDS
                 )
                 return {
