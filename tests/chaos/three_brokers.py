@@ -47,8 +47,9 @@ class ThreeBrokers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
-        #: nodes that a fault has ended, and not yet started again
+        #: nodes that a fault has ended or paused, for now
         self._ended: set[int] = set()
+        self._paused: set[int] = set()
         self.unexpected_ends = 0
 
     def __enter__(self) -> ThreeBrokers:
@@ -81,9 +82,11 @@ class ThreeBrokers:
         self._ended.discard(node)
 
     def pause(self, node: int) -> None:
+        self._paused.add(node)
         send_signal(self._kafka.pids[node - 1], signal.SIGSTOP)
 
     def resume(self, node: int) -> None:
+        self._paused.discard(node)
         send_signal(self._kafka.pids[node - 1], signal.SIGCONT)
 
     def look_after(self) -> None:
@@ -101,7 +104,9 @@ class ThreeBrokers:
                 os.truncate(log, 0)
 
     def are_together(self) -> bool:
-        """Whether all three form the cluster."""
+        """Whether all three form the cluster; it notices only after seconds that one is away."""
+        if self._ended or self._paused:
+            return False
         try:
             return len(self._admin.list_topics(timeout=1).brokers) == len(NODES)
         except KafkaException:
