@@ -144,6 +144,63 @@ class MetadataTimeout(DeadlineExceeded):
         self.topic = topic
 
 
+class LedgerAhead(KafkaSinkError):
+    """Exactly-once: Kafka already has a later micro-batch than the one that Spark runs now.
+
+    What to do: restore the newer checkpoint. The message says how to write the old micro-batches
+    again on purpose.
+    """
+
+
+class LedgerLost(KafkaSinkError):
+    """Exactly-once: the consumer groups that say what was committed are missing or outdated.
+
+    What to do: find out whether the micro-batch is in the topics, then start a new ledger with
+    ``exactly.once.first.batch``, also to switch an older checkpoint over.
+    """
+
+
+class ReplayDiffers(KafkaSinkError):
+    """Exactly-once: a partition that is committed already has other rows this time.
+
+    What to do: make the query deterministic, as the message says.
+    """
+
+
+class PartitionsChanged(KafkaSinkError):
+    """Exactly-once: the number of Spark partitions is not ``exactly.once.partitions``, or not the
+    one with which the micro-batch was begun.
+
+    What to do: end the query with ``repartition(P, key)``, or go back to the earlier number.
+    """
+
+
+class TransactionFailed(KafkaSinkError):
+    """The brokers refuse a step of a transaction. Nothing of it becomes visible.
+
+    What to do: as the message says. ``code`` is librdkafka's name for the error.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TransactionFenced(KafkaSinkError):
+    """Another attempt of the same task has taken over; nothing of this one becomes visible.
+
+    What to do: nothing, if Spark repeats or speculates tasks. If it goes on, two queries use the
+    same ``transactional.id.prefix`` or checkpoint: stop one.
+    """
+
+
+class TransactionTimeout(KafkaSinkError):
+    """A task kept its transaction open for longer than ``kafka.transaction.timeout.ms``.
+
+    What to do: make micro-batches smaller or use more partitions; or raise the option.
+    """
+
+
 class LibraryUnavailable(KafkaSinkError):
     """librdkafka, which the wheel ``confluent-kafka`` contains, is missing or too old.
 

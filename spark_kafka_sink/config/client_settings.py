@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
 _CLOSE_SECONDS = 5.0
+_SOCKET_TIMEOUT_MS = 60_000  # librdkafka's default
 _MAX_INT = 2**31 - 1
 
 DEFAULTS: Mapping[str, str] = {
@@ -93,6 +94,28 @@ def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> C
         "metadata.max.age.ms": "86400000",
     }
     return ClientSettings(tuple(sorted(settings.items())), translated.oauth_callback)
+
+
+def transactional(
+    settings: ClientSettings, transactional_id: str, timeout_ms: int
+) -> ClientSettings:
+    """The producer's settings with a transaction, which none of its waits outlasts."""
+    socket_timeout_ms = int(settings.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS))
+    return ClientSettings(
+        tuple(
+            sorted(
+                {
+                    **settings,
+                    "transactional.id": transactional_id,
+                    "transaction.timeout.ms": str(timeout_ms),
+                    "delivery.timeout.ms": str(min(int(settings["delivery.timeout.ms"]), timeout_ms)),
+                    # librdkafka would make it as long as the transaction.
+                    "socket.timeout.ms": str(min(socket_timeout_ms, timeout_ms)),
+                }.items()
+            )
+        ),
+        settings.oauth_callback,
+    )
 
 
 def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSettings:

@@ -47,7 +47,7 @@ _PLACEMENT = (
     "keys choose partitions as in Java's default partitioner (murmur2); to choose them yourself, "
     "write a column `partition`"
 )
-_TRANSACTIONS = "delivery is at-least-once; transactions are not supported yet"
+_TRANSACTIONS = "set delivery.guarantee=exactly-once; the sink then begins and ends transactions"
 
 REFUSED: Mapping[str, str] = {
     "key.serializer": _BYTES,
@@ -64,8 +64,7 @@ REFUSED: Mapping[str, str] = {
     "metrics.recording.level": _JAVA_METRICS,
     "metrics.sample.window.ms": _JAVA_METRICS,
     "auto.include.jmx.reporter": _JAVA_METRICS,
-    "transactional.id": _TRANSACTIONS,
-    "transaction.timeout.ms": _TRANSACTIONS,
+    "transactional.id": f"{_TRANSACTIONS}, whose names begin with transactional.id.prefix",
     "transaction.two.phase.commit.enable": _TRANSACTIONS,
     "topic.metadata.propagation.max.ms": "set kafka.max.block.ms: it bounds the wait for a "
     "topic that is still being created",

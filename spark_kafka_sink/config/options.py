@@ -29,6 +29,7 @@ from spark_kafka_sink.config.producer_options import (
     BYTES_PER_RECORD,
     MAX_REQUEST_SIZE,
     BlockBudget,
+    ExactlyOnceOptions,
     MetadataLifetime,
     ProducerOptions,
 )
@@ -141,6 +142,60 @@ DEAD_LETTER_TOPIC: Option[str | None] = Option(
     meaning="Topic for dead letters: the refused records, with headers `kafka-nb.*` that say why. "
     "They are acknowledged before the task succeeds.",
 )
+DELIVERY_GUARANTEE = Option(
+    "delivery.guarantee",
+    one_of("at-least-once", "exactly-once"),
+    default="at-least-once",
+    meaning="`exactly-once` writes every micro-batch of a streaming query in transactions, one per "
+    "Spark partition, and skips what an earlier attempt has committed: see "
+    "[exactly-once](docs/exactly-once.md).",
+)
+EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
+    "exactly.once.partitions",
+    whole_number,
+    default=None,
+    minimum=1,
+    maximum=10_000,
+    if_absent="none: required for `exactly-once`",
+    meaning="How many Spark partitions every micro-batch has. End the query with "
+    "`repartition(P, key)`, where key decides on its own where a row goes, or with "
+    "`repartition(1)`.",
+)
+TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
+    "transactional.id.prefix",
+    any_text,
+    default=None,
+    if_absent="`kafka-nb-` and the query's id",
+    meaning="Prefix of the names of transactions, and of the consumer groups that hold the ledger. "
+    "Each sink of a query needs its own. Required with `foreach_batch` under Spark Connect.",
+)
+EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
+    "exactly.once.ledger.topic",
+    topic_name,
+    default=None,
+    if_absent="the option `topic`; required without it",
+    meaning="An existing topic, which the user may read, for whose partition 0 the ledger's groups "
+    "commit offsets. Nothing is written to it.",
+)
+EXACTLY_ONCE_FIRST_BATCH = Option(
+    "exactly.once.first.batch",
+    whole_number,
+    default="0",
+    minimum=0,
+    maximum=2**63 - 1,
+    meaning="Id of the micro-batch with which the ledger begins. Set it once, to the id that "
+    "`LedgerLost` names, to switch an older checkpoint over; it has no effect on later ones.",
+)
+TRANSACTION_TIMEOUT_MS = Option(
+    "kafka.transaction.timeout.ms",
+    whole_number,
+    default="600000",
+    minimum=1000,
+    maximum=_MAX_INT,
+    meaning="With `exactly-once`: how long a task may take from its first record to its commit. "
+    "Meanwhile, readers with `isolation.level=read_committed` wait at its first record. Brokers "
+    "allow 15 minutes by default (`transaction.max.timeout.ms`).",
+)
 PREFLIGHT = Option(
     "preflight",
     true_or_false,
@@ -187,6 +242,15 @@ OPTIONS: tuple[Option[Any], ...] = tuple(
     each for each in vars().values() if isinstance(each, Option)
 )
 
+#: options that have an effect only with exactly-once
+_ONLY_EXACTLY_ONCE: tuple[Option[Any], ...] = (
+    EXACTLY_ONCE_PARTITIONS,
+    TRANSACTIONAL_ID_PREFIX,
+    EXACTLY_ONCE_LEDGER_TOPIC,
+    EXACTLY_ONCE_FIRST_BATCH,
+    TRANSACTION_TIMEOUT_MS,
+)
+
 _NAMES: Mapping[str, str] = {
     name.lower(): name
     for option in OPTIONS
@@ -210,10 +274,18 @@ class SinkOptions:
     producer_cache_timeout_ms: int
     batch_id: int | None
     producer: ProducerOptions
+    #: None: at-least-once
+    exactly_once: ExactlyOnceOptions | None = None
 
     @property
     def dead_letter_topic(self) -> str | None:
         return self.producer.dead_letter_topic
+
+
+def at_least_once(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without those for exactly-once."""
+    left_out = {option.name for option in (DELIVERY_GUARANTEE, *_ONLY_EXACTLY_ONCE)}
+    return {name: value for name, value in options.items() if name.lower() not in left_out}
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -227,15 +299,18 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         for name, value in options.items()
         if name.lower() not in _SPARKS_OWN
     }
+    _check_asynchronous_progress(given)
     _check_names(given)
     INCLUDE_HEADERS.read(given)  # without effect, but checked
+    producer = _producer_options(given)
     return SinkOptions(
         topic=TOPIC.read(given),
         close_timeout_ms=CLOSE_TIMEOUT_MS.read(given),
         preflight=PREFLIGHT.read(given),
         producer_cache_timeout_ms=PRODUCER_CACHE_TIMEOUT.read(given),
         batch_id=BATCH_ID.read(given),
-        producer=_producer_options(given),
+        producer=producer,
+        exactly_once=_exactly_once(given, producer),
     )
 
 
@@ -326,3 +401,57 @@ def _block_budget(given: Mapping[str, str]) -> BlockBudget:
             "set one of them, or leave it out"
         )
     return budget
+
+
+def _exactly_once(
+    given: Mapping[str, str], producer: ProducerOptions
+) -> ExactlyOnceOptions | None:
+    wanted = f"{DELIVERY_GUARANTEE.name}=exactly-once"
+    if DELIVERY_GUARANTEE.read(given) != "exactly-once":
+        for option in _ONLY_EXACTLY_ONCE:
+            if option.is_given(given):
+                raise InvalidOption(
+                    f"{option.name} has an effect only with {wanted}; set that, or leave it out"
+                )
+        return None
+    partitions = EXACTLY_ONCE_PARTITIONS.read(given)
+    if partitions is None:
+        raise InvalidOption(
+            f"{wanted} needs {EXACTLY_ONCE_PARTITIONS.name}: how many Spark partitions every "
+            "micro-batch has. End the query with repartition(P, key), or repartition(1)"
+        )
+    ledger_topic = EXACTLY_ONCE_LEDGER_TOPIC.read(given) or TOPIC.read(given)
+    if ledger_topic is None:
+        raise InvalidOption(
+            f"{wanted} needs {EXACTLY_ONCE_LEDGER_TOPIC.name} if the option {TOPIC.name} is not "
+            "set: an existing topic for whose partition 0 it commits offsets"
+        )
+    prefix = TRANSACTIONAL_ID_PREFIX.read(given)
+    if prefix == "":
+        raise InvalidOption(f"{TRANSACTIONAL_ID_PREFIX.name} is empty; give it a name, or leave it out")
+    if producer.dead_letter_topic is not None:
+        raise InvalidOption(
+            f"{wanted} does not go with {ON_RECORD_ERROR.name}=dead-letter: the client aborts a "
+            "transaction when brokers refuse one of its records. Filter such rows in Spark"
+        )
+    if producer.client["enable.idempotence"].lower() not in ("true", "t", "1"):
+        raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; leave that out")
+    return ExactlyOnceOptions(
+        partitions=partitions,
+        prefix=prefix,
+        ledger_topic=ledger_topic,
+        first_batch=EXACTLY_ONCE_FIRST_BATCH.read(given),
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS.read(given),
+    )
+
+
+_ASYNCHRONOUS_PROGRESS = "asyncProgressTrackingEnabled"
+
+
+def _check_asynchronous_progress(given: Mapping[str, str]) -> None:
+    is_on = given.get(_ASYNCHRONOUS_PROGRESS.lower(), "false").strip().lower() != "false"
+    if is_on and DELIVERY_GUARANTEE.read(given) == "exactly-once":
+        raise InvalidOption(
+            f"{DELIVERY_GUARANTEE.name}=exactly-once does not go with {_ASYNCHRONOUS_PROGRESS}: "
+            "Spark then does not record every micro-batch before it starts; leave that out"
+        )

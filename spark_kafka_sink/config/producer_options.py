@@ -113,3 +113,18 @@ class ProducerOptions:
     lifetime: MetadataLifetime
     #: None: a refused record fails its task
     dead_letter_topic: str | None = None
+
+
+@dataclass(frozen=True)
+class ExactlyOnceOptions:
+    """``delivery.guarantee=exactly-once``, and what it needs.
+
+    ``prefix`` None: made from the query's id. ``first_batch``: the micro-batch that needs no
+    ledger of earlier ones.
+    """
+
+    partitions: int
+    prefix: str | None
+    ledger_topic: str
+    first_batch: int
+    transaction_timeout_ms: int

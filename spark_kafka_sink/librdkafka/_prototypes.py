@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,8 @@ EVENT_DESCRIBECLUSTER_RESULT = 0x200000
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 ADMIN_OP_DESCRIBECONFIGS = 5
+ADMIN_OP_LISTCONSUMERGROUPOFFSETS = 14
+ADMIN_OP_ALTERCONSUMERGROUPOFFSETS = 15
 ADMIN_OP_DESCRIBETOPICS = 19
 ADMIN_OP_DESCRIBECLUSTER = 20
 ACL_OPERATION_WRITE = 4
@@ -113,6 +115,28 @@ VU = np.dtype(
         "itemsize": 72,
     }
 )
+
+
+class TopicPartition(Structure):
+    """rd_kafka_topic_partition_t"""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("err", c_int),
+        ("_private", c_void_p),
+    )
+
+
+class TopicPartitionList(Structure):
+    """rd_kafka_topic_partition_list_t"""
+
+    _fields_ = (("cnt", c_int), ("size", c_int), ("elems", POINTER(TopicPartition)))
+
 
 #: A message's opaque: the id of its delivery, then its position in the send.
 POSITION_BITS = 32
@@ -252,6 +276,77 @@ config_resource_configs = prototype(
 )
 config_entry_name = prototype("rd_kafka_ConfigEntry_name", c_char_p, c_void_p)
 config_entry_value = prototype("rd_kafka_ConfigEntry_value", c_char_p, c_void_p)
+
+# --- Transactions --------------------------------------------------------------------------------
+
+error_is_fatal = prototype("rd_kafka_error_is_fatal", c_int, c_void_p)
+error_is_retriable = prototype("rd_kafka_error_is_retriable", c_int, c_void_p)
+error_txn_requires_abort = prototype("rd_kafka_error_txn_requires_abort", c_int, c_void_p)
+init_transactions = prototype("rd_kafka_init_transactions", c_void_p, c_void_p, c_int)
+begin_transaction = prototype("rd_kafka_begin_transaction", c_void_p, c_void_p)
+send_offsets_to_transaction = prototype(
+    "rd_kafka_send_offsets_to_transaction",
+    c_void_p, c_void_p, POINTER(TopicPartitionList), c_void_p, c_int,
+)  # fmt: skip
+commit_transaction = prototype("rd_kafka_commit_transaction", c_void_p, c_void_p, c_int)
+abort_transaction = prototype("rd_kafka_abort_transaction", c_void_p, c_void_p, c_int)
+group_metadata_new = prototype("rd_kafka_consumer_group_metadata_new", c_void_p, c_char_p)
+group_metadata_destroy = prototype("rd_kafka_consumer_group_metadata_destroy", None, c_void_p)
+
+# --- Offsets of consumer groups ------------------------------------------------------------------
+
+mem_malloc = prototype("rd_kafka_mem_malloc", c_void_p, c_void_p, c_size_t)
+queue_new = prototype("rd_kafka_queue_new", c_void_p, c_void_p)
+partition_list_new = prototype(
+    "rd_kafka_topic_partition_list_new", POINTER(TopicPartitionList), c_int
+)
+partition_list_add = prototype(
+    "rd_kafka_topic_partition_list_add",
+    POINTER(TopicPartition), POINTER(TopicPartitionList), c_char_p, c_int32,
+)  # fmt: skip
+partition_list_destroy = prototype(
+    "rd_kafka_topic_partition_list_destroy", None, POINTER(TopicPartitionList)
+)
+admin_options_set_require_stable_offsets = prototype(
+    "rd_kafka_AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int
+)
+list_group_offsets_new = prototype(
+    "rd_kafka_ListConsumerGroupOffsets_new", c_void_p, c_char_p, POINTER(TopicPartitionList)
+)
+list_group_offsets_destroy = prototype("rd_kafka_ListConsumerGroupOffsets_destroy", None, c_void_p)
+list_group_offsets = prototype(
+    "rd_kafka_ListConsumerGroupOffsets",
+    None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p,
+)  # fmt: skip
+event_list_group_offsets_result = prototype(
+    "rd_kafka_event_ListConsumerGroupOffsets_result", c_void_p, c_void_p
+)
+list_group_offsets_result_groups = prototype(
+    "rd_kafka_ListConsumerGroupOffsets_result_groups",
+    POINTER(c_void_p), c_void_p, POINTER(c_size_t),
+)  # fmt: skip
+alter_group_offsets_new = prototype(
+    "rd_kafka_AlterConsumerGroupOffsets_new", c_void_p, c_char_p, POINTER(TopicPartitionList)
+)
+alter_group_offsets_destroy = prototype(
+    "rd_kafka_AlterConsumerGroupOffsets_destroy", None, c_void_p
+)
+alter_group_offsets = prototype(
+    "rd_kafka_AlterConsumerGroupOffsets",
+    None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p,
+)  # fmt: skip
+event_alter_group_offsets_result = prototype(
+    "rd_kafka_event_AlterConsumerGroupOffsets_result", c_void_p, c_void_p
+)
+alter_group_offsets_result_groups = prototype(
+    "rd_kafka_AlterConsumerGroupOffsets_result_groups",
+    POINTER(c_void_p), c_void_p, POINTER(c_size_t),
+)  # fmt: skip
+group_result_name = prototype("rd_kafka_group_result_name", c_char_p, c_void_p)
+group_result_error = prototype("rd_kafka_group_result_error", c_void_p, c_void_p)
+group_result_partitions = prototype(
+    "rd_kafka_group_result_partitions", POINTER(TopicPartitionList), c_void_p
+)
 
 
 def string_array(values: Sequence[bytes]) -> Any:

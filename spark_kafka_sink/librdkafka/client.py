@@ -197,7 +197,7 @@ class Client:
         In event mode it does not take reports: alternate short calls with ``poll``, or reported
         records never leave the queue (``rd_kafka_flush``).
         """
-        c.flush(self.handle, _milliseconds(seconds))
+        c.flush(self.handle, milliseconds(seconds))
 
     def purge(self) -> None:
         """Fail all records, queued and in flight; ``poll`` reports them (``rd_kafka_purge``)."""
@@ -209,7 +209,7 @@ class Client:
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:
         """Yield events as they are read; wait that long for the first (``rd_kafka_queue_poll``)."""
         self.handle  # noqa: B018 - refuses use after close or fork
-        event = c.queue_poll(self._queue, _milliseconds(seconds))
+        event = c.queue_poll(self._queue, milliseconds(seconds))
         while event:
             try:
                 new = read(event)
@@ -275,7 +275,7 @@ class Client:
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
+            with self.admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
                 c.admin_options_set_include_authorized_operations(options, int(include_rights))
                 c.describe_topics(self.handle, collection, options, self._queue)
         finally:
@@ -286,7 +286,7 @@ class Client:
 
         The answer arrives as a ClusterDescription event.
         """
-        with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
+        with self.admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
     def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
@@ -303,7 +303,7 @@ class Client:
     def _fetch_configurations(self, kind: int, names: Sequence[str], timeout: float) -> None:
         resources = [c.config_resource_new(kind, name.encode()) for name in names]
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
+            with self.admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
                 array = (ctypes.c_void_p * len(resources))(*resources)
                 c.describe_configs(self.handle, array, len(resources), options, self._queue)
         finally:
@@ -311,11 +311,12 @@ class Client:
                 c.config_resource_destroy(resource)
 
     @contextmanager
-    def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:
+    def admin_options(self, operation: int, timeout: float) -> Iterator[int]:
+        """Options of a request, an ``rd_kafka_AdminOptions_t``; stays inside this package."""
         self._bootstrap()
         options = c.admin_options_new(self.handle, operation)
         try:
-            c.admin_options_set_request_timeout(options, _milliseconds(timeout), None, 0)
+            c.admin_options_set_request_timeout(options, milliseconds(timeout), None, 0)
             yield options
         finally:
             c.admin_options_destroy(options)
@@ -355,5 +356,5 @@ class Client:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
     return int(seconds * 1000)

@@ -321,6 +321,12 @@ class NonBlockingProducer:
         """Topics that were used within ``metadata.evict.ms``, for the producer's successor."""
         return self._topics.live()
 
+    @contextmanager
+    def client_turn(self) -> Iterator[Client]:
+        """The client, for calls that are no producer's business, while no other thread uses it."""
+        with self._my_turn():
+            yield self._client
+
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, timeout_seconds: float) -> bool:

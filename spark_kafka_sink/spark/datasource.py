@@ -9,7 +9,12 @@ from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
-from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError, UnsupportedSaveMode
+from spark_kafka_sink.errors import (
+    InvalidOption,
+    InvalidSchema,
+    KafkaSinkError,
+    UnsupportedSaveMode,
+)
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -66,7 +71,14 @@ class KafkaSink(DataSource):
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        return KafkaBatchWriter(self._checked(schema))
+        options = self._checked(schema)
+        if options.exactly_once is not None:
+            raise InvalidOption(
+                "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
+                "every micro-batch an id; a batch write has none. Use writeStream with "
+                "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
+            )
+        return KafkaBatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode: the whole result each time, as in Spark's own sink

@@ -16,13 +16,13 @@ from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.datasource import check_schema, used_columns
+from spark_kafka_sink.spark.datasource import check_schema, is_classic, used_columns
 from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import log_report, write_partition
+from spark_kafka_sink.spark.writer import log_report, seal, write_partition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _REPORT = StructType([StructField("report", BinaryType())])
 
@@ -65,8 +65,10 @@ def foreach_batch(
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
-        task = WriteToKafka(replace(parsed, batch_id=batch_id))
+        query_id = _query_id(batch.sparkSession)
+        task = WriteToKafka(_named(replace(parsed, batch_id=batch_id), query_id))
         rows = _collect(batch.mapInArrow(task, _REPORT))
+        seal(parsed, query_id, batch_id, len(rows))
         # Our own tasks' pickles; the format's commit messages travel in the same way.
         reports = [pickle.loads(row.report) for row in rows]  # noqa: S301
         report = replace(total(reports), batch_id=batch_id)
@@ -75,6 +77,23 @@ def foreach_batch(
             on_report(report)
 
     return write
+
+
+def _query_id(spark: SparkSession) -> str | None:
+    """The id of the query that runs this function; Spark Connect does not tell it."""
+    if not is_classic(spark):
+        return None
+    return spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+
+
+def _named(options: SinkOptions, query_id: str | None) -> SinkOptions:
+    """With the prefix for transactions, which a task of Spark Connect cannot find out."""
+    if options.exactly_once is None:
+        return options
+    from spark_kafka_sink.transactions.partition import prefix_of
+
+    prefix = prefix_of(options.exactly_once, query_id)
+    return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
 
 
 def _collect(frame: DataFrame) -> list[Row]:

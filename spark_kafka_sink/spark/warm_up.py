@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config.options import TOPIC, parse
+from spark_kafka_sink.config.options import TOPIC, at_least_once, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.datasource import FORMAT, is_classic, make_known
@@ -70,7 +70,8 @@ def warm_up(
             warn_of_speculation(spark)
             rows = _no_rows(spark)
             topic = asked.result() if asked is not None else ""
-        passed = {k: v for k, v in options.items() if topic or k.lower() != TOPIC.name}
+        passed = at_least_once(options)  # an empty transaction would be a change in Kafka
+        passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - the application must go on

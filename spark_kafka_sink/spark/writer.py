@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_kafka_sink.producer.cache import Lease
     from spark_kafka_sink.records.dead_letter import Origin
+    from spark_kafka_sink.transactions.partition import PartitionTransaction
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -31,20 +34,21 @@ class KafkaCommitMessage(WriterCommitMessage):
     """What a task reports to the driver."""
 
     report: DeliveryReport
+    query_id: str | None = None
 
 
 def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
-    """Send all rows and wait until the brokers have acknowledged them: at-least-once.
+    """Send all rows and wait until the brokers have acknowledged or committed them.
 
     With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded.
+    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded, and with exactly-once
+    what ``transactions.partition`` raises.
     """
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
-    from spark_kafka_sink.producer.cache import process_cache
     from spark_kafka_sink.records.arrow import split_by_topic
 
     rows = 0
-    with process_cache().lease(options, _origin(options)) as lease:
+    with _lease(options, _origin(options)) as lease:
         if options.topic:
             # Before the first batch is requested from Spark, so that the two overlap.
             lease.prefetch([options.topic])
@@ -64,6 +68,32 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
                 lease.send_dead_letters(refused)
         lease.prefetch([])  # a task without rows connects for the one after it
         return lease.close(options.close_timeout_ms / 1000)
+
+
+def _lease(
+    options: SinkOptions, origin: Origin
+) -> AbstractContextManager[Lease | PartitionTransaction]:
+    """What sends the rows: a producer that outlives the task, or a transaction of its own."""
+    if options.exactly_once is None:
+        from spark_kafka_sink.producer.cache import process_cache
+
+        return process_cache().lease(options, origin)
+    from spark_kafka_sink.transactions.partition import exactly_once
+
+    return exactly_once(options, origin)
+
+
+def seal(options: SinkOptions, query_id: str | None, batch_id: int, tasks: int) -> None:
+    """On the driver: note that all tasks of a micro-batch have committed, if the options say so.
+
+    Raises what ``transactions.sentinel.seal`` raises.
+    """
+    if options.exactly_once is None:
+        return
+    from spark_kafka_sink.transactions import partition, sentinel
+
+    prefix = partition.prefix_of(options.exactly_once, query_id)
+    sentinel.seal(options, options.exactly_once, prefix, batch_id, tasks)
 
 
 def _origin(options: SinkOptions) -> Origin:
@@ -122,9 +152,12 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
-        return KafkaCommitMessage(write_partition(iterator, self._options))
+        report = write_partition(iterator, self._options)
+        return KafkaCommitMessage(report, _origin(self._options).query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        query_ids = (m.query_id for m in messages if isinstance(m, KafkaCommitMessage))
+        seal(self._options, next(query_ids, None), batchId, len(messages))
         _log_total(messages, f"micro-batch {batchId} delivered")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

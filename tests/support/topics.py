@@ -9,8 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, TopicMetadata
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicMetadata,
+)
 
 from spark_kafka_sink.deadline import Deadline
 
@@ -128,14 +134,42 @@ class Topics:
             consumer.assign(partitions)
             return sorted(_consume(consumer, total, deadline))
 
+    def read_committed(self, topic: str) -> list[bytes | None]:
+        """The values that a read_committed consumer sees, once no transaction is open."""
+        deadline = Deadline(self._patience_seconds)
+        partitions = [TopicPartition(topic, n) for n in self._metadata(topic, deadline).partitions]
+        while (stable := self._ends(partitions, IsolationLevel.READ_COMMITTED)) != self._ends(
+            partitions, IsolationLevel.READ_UNCOMMITTED
+        ):
+            assert not deadline.expired, f"a transaction is still open: {stable}"
+            time.sleep(0.02)  # nothing tells us when it ends
+        values: list[bytes | None] = []
+        with self._consumer(**{"enable.partition.eof": True}) as consumer:
+            consumer.assign([TopicPartition(topic, each.partition, 0) for each in partitions])
+            left = len(partitions)
+            while left:
+                assert not deadline.expired, f"read {len(values)} values"
+                for message in consumer.consume(10_000, timeout=0.2):
+                    if message.error() is None:
+                        values.append(message.value())
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        left -= 1
+        return values
+
+    def _ends(self, partitions: list[TopicPartition], level: IsolationLevel) -> dict[int, int]:
+        wanted = {each: OffsetSpec.latest() for each in partitions}
+        futures = self._admin.list_offsets(wanted, isolation_level=level)
+        return {each.partition: future.result(_SECONDS).offset for each, future in futures.items()}
+
     @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def _consumer(self, **settings: object) -> Iterator[Consumer]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "group.id": "tests",
                 "auto.offset.reset": "error",  # instead of silently skipping records
                 "log_level": 2,
+                **settings,
             }
         )
         try:

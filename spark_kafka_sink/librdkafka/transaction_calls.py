@@ -1,0 +1,85 @@
+"""librdkafka's calls for transactions, on a client with the setting ``transactional.id``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.client import Client, milliseconds
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset, partition_list
+
+
+@dataclass(frozen=True)
+class CallFailed:
+    """Why a call failed, and what librdkafka says may follow.
+
+    ``is_retriable``: the same call may be made again, and goes on where it was.
+    ``requires_abort``: the transaction can only be aborted. ``is_fatal``: the client is unusable.
+    """
+
+    code: int
+    text: str
+    is_retriable: bool
+    requires_abort: bool
+    is_fatal: bool
+
+
+def init_transactions(client: Client, seconds: float) -> CallFailed | None:
+    """Fence earlier clients of the same ``transactional.id``, and end their transaction.
+
+    Calls the coordinator, and waits that long (``rd_kafka_init_transactions``).
+    """
+    return _failure(c.init_transactions(client.handle, milliseconds(seconds)))
+
+
+def begin_transaction(client: Client) -> CallFailed | None:
+    """Begin a transaction, in this client only (``rd_kafka_begin_transaction``)."""
+    return _failure(c.begin_transaction(client.handle))
+
+
+def send_offset(
+    client: Client, group: str, topic: str, offset: CommittedOffset, seconds: float
+) -> CallFailed | None:
+    """Make an offset part of the transaction; waits that long, and fails it afterwards.
+
+    (``rd_kafka_send_offsets_to_transaction``)
+    """
+    metadata = c.group_metadata_new(group.encode())
+    try:
+        with partition_list(client, topic, offset) as offsets:
+            return _failure(
+                c.send_offsets_to_transaction(
+                    client.handle, offsets, metadata, milliseconds(seconds)
+                )
+            )
+    finally:
+        c.group_metadata_destroy(metadata)
+
+
+def commit_transaction(client: Client, seconds: float) -> CallFailed | None:
+    """Commit; waits that long (``rd_kafka_commit_transaction``). Flush, and take reports, first."""
+    return _failure(c.commit_transaction(client.handle, milliseconds(seconds)))
+
+
+def abort_transaction(client: Client, seconds: float) -> CallFailed | None:
+    """Abort; waits that long (``rd_kafka_abort_transaction``).
+
+    It waits for reports that only ``Client.poll`` takes: alternate short calls with it.
+    """
+    return _failure(c.abort_transaction(client.handle, milliseconds(seconds)))
+
+
+def _failure(error: Any) -> CallFailed | None:
+    if not error:
+        return None
+    try:
+        return CallFailed(
+            int(c.error_code(error)),
+            c.error_string(error).decode(errors="replace"),
+            bool(c.error_is_retriable(error)),
+            bool(c.error_txn_requires_abort(error)),
+            bool(c.error_is_fatal(error)),
+        )
+    finally:
+        c.error_destroy(error)

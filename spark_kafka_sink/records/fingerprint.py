@@ -1,0 +1,179 @@
+"""Fingerprint: tells whether two sets of records are equal, in whatever order they come."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
+
+_Words = npt.NDArray[np.uint64]
+
+_CHUNK_BYTES = 128
+_CHUNK_WORDS = _CHUNK_BYTES // 8
+# Chunks hashed at a time, so that they stay in the processor's cache.
+_BLOCK = 4096
+
+
+def _constants(purpose: str, count: int) -> _Words:
+    """Numbers without a pattern, the same in every process; odd, so that no bit is lost."""
+    text = hashlib.shake_128(f"spark-kafka-sink {purpose}".encode()).digest(8 * count)
+    return np.frombuffer(text, dtype="<u8") | np.uint64(1)
+
+
+_WORD_FACTORS = _constants("word", _CHUNK_WORDS)
+_CHUNK, _LENGTH, _HEADER, _NAME, _SECOND, _MIX_1, _MIX_2 = _constants("parts", 7)
+_VALUE, _KEY, _PARTITION, _TIMESTAMP, _HEADERS = _constants("columns", 5)
+_HALF = np.uint64(32)
+_MODULUS = 2**64
+
+# [n]: a chunk whose first n bytes are kept
+_MASKS: _Words = (
+    ((np.arange(_CHUNK_BYTES) < np.arange(_CHUNK_BYTES + 1)[:, None]) * 255)
+    .astype(np.uint8)
+    .view(np.uint64)
+)
+
+
+@dataclass
+class Fingerprint:
+    """Of everything that is sent, without its order: add all records of a task.
+
+    Two sums of 64 bits over the hashes of the records, so it finds accidents; it does not withstand
+    somebody who chooses records to deceive it.
+    """
+
+    records: int = 0
+    _sum: int = 0
+    _second_sum: int = 0
+
+    def add(self, records: RecordColumns) -> None:
+        """Add records; how they are divided into Arrow batches makes no difference."""
+        hashes = record_hashes(records)
+        self.records += len(records)
+        self._sum = (self._sum + int(hashes.sum(dtype=np.uint64))) % _MODULUS
+        second = _mixed(hashes ^ _SECOND)
+        self._second_sum = (self._second_sum + int(second.sum(dtype=np.uint64))) % _MODULUS
+
+    def text(self) -> str:
+        """32 hexadecimal digits."""
+        return f"{self._sum:016x}{self._second_sum:016x}"
+
+
+def record_hashes(records: RecordColumns) -> _Words:
+    """One number per record, from its topic, key, value, partition, timestamp and headers.
+
+    A column that is missing counts like one without any values.
+    """
+    topic = np.frombuffer(
+        hashlib.blake2b(records.topic.encode(), digest_size=8).digest(), dtype="<u8"
+    )[0]
+    hashes = _of_bytes(records.values) * _VALUE + topic
+    if records.keys is not None:
+        hashes += _of_bytes(records.keys) * _KEY
+    if records.partitions is not None:
+        # -1, no partition, becomes 0.
+        hashes += (records.partitions.astype(np.int64) + 1).view(np.uint64) * _PARTITION
+    if records.timestamps_ms is not None:
+        hashes += records.timestamps_ms.view(np.uint64) * _TIMESTAMP
+    if records.headers is not None:
+        hashes += _of_headers(records.headers) * _HEADERS
+    return _mixed(hashes)
+
+
+def _of_headers(headers: HeaderColumn) -> _Words:
+    """0 for a record without headers; their order within a record counts."""
+    counts = np.diff(headers.starts)
+    names = np.array(
+        [
+            int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+            for name in headers.unique_names
+        ],
+        dtype=np.uint64,
+    )
+    each = _of_bytes(headers.values) + _NAME
+    if len(names):
+        each += _mixed(names[headers.names])
+    _, begins = ranges(headers.starts[:-1], counts)
+    number = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
+    return _sums(_mixed(each + number.view(np.uint64) * _HEADER), begins)
+
+
+def _of_bytes(column: BytesColumn) -> _Words:
+    """0 for null. Values are hashed in chunks, each with its number, so that all can be gathered.
+
+    Within a chunk the words are multiplied with constants and added (a multilinear hash).
+    """
+    lengths = column.lengths
+    if not len(lengths):
+        return np.zeros(0, dtype=np.uint64)
+    base = np.uint64(column.buffer.ctypes.data)
+    offsets = np.where(lengths > 0, column.addresses - base, np.uint64(0)).astype(np.int64)
+    counts = (lengths + (_CHUNK_BYTES - 1)) // _CHUNK_BYTES
+    _, begins = ranges(offsets, counts)
+    chunks = np.empty(begins[-1], dtype=np.uint64)
+    memory = _Memory(column.buffer)
+    # Which value the chunks of a block begin in; a block may begin in the middle of a value.
+    for start in range(0, len(chunks), _BLOCK):
+        end = min(start + _BLOCK, len(chunks))
+        first = int(np.searchsorted(begins, start, side="right")) - 1
+        last = int(np.searchsorted(begins, end, side="left"))
+        inside = np.clip(begins[first : last + 1], start, end)
+        row = np.repeat(np.arange(first, last), np.diff(inside))
+        number = np.arange(start, end) - begins[row]
+        consumed = number * _CHUNK_BYTES
+        kept = np.minimum(lengths[row] - consumed, _CHUNK_BYTES)
+        words = memory.chunks(offsets[row] + consumed)
+        partial = np.flatnonzero(kept < _CHUNK_BYTES)
+        words[partial] &= _MASKS[kept[partial]]
+        hashed = np.einsum("ij,j->i", words, _WORD_FACTORS)
+        chunks[start:end] = _mixed(hashed + number.view(np.uint64) * _CHUNK)
+    hashes = _sums(chunks, begins) + (lengths.view(np.uint64) + np.uint64(1)) * _LENGTH
+    hashes = _mixed(hashes)
+    hashes[column.addresses == 0] = 0
+    return hashes
+
+
+class _Memory:
+    """Chunks that begin anywhere in a buffer, and end in zeros after its end."""
+
+    def __init__(self, buffer: npt.NDArray[np.uint8]) -> None:
+        padding = np.zeros(_CHUNK_BYTES, dtype=np.uint8)
+        if len(buffer) < _CHUNK_BYTES:
+            buffer = np.concatenate([buffer, padding])
+        self._last = len(buffer) - _CHUNK_BYTES
+        self._inside = _view(buffer)
+        self._end = _view(np.concatenate([buffer[self._last :], padding]))
+
+    def chunks(self, offsets: npt.NDArray[np.int64]) -> _Words:
+        """uint64[offsets, words]"""
+        found = self._inside[np.minimum(offsets, self._last)]
+        late = np.flatnonzero(offsets > self._last)
+        found[late] = self._end[offsets[late] - self._last]
+        return found.view(np.uint64).reshape(len(offsets), _CHUNK_WORDS)
+
+
+def _view(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:
+    """The chunk that starts at each byte."""
+    shape = (len(buffer) - _CHUNK_BYTES + 1,)
+    return np.ndarray(shape, dtype=f"V{_CHUNK_BYTES}", buffer=buffer, strides=(1,))
+
+
+def _sums(values: _Words, begins: npt.NDArray[np.int64]) -> _Words:
+    """The sums of the values from each begin to the next."""
+    totals = np.zeros(len(values) + 1, dtype=np.uint64)
+    np.cumsum(values, out=totals[1:])
+    return totals[begins[1:]] - totals[begins[:-1]]
+
+
+def _mixed(hashes: _Words) -> _Words:
+    """Every bit of a number changes about half of the bits of its result."""
+    hashes = hashes ^ (hashes >> _HALF)
+    hashes *= _MIX_1
+    hashes ^= hashes >> _HALF
+    hashes *= _MIX_2
+    hashes ^= hashes >> _HALF
+    return hashes

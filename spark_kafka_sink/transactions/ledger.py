@@ -1,0 +1,213 @@
+"""The ledger: what it says about a micro-batch, and what follows for a task. Sends nothing.
+
+Each Spark partition has a consumer group ``<prefix>.<partition>``, and the driver has
+``<prefix>.driver``. The offset of a group is the id of its latest micro-batch, and the offset's
+metadata is JSON. A task commits its entry in the transaction that contains its records; the driver
+writes the sentinel when all tasks of the micro-batch have succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from spark_kafka_sink.errors import (
+    KafkaSinkError,
+    LedgerAhead,
+    LedgerLost,
+    PartitionsChanged,
+    ReplayDiffers,
+)
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Sentinel:
+    """The latest micro-batch that all tasks have committed, and how many tasks it had."""
+
+    batch_id: int
+    partitions: int
+
+    def to_offset(self) -> CommittedOffset:
+        return _to_offset(self.batch_id, {"partitions": self.partitions})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The latest micro-batch that a Spark partition has committed.
+
+    ``rows``: how many records; ``fingerprint``: of everything that was sent.
+    """
+
+    batch_id: int
+    partitions: int
+    rows: int
+    fingerprint: str
+
+    def to_offset(self) -> CommittedOffset:
+        fields = {
+            "partitions": self.partitions,
+            "rows": self.rows,
+            "fingerprint": self.fingerprint,
+        }
+        return _to_offset(self.batch_id, fields)
+
+
+def sentinel_group(prefix: str) -> str:
+    return f"{prefix}.driver"
+
+
+def entry_group(prefix: str, partition: int) -> str:
+    return f"{prefix}.{partition}"
+
+
+def read_sentinel(committed: CommittedOffset | None, group: str) -> Sentinel | None:
+    """Raises LedgerLost if the group's offset is not a sentinel."""
+    if committed is None:
+        return None
+    fields = _fields(committed, group, partitions=int)
+    return Sentinel(committed.offset, fields["partitions"])
+
+
+def read_entry(committed: CommittedOffset | None, group: str) -> Entry | None:
+    """Raises LedgerLost if the group's offset is not an entry."""
+    if committed is None:
+        return None
+    fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
+    return Entry(committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"])
+
+
+def _to_offset(batch_id: int, fields: dict[str, Any]) -> CommittedOffset:
+    return CommittedOffset(batch_id, json.dumps({"version": _VERSION, **fields}))
+
+
+def _fields(committed: CommittedOffset, group: str, **types: type) -> dict[str, Any]:
+    try:
+        fields = json.loads(committed.metadata)
+        is_readable = fields["version"] == _VERSION and all(
+            isinstance(fields[name], kind) for name, kind in types.items()
+        )
+    except (ValueError, TypeError, KeyError):
+        is_readable = False
+    if not is_readable:
+        raise LedgerLost(
+            f"the consumer group {group} has the offset {committed.offset}, which this version of "
+            f"the sink did not write ({committed.metadata[:100]!r}). Choose another "
+            "transactional.id.prefix, or run the version that wrote it"
+        )
+    return dict(fields)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A Spark partition of a micro-batch, of a query whose ledger begins with ``first_batch``."""
+
+    batch_id: int
+    partition: int
+    partitions: int
+    first_batch: int = 0
+
+    def __str__(self) -> str:
+        return f"micro-batch {self.batch_id}, partition {self.partition}"
+
+
+class Decision(Enum):
+    """What a task does."""
+
+    SEND = "send its rows"
+    VERIFY = "send nothing: compare its rows with those committed before"
+    FAIL_AHEAD = "fail: LedgerAhead"
+    FAIL_LOST = "fail: LedgerLost"
+    FAIL_CHANGED = "fail: PartitionsChanged"
+
+
+def needs_all_entries(task: Task, sentinel: Sentinel | None) -> bool:
+    """Whether ``decide`` needs the entries of all partitions: their number may have changed."""
+    return sentinel is not None and sentinel.partitions != task.partitions
+
+
+def decide(
+    task: Task, sentinel: Sentinel | None, entry: Entry | None, others: Iterable[Entry] = ()
+) -> Decision:
+    """What a task does, from the ledger as it is after its ``init_transactions``.
+
+    Spark starts a micro-batch only when the one before is sealed, so the sentinel names this one
+    or the one before, unless somebody has restored, deleted or bypassed something.
+    ``others``: the entries of all partitions, of the earlier number too, if that has changed.
+    """
+    now = task.batch_id
+    if any(known is not None and known.batch_id > now for known in (sentinel, entry)):
+        return Decision.FAIL_AHEAD
+    if entry is not None and entry.batch_id == now:
+        is_same = entry.partitions == task.partitions
+        return Decision.VERIFY if is_same else Decision.FAIL_CHANGED
+    if sentinel is not None and sentinel.batch_id == now:
+        # Sealed, although this partition has no entry of it.
+        is_same = sentinel.partitions == task.partitions
+        return Decision.FAIL_LOST if is_same else Decision.FAIL_CHANGED
+    if any(each.batch_id >= now and each.partitions != task.partitions for each in others):
+        return Decision.FAIL_CHANGED
+    if now == task.first_batch:
+        return Decision.SEND
+    if sentinel is None or sentinel.batch_id < now - 1:
+        return Decision.FAIL_LOST
+    is_missing = entry is None or entry.batch_id < now - 1
+    if is_missing and task.partition < sentinel.partitions:
+        return Decision.FAIL_LOST
+    return Decision.SEND
+
+
+def ledger_error(
+    decision: Decision, task: Task, sentinel: Sentinel | None, entry: Entry | None, prefix: str
+) -> KafkaSinkError:
+    """The error of a decision to fail."""
+    known = (
+        f"the ledger {prefix} has sealed {_batch(sentinel)}, and has {_batch(entry)} of this "
+        "partition"
+    )
+    again = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
+    if decision is Decision.FAIL_AHEAD:
+        return LedgerAhead(
+            f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. Or, "
+            f"to write these micro-batches once more on purpose, set {again}"
+        )
+    if decision is Decision.FAIL_CHANGED:
+        return PartitionsChanged(
+            f"{task}: this micro-batch was begun with another number of Spark partitions than "
+            f"exactly.once.partitions={task.partitions}; {known}"
+            f"{_number_of(entry or sentinel)}. Set the earlier number again until this micro-batch "
+            "is complete, and change it afterwards"
+        )
+    return LedgerLost(
+        f"{task}: {known}. Its consumer groups were deleted or have expired "
+        "(offsets.retention.minutes), or this query ran before without exactly-once. Find out "
+        f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
+        f"accept them twice, set exactly.once.first.batch={task.batch_id}"
+    )
+
+
+def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
+    """Raise ReplayDiffers unless the rows are those that the entry stands for."""
+    if (entry.rows, entry.fingerprint) == (rows, fingerprint):
+        return
+    what = f"{entry.rows} rows, and {rows} now" if rows != entry.rows else f"{rows} other rows"
+    raise ReplayDiffers(
+        f"{task}: an earlier attempt has committed {what}. Make the query deterministic: no rand, "
+        "uuid or current_timestamp in it, and a repartition whose key alone decides where a row "
+        "goes. Another sink of the same query needs its own transactional.id.prefix. To write the "
+        "new rows in addition, set a new transactional.id.prefix and "
+        f"exactly.once.first.batch={task.batch_id}"
+    )
+
+
+def _batch(known: Sentinel | Entry | None) -> str:
+    return "none" if known is None else f"micro-batch {known.batch_id}"
+
+
+def _number_of(known: Sentinel | Entry | None) -> str:
+    return "" if known is None else f", with {known.partitions} partitions"

@@ -1,0 +1,47 @@
+"""Seals a micro-batch on the driver, when all of its tasks have committed."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.transactions.ledger import Sentinel, read_sentinel, sentinel_group
+from spark_kafka_sink.transactions.offset_calls import Wait, read_offsets, write_offset
+
+
+def seal(
+    options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, batch_id: int, tasks: int
+) -> None:
+    """Write the sentinel, before Spark records the micro-batch as done.
+
+    Raises PartitionsChanged if the micro-batch had another number of tasks than the option says,
+    LedgerAhead if a later micro-batch is sealed, TransactionFailed or DeadlineExceeded.
+    """
+    if tasks != settings.partitions:
+        raise PartitionsChanged(
+            f"micro-batch {batch_id} had {tasks} Spark partitions, and "
+            f"exactly.once.partitions={settings.partitions}. It is in Kafka, but cannot be "
+            f"repeated safely. End the query with repartition({settings.partitions}, key), or set "
+            f"exactly.once.partitions={tasks}"
+        )
+    seconds = options.close_timeout_ms / 1000
+    wait = Wait(
+        Deadline(seconds),
+        f"close.timeout.ms, {seconds:g} s",
+        f"micro-batch {batch_id}: sealing the ledger {prefix}",
+    )
+    group, topic = sentinel_group(prefix), settings.ledger_topic
+    with process_cache().lease(options) as lease:
+        lease.prefetch([])  # connects
+        found = read_offsets(lease.producer, [group], topic, wait)
+        before = read_sentinel(found[group], group)
+        if before is not None and before.batch_id > batch_id:
+            raise LedgerAhead(
+                f"micro-batch {batch_id}: the ledger {prefix} has sealed micro-batch "
+                f"{before.batch_id} meanwhile. Two queries use the same transactional.id.prefix or "
+                "checkpoint: stop one of them"
+            )
+        sentinel = Sentinel(batch_id, settings.partitions)
+        write_offset(lease.producer, group, topic, sentinel.to_offset(), wait)

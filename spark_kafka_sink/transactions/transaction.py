@@ -1,0 +1,229 @@
+"""Transaction: one transaction of one client, from its creation to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum
+
+from spark_kafka_sink.config.client_settings import transactional
+from spark_kafka_sink.config.producer_options import ProducerOptions
+from spark_kafka_sink.deadline import Clock, Deadline
+from spark_kafka_sink.errors import (
+    InvalidOption,
+    KafkaSinkError,
+    ProducerClosed,
+    TransactionFailed,
+    TransactionFenced,
+    TransactionTimeout,
+)
+from spark_kafka_sink.librdkafka import transaction_calls as calls
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
+from spark_kafka_sink.producer.producer import NonBlockingProducer
+from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.transactions.offset_calls import Wait, read_offsets
+
+# Calls wait this long at a time; in between, events are handled, such as the need for a token.
+_CALL_SECONDS = 0.1
+# An abort spares readers the wait for the transaction's time-out. It is not needed for safety.
+_ABORT_SECONDS = 5.0
+
+
+class State(Enum):
+    CREATED = "created"
+    INITIALIZED = "earlier clients are fenced, and their transactions have ended"
+    OPEN = "records and an offset may be sent"
+    COMMITTED = "committed"
+    #: aborted, fenced, or with an outcome that only the brokers know: never used again
+    ENDED = "ended"
+
+
+class Transaction:
+    """A producer for a single transaction.
+
+    librdkafka lacks KIP-890, so a request to end a transaction that arrives late could end the
+    next one of the same producer epoch. With a new client for each, it has an old epoch.
+    Used by one thread. Every method raises TransactionFenced once another client has taken over,
+    TransactionFailed if the brokers refuse it, DeadlineExceeded when its wait is over.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        transactional_id: str,
+        timeout_ms: int,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        settings = transactional(options.client, transactional_id, timeout_ms)
+        self.producer = NonBlockingProducer(replace(options, client=settings), clock)
+        self.state = State.CREATED
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        #: when the first record or offset was sent; the brokers begin a little later
+        self._opened_at: float | None = None
+
+    def initialize(self, topics: Sequence[str], wait: Wait) -> None:
+        """Fence earlier clients, end their transactions; fetch the topics' metadata meanwhile.
+
+        Raises InvalidOption if the brokers do not allow the transaction's time-out.
+        """
+        # Not only for the records: librdkafka asks for a producer id half a second after its
+        # start, or when it learns of a broker.
+        self.producer.prefetch(topics)
+        self._repeat(calls.init_transactions, wait)
+        self.state = State.INITIALIZED
+
+    def offsets(
+        self, groups: Sequence[str], topic: str, wait: Wait
+    ) -> dict[str, CommittedOffset | None]:
+        """The groups' offsets; earlier transactions of this id are settled."""
+        return read_offsets(self.producer, groups, topic, wait)
+
+    def begin(self) -> None:
+        with self.producer.client_turn() as client:
+            failure = calls.begin_transaction(client)
+        if failure is not None:
+            raise self._error(failure, "beginning the transaction")
+        self.state = State.OPEN
+
+    def send(self, records: RecordColumns) -> None:
+        """Send records in the transaction; raises the first failure of any record.
+
+        Raises TransactionTimeout too, and what ``NonBlockingProducer.send`` raises.
+        """
+        self._check_age()
+        with self._named():
+            self.producer.send(records)
+            self.producer.raise_failure()
+
+    def commit(
+        self, group: str, topic: str, offset: CommittedOffset, wait: Wait, seconds: float
+    ) -> None:
+        """Wait for all records, then commit them together with the group's offset.
+
+        ``seconds``: the whole of that wait. If it is over while the brokers commit, only they know
+        the outcome.
+        """
+        self._check_age()
+        with self._named():
+            self.producer.flush(seconds)
+        self._check_age()
+        with self.producer.client_turn() as client:
+            # In one call, because librdkafka aborts when a call's time is up.
+            failure = calls.send_offset(client, group, topic, offset, wait.deadline.remaining())
+        if failure is not None:
+            raise self._call_error(failure, wait)
+        self._check_age()
+        # From here on, a failure does not mean that nothing was committed.
+        self.state = State.ENDED
+        try:
+            self._repeat(calls.commit_transaction, wait)
+        except TransactionFailed:
+            self.state = State.OPEN  # refused, so it can be aborted
+            raise
+        self.state = State.COMMITTED
+
+    def close(self) -> None:
+        """Abort the transaction if it is open, and free the client; bounded, whatever happens."""
+        try:
+            if self.state is State.OPEN:
+                self.state = State.ENDED
+                self._abort(Deadline(_ABORT_SECONDS, self._clock))
+        finally:
+            self.producer.close(0)
+
+    def _abort(self, deadline: Deadline) -> None:
+        while True:
+            try:
+                with self.producer.client_turn() as client:
+                    failure = calls.abort_transaction(client, deadline.slice(_CALL_SECONDS))
+                self.producer.poll()
+            except KafkaSinkError:
+                return  # the error that leads here says more
+            if failure is None or not failure.is_retriable or deadline.expired:
+                return
+
+    def _repeat(self, call: Callable[[Client, float], CallFailed | None], wait: Wait) -> None:
+        """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
+        while True:
+            with self.producer.client_turn() as client:
+                failure = call(client, wait.deadline.slice(_CALL_SECONDS))
+            self.producer.poll()
+            if failure is None:
+                return
+            if not failure.is_retriable or wait.deadline.expired:
+                raise self._call_error(failure, wait)
+            if failure.code != ErrorCode.TIMED_OUT:
+                wait.pause()
+
+    def _call_error(self, failure: CallFailed, wait: Wait) -> KafkaSinkError:
+        if failure.is_retriable or wait.is_over(failure.code):
+            return wait.error(failure.code, failure.text)
+        return self._error(failure, wait.purpose)
+
+    def _error(self, failure: CallFailed, purpose: str) -> KafkaSinkError:
+        if failure.code == ErrorCode.FENCED:
+            return self._fenced()
+        if failure.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            return InvalidOption(
+                f"kafka.transaction.timeout.ms={self._timeout_ms} is more than the brokers allow "
+                "(transaction.max.timeout.ms); lower it, or raise theirs"
+            )
+        name = error_name(failure.code)
+        return TransactionFailed(
+            f"{purpose}: {failure.text} ({name}). Spark's next attempt sends the whole partition "
+            "again",
+            code=name,
+        )
+
+    def _fenced(self) -> KafkaSinkError:
+        if self._age_seconds * 1000 >= self._timeout_ms:
+            return self._timed_out()
+        return TransactionFenced(
+            f"another attempt of this task has taken over the transaction {self._id}; nothing of "
+            "this one becomes visible. Expected if Spark repeats or speculates tasks. Otherwise "
+            "two queries use the same transactional.id.prefix or checkpoint: stop one of them"
+        )
+
+    def _timed_out(self) -> TransactionTimeout:
+        return TransactionTimeout(
+            f"the transaction {self._id} has been open for {self._age_seconds:.1f} s, and "
+            f"kafka.transaction.timeout.ms={self._timeout_ms}; nothing of it becomes visible. Make "
+            "micro-batches smaller, or raise that option, up to the brokers' "
+            "transaction.max.timeout.ms"
+        )
+
+    @property
+    def _age_seconds(self) -> float:
+        return 0.0 if self._opened_at is None else self._clock() - self._opened_at
+
+    def _check_age(self) -> None:
+        """Raise TransactionTimeout if the brokers may have aborted the transaction by now."""
+        if self._opened_at is None:
+            self._opened_at = self._clock()
+        if self._age_seconds * 1000 >= self._timeout_ms:
+            raise self._timed_out()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Of a client that was fenced, every record fails: name the cause."""
+        try:
+            yield
+        except ProducerClosed:
+            raise
+        except KafkaSinkError as error:
+            with self.producer.client_turn() as client:
+                fatal = client.fatal_error()
+            if fatal is None:
+                raise
+            failure = CallFailed(
+                fatal.code, fatal.text, is_retriable=False, requires_abort=False, is_fatal=True
+            )
+            raise self._error(failure, "sending records") from error

@@ -1,0 +1,424 @@
+"""delivery.guarantee=exactly-once on a real Kafka: every way to fail, reached exactly.
+
+Each test says which records a reader with isolation.level=read_committed sees in the end, and that
+no transaction is left open. A task that has to die or to sleep runs in a process of its own
+(tests/support/exactly_once_task.py) and stops at the point that the test names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import exactly_once_task
+import pytest
+from confluent_kafka.admin import AdminClient
+from streams import run, stream_of
+from topics import Topics
+
+import spark_kafka_sink
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import (
+    DeadlineExceeded,
+    InvalidOption,
+    LedgerAhead,
+    LedgerLost,
+    PartitionsChanged,
+    ReplayDiffers,
+    TransactionTimeout,
+)
+from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.spark.writer import seal
+
+SECONDS = 60.0
+QUERY = "a-query"
+PREFIX = f"kafka-nb-{QUERY}"
+TASK = Path(exactly_once_task.__file__)
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    # How often brokers look for transactions whose time is up; 10 s by default.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with LocalKafka(settings=SETTINGS) as kafka:
+        yield kafka
+
+
+class Sink:
+    """A topic, the options that write to it, and what is in it."""
+
+    def __init__(self, servers: str, topics: Topics, replicas: int = 1) -> None:
+        self.topics = topics
+        self.topic = topics.create(2, replicas=replicas)
+        self.options = {
+            "kafka.bootstrap.servers": servers,
+            "topic": self.topic,
+            "delivery.guarantee": "exactly-once",
+            "exactly.once.partitions": "2",
+            "transactional.id.prefix": f"{PREFIX}-{self.topic}",
+        }
+
+    def write(self, batch_id, partition, values, **options):
+        given = self.options | {name.replace("_", "."): value for name, value in options.items()}
+        return exactly_once_task.write(given, batch_id, partition, values)
+
+    def seal(self, batch_id, tasks=2):
+        seal(parse(self.options), QUERY, batch_id, tasks)
+
+    def write_batch(self, batch_id):
+        """A whole micro-batch; returns its records."""
+        self.write(batch_id, 0, [f"{batch_id}-a", f"{batch_id}-b"])
+        self.write(batch_id, 1, [f"{batch_id}-c"])
+        self.seal(batch_id)
+        return [f"{batch_id}-{letter}" for letter in "abc"]
+
+    def group(self, name):
+        return f"{self.options['transactional.id.prefix']}.{name}"
+
+    def committed(self):
+        """All committed values, once no transaction is open."""
+        return sorted(value.decode() for value in self.topics.read_committed(self.topic))
+
+
+@pytest.fixture
+def sink(kafka):
+    topics = Topics(kafka.bootstrap_servers)
+    yield Sink(kafka.bootstrap_servers, topics)
+    topics.close()
+
+
+class Process:
+    """A task in a process of its own."""
+
+    def __init__(self, sink, batch_id, partition, values, point="", **options):
+        given = sink.options | {name.replace("_", "."): value for name, value in options.items()}
+        argument = {
+            "options": given,
+            "batch_id": batch_id,
+            "partition": partition,
+            "values": values,
+            "point": point,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, TASK, json.dumps(argument)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if point:
+            assert self.line() == point
+
+    def line(self):
+        timer = threading.Timer(SECONDS, self._process.kill)
+        timer.start()
+        try:
+            return self._process.stdout.readline().strip()
+        finally:
+            timer.cancel()
+
+    def go_on(self):
+        """Let it go on where it stopped; returns what it says at its end."""
+        print(file=self._process.stdin, flush=True)
+        return self.end()
+
+    def end(self):
+        said = self.line()
+        assert self._process.wait(SECONDS) == 0
+        self._close()
+        return said
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait(SECONDS)
+        self._close()
+
+    def _close(self):
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+def test_micro_batches_appear_once_and_a_whole_replay_sends_nothing(sink):
+    expected = sink.write_batch(0) + sink.write_batch(1)
+    assert sink.committed() == sorted(expected)
+    # The driver died before it recorded micro-batch 1 as done.
+    assert sink.write_batch(1)
+    assert sink.write(1, 1, ["1-c"]).total_sent == 0
+    expected += sink.write_batch(2)
+    assert sink.committed() == sorted(expected)
+
+
+def test_a_task_without_rows_is_committed_too(sink):
+    for batch_id in range(2):
+        sink.write(batch_id, 0, [])
+        sink.write(batch_id, 1, [f"{batch_id}"])
+        sink.seal(batch_id)
+    with pytest.raises(ReplayDiffers):
+        sink.write(1, 0, ["new"])
+    assert sink.committed() == ["0", "1"]
+
+
+def test_a_driver_that_dies_before_all_tasks_have_committed(sink):
+    sink.write(0, 0, ["0-a", "0-b"])
+    expected = sink.write_batch(0)
+    assert sink.committed() == expected
+
+
+@pytest.mark.parametrize("point", ["created", "initialized", "flushed", "committing"])
+def test_a_task_that_dies_before_its_commit(sink, point):
+    Process(sink, 0, 0, ["0-a", "0-b"], point).kill()
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_a_task_that_dies_after_its_commit(sink):
+    Process(sink, 0, 0, ["0-a", "0-b"], "committed").kill()
+    assert sink.write(0, 0, ["0-b", "0-a"]).total_sent == 0
+    assert sink.write_batch(0) == sink.committed()
+
+
+@pytest.mark.parametrize("point", ["initialized", "flushed", "committing"])
+def test_a_speculative_twin_fences_the_first_attempt(sink, point):
+    first = Process(sink, 0, 0, ["0-a", "0-b"], point)
+    expected = sink.write_batch(0)
+    assert first.go_on().startswith("TransactionFenced: another attempt of this task")
+    assert sink.committed() == expected
+
+
+def test_a_stopped_process_that_wakes_after_its_successor_changes_nothing(sink):
+    zombie = Process(sink, 0, 0, ["0-a", "0-b"], "committing")
+    zombie.signal(signal.SIGSTOP)
+    expected = sink.write_batch(0) + sink.write_batch(1)
+    zombie.signal(signal.SIGCONT)
+    assert zombie.go_on().startswith("TransactionFenced")
+    assert sink.committed() == expected
+
+
+def test_a_zombie_that_takes_over_late_finds_its_rows_committed(sink):
+    same = Process(sink, 0, 0, ["0-a", "0-b"], "created")
+    older = Process(sink, 0, 1, ["0-c"], "created")
+    expected = sink.write_batch(0)
+    assert same.go_on() == "written"
+    expected += sink.write_batch(1)
+    assert older.go_on().startswith("LedgerAhead: micro-batch 0, partition 1")
+    expected += sink.write_batch(2)
+    assert sink.committed() == sorted(expected)
+
+
+def test_a_zombie_that_takes_over_in_between_makes_the_other_attempt_fail(sink):
+    zombie = Process(sink, 0, 0, ["0-a", "0-b"], "created")
+    live = Process(sink, 0, 0, ["0-a", "0-b"], "flushed")
+    assert zombie.go_on() == "written"
+    assert live.go_on().startswith("TransactionFenced")
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_a_coordinator_that_dies_during_the_commit(tmp_path):
+    with LocalKafka(brokers=3, settings=SETTINGS) as kafka:
+        topics = Topics(kafka.bootstrap_servers)
+        sink = Sink(kafka.bootstrap_servers, topics, replicas=3)
+        task = Process(sink, 0, 0, ["0-a", "0-b"], "committing")
+        number = java_hash(sink.group(0)) % 4
+        leader = topics.leaders("__transaction_state")[number]
+        os.kill(kafka.pids[leader - 1], signal.SIGKILL)
+        assert task.go_on() == "written"
+        assert sink.write(0, 0, ["0-a", "0-b"]).total_sent == 0
+        assert sink.write_batch(0) == sink.committed()
+
+
+def java_hash(text):
+    """As brokers choose a transaction's coordinator (``Utils.abs(id.hashCode)``)."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF if value < 2**31 else (2**32 - value) & 0x7FFFFFFF
+
+
+def test_a_coordinator_that_is_away_beyond_the_deadline(kafka, sink):
+    task = Process(sink, 0, 0, ["0-a", "0-b"], "committing", close_timeout_ms="1500")
+    os.kill(kafka.pids[0], signal.SIGSTOP)
+    try:
+        said = task.go_on()
+    finally:
+        os.kill(kafka.pids[0], signal.SIGCONT)
+    assert said.startswith("DeadlineExceeded: micro-batch 0, partition 0: committing: ")
+    assert "(close.timeout.ms, 1.5 s)" in said
+    # Nobody knows whether it was committed, but the ledger does.
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_brokers_that_are_away_when_a_task_begins(kafka, sink):
+    os.kill(kafka.pids[0], signal.SIGSTOP)
+    try:
+        with pytest.raises(DeadlineExceeded, match=r"kafka\.max\.block\.ms, 1\.5 s"):
+            sink.write(0, 0, ["0-a"], kafka_max_block_ms="1500")
+    finally:
+        os.kill(kafka.pids[0], signal.SIGCONT)
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_an_older_checkpoint(sink):
+    expected = sink.write_batch(0) + sink.write_batch(1)
+    with pytest.raises(LedgerAhead, match="has sealed micro-batch 1.*restore the newer one"):
+        sink.write(0, 0, ["0-a", "0-b"])
+    # Micro-batch 2 is begun, and not sealed.
+    sink.write(2, 0, ["2-a", "2-b"])
+    with pytest.raises(LedgerAhead):
+        sink.write(1, 0, ["1-a", "1-b"])
+    with pytest.raises(LedgerAhead):
+        sink.seal(0)
+    assert sink.committed() == sorted([*expected, "2-a", "2-b"])
+
+
+@pytest.mark.parametrize("name", ["driver", "0"])
+def test_a_ledger_that_was_deleted(kafka, sink, name):
+    sink.write_batch(0)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    group = sink.group(name)
+    admin.delete_consumer_groups([group])[group].result(SECONDS)
+    with pytest.raises(LedgerLost, match=r"exactly\.once\.first\.batch=1"):
+        sink.write(1, 0, ["1-a", "1-b"])
+    sink.options["exactly.once.first.batch"] = "1"
+    sink.write_batch(1)
+    sink.write_batch(2)
+    admin.delete_consumer_groups([group])[group].result(SECONDS)
+    with pytest.raises(LedgerLost, match=r"exactly\.once\.first\.batch=3"):
+        sink.write(3, 0, ["3-a"])
+    assert len(sink.committed()) == 9
+
+
+def test_a_checkpoint_that_was_written_without_a_ledger(sink):
+    with pytest.raises(LedgerLost, match=r"has sealed none.*exactly\.once\.first\.batch=7"):
+        sink.write(7, 0, ["7-a", "7-b"])
+    sink.options["exactly.once.first.batch"] = "7"
+    sink.write(7, 0, ["7-a", "7-b"])
+    expected = sink.write_batch(7) + sink.write_batch(8)
+    assert sink.committed() == expected
+
+
+def test_another_number_of_partitions_between_micro_batches(sink):
+    expected = sink.write_batch(0)
+    sink.options["exactly.once.partitions"] = "3"
+    for partition in range(3):
+        sink.write(1, partition, [f"1-{partition}"])
+    sink.seal(1, tasks=3)
+    sink.options["exactly.once.partitions"] = "1"
+    sink.write(2, 0, ["2-0"])
+    sink.seal(2, tasks=1)
+    assert sink.committed() == sorted([*expected, "1-0", "1-1", "1-2", "2-0"])
+
+
+def test_another_number_of_partitions_within_a_micro_batch(sink):
+    expected = sink.write_batch(0)
+    sink.write(1, 1, ["1-c"])
+    sink.options["exactly.once.partitions"] = "1"
+    with pytest.raises(PartitionsChanged, match="with 2 partitions"):
+        sink.write(1, 0, ["1-a", "1-b", "1-c"])
+    sink.options["exactly.once.partitions"] = "2"
+    expected += sink.write_batch(1)
+    # Sealed, but Spark did not hear of it.
+    sink.options["exactly.once.partitions"] = "3"
+    for partition in range(3):
+        with pytest.raises(PartitionsChanged, match="with 2 partitions"):
+            sink.write(1, partition, ["1-a"])
+    assert sink.committed() == sorted(expected)
+
+
+def test_other_partitions_than_the_option_says(sink):
+    with pytest.raises(PartitionsChanged, match=r"more Spark partitions than .*partitions=2"):
+        sink.write(0, 2, ["0-a"])
+    with pytest.raises(PartitionsChanged, match=r"had 1 Spark partitions.*partitions=2"):
+        sink.seal(0, tasks=1)
+
+
+def test_other_rows_on_a_replay(sink):
+    sink.write(0, 0, ["0-a", "0-b"])
+    with pytest.raises(ReplayDiffers, match=r"has committed 2 rows, and 1 now"):
+        sink.write(0, 0, ["0-a"])
+    with pytest.raises(ReplayDiffers, match=r"has committed 2 other rows"):
+        sink.write(0, 0, ["0-a", "0-c"])
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_a_task_that_keeps_its_transaction_open_for_too_long(sink):
+    task = Process(sink, 0, 0, ["0-a", "0-b"], "flushed", kafka_transaction_timeout_ms="1000")
+    # Until the brokers have aborted it.
+    assert sink.committed() == []
+    said = task.go_on()
+    assert said.startswith("TransactionTimeout: the transaction ")
+    assert "kafka.transaction.timeout.ms=1000" in said
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_rows_that_come_too_late_for_their_transaction(sink):
+    def rows():
+        yield "0-a"
+        time.sleep(1.1)
+        yield "0-b"
+
+    with pytest.raises(TransactionTimeout, match="nothing of it becomes visible"):
+        sink.write(0, 0, rows(), kafka_transaction_timeout_ms="1000")
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_a_timeout_that_the_brokers_do_not_allow(sink):
+    with pytest.raises(InvalidOption, match=r"transaction\.max\.timeout\.ms"):
+        sink.write(0, 0, ["0-a"], kafka_transaction_timeout_ms="900001")
+
+
+def test_a_record_that_the_topic_refuses_aborts_the_transaction(sink):
+    options = {"kafka_max_request_size": "4000000"}
+    with pytest.raises(spark_kafka_sink.DeliveryFailed, match="No record of micro-batch 0"):
+        sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
+    assert sink.write_batch(0) == sink.committed()
+
+
+# --- through Spark -------------------------------------------------------------------------------
+
+
+def start(words, sink, tmp_path, way, partitions=2, **options):
+    """Run all micro-batches of words through the format, or foreach_batch."""
+    given = {k: v for k, v in sink.options.items() if k != "transactional.id.prefix"} | options
+    rows = words.repartition(partitions, "value")
+    if way == "format":
+        writer = rows.writeStream.format("kafka-nb").options(**given)
+    else:
+        writer = rows.writeStream.foreachBatch(foreach_batch(given))
+    return run(writer, tmp_path)
+
+
+WAYS = pytest.mark.parametrize("way", ["format", "foreach_batch"])
+
+
+@WAYS
+def test_a_query_that_repeats_a_micro_batch_and_then_an_older_one(spark, sink, tmp_path, way):
+    first = [["a", "b", "c"], ["d"]]
+    start(stream_of(spark, tmp_path / "words", *first), sink, tmp_path, way)
+    assert sink.committed() == ["a", "b", "c", "d"]
+    # As if the driver had died before Spark recorded micro-batch 1 as done.
+    commits = tmp_path / "checkpoint" / "commits"
+    for path in (commits / "1", commits / ".1.crc"):
+        path.unlink()
+    start(stream_of(spark, tmp_path / "words", ["e"]), sink, tmp_path, way)
+    assert sink.committed() == ["a", "b", "c", "d", "e"]
+    # The checkpoint as it was after micro-batch 1.
+    shutil.rmtree(tmp_path / "checkpoint")
+    shutil.copytree(tmp_path / "words", tmp_path / "words-before")
+
+
+def test_batch_writes_are_refused(spark, sink):
+    writer = spark.range(1).selectExpr("string(id) as value").write.format("kafka-nb")
+    with pytest.raises(Exception, match="InvalidOption: .*needs a streaming query"):
+        writer.options(**sink.options).mode("append").save()
