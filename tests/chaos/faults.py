@@ -15,7 +15,7 @@ from pathlib import Path
 from fault_schedule import Fault
 from stream_process import StreamProcess
 from three_brokers import NODES, ThreeBrokers
-from ways import ALL_WAYS, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
+from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
 
 # Between two faults of brokers, all of them form a cluster, if that takes no longer.
 _TOGETHER_SECONDS = 20.0
@@ -147,7 +147,9 @@ class Injector:
         elif fault.target == "controller":
             node, why = self.brokers.controller(), ""
         elif fault.target == "coordinator":
-            name = transactional_id(way.topic, fault.choice % SPARK_PARTITIONS)
+            ways = [way for way in ALL_WAYS if way.guarantee == EXACTLY_ONCE]
+            topic = ways[fault.choice % len(ways)].topic
+            name = transactional_id(topic, fault.choice // len(ways) % SPARK_PARTITIONS)
             node, why = self.brokers.coordinator(name), name
         else:
             return NODES[fault.choice % len(NODES)], ""

@@ -24,6 +24,7 @@ TRANSIENT_ERRORS = frozenset(
         "DeliveryFailed",
         "MetadataTimeout",
         "ProducerClosed",
+        "TransactionFailed",
         "TransactionFenced",
         "TransactionTimeout",
         WORKER_KILLED,

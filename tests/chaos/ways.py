@@ -53,7 +53,9 @@ class Way:
 
 
 ALL_WAYS = tuple(
-    Way(api, guarantee) for guarantee in (AT_LEAST_ONCE,) for api in (FORMAT, FOREACH_BATCH)
+    Way(api, guarantee)
+    for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE)
+    for api in (FORMAT, FOREACH_BATCH)
 )
 
 
