@@ -108,7 +108,9 @@ def transactional(
                     **settings,
                     "transactional.id": transactional_id,
                     "transaction.timeout.ms": str(timeout_ms),
-                    "delivery.timeout.ms": str(min(int(settings["delivery.timeout.ms"]), timeout_ms)),
+                    "delivery.timeout.ms": str(
+                        min(int(settings["delivery.timeout.ms"]), timeout_ms)
+                    ),
                     # librdkafka would make it as long as the transaction.
                     "socket.timeout.ms": str(min(socket_timeout_ms, timeout_ms)),
                 }.items()

@@ -403,9 +403,7 @@ def _block_budget(given: Mapping[str, str]) -> BlockBudget:
     return budget
 
 
-def _exactly_once(
-    given: Mapping[str, str], producer: ProducerOptions
-) -> ExactlyOnceOptions | None:
+def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> ExactlyOnceOptions | None:
     wanted = f"{DELIVERY_GUARANTEE.name}=exactly-once"
     if DELIVERY_GUARANTEE.read(given) != "exactly-once":
         for option in _ONLY_EXACTLY_ONCE:
@@ -428,7 +426,9 @@ def _exactly_once(
         )
     prefix = TRANSACTIONAL_ID_PREFIX.read(given)
     if prefix == "":
-        raise InvalidOption(f"{TRANSACTIONAL_ID_PREFIX.name} is empty; give it a name, or leave it out")
+        raise InvalidOption(
+            f"{TRANSACTIONAL_ID_PREFIX.name} is empty; give it a name, or leave it out"
+        )
     if producer.dead_letter_topic is not None:
         raise InvalidOption(
             f"{wanted} does not go with {ON_RECORD_ERROR.name}=dead-letter: the client aborts a "

@@ -129,9 +129,7 @@ def _answers(
         return dict.fromkeys(asked, OffsetAnswer(c.event_error(event)))
     count = ctypes.c_size_t()
     groups = result_groups(result, ctypes.byref(count))
-    return {
-        c.group_result_name(groups[i]).decode(): _answer(groups[i]) for i in range(count.value)
-    }
+    return {c.group_result_name(groups[i]).decode(): _answer(groups[i]) for i in range(count.value)}
 
 
 def _answer(group: int) -> OffsetAnswer:

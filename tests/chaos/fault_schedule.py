@@ -15,6 +15,8 @@ CONNECTION_ACTIONS = ("drop", "delay", "black-hole")
 
 _HOLD_SECONDS = (1.0, 5.0)
 _PAST_TIMEOUT_SECONDS = (TRANSACTION_TIMEOUT_SECONDS + 1.0, TRANSACTION_TIMEOUT_SECONDS + 4.0)
+# A micro-batch begins meanwhile, unless brokers are away.
+_REQUEST_SECONDS = (15.0, 15.0)
 _GAP_SECONDS = (1.0, 3.0)
 _TWICE_GAP_SECONDS = 0.5
 # A restarted broker needs some seconds until it leads again.
@@ -67,9 +69,9 @@ _KINDS = (
     _Kind("kill", "worker", (0.0, 0.0)),
     _Kind("pause", "worker", _PAST_TIMEOUT_SECONDS),
     # The worker kills itself; the request for it is withdrawn after this time.
-    _Kind("kill", "worker before acknowledgement", (8.0, 8.0)),
-    _Kind("kill", "worker after acknowledgement", (8.0, 8.0)),
-    _Kind("kill", "worker after acknowledgement", (8.0, 8.0)),
+    _Kind("kill", "worker before acknowledgement", _REQUEST_SECONDS),
+    _Kind("kill", "worker after acknowledgement", _REQUEST_SECONDS),
+    _Kind("kill", "worker after acknowledgement", _REQUEST_SECONDS),
     _Kind("kill", "streams", (0.0, 2.0)),
 )
 

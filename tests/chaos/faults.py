@@ -17,8 +17,8 @@ from stream_process import StreamProcess
 from three_brokers import NODES, ThreeBrokers
 from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
 
-# Between two faults of brokers, all of them form a cluster, if that takes no longer.
-_TOGETHER_SECONDS = 20.0
+# A fault of a broker waits so long for a whole cluster, one of a worker for workers.
+_PATIENCE_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 _ANSWER_DELAY_SECONDS = 0.4
 
@@ -66,7 +66,9 @@ class Injector:
                 break
             self._wait_until(at)
             if fault.concerns_broker and not fault.is_repeated:
-                self._wait_until_together()
+                self._wait_for(self.brokers.are_together)
+            elif fault.target == "worker":
+                self._wait_for(self.streams.workers)
             self.begin(fault)
             postponed = max(postponed, self._now() - fault.at_seconds)
         self._wait_until(seconds)
@@ -106,9 +108,9 @@ class Injector:
         if not self.streams.is_running and not self._are_streams_ended:
             raise RuntimeError("the streams' process ended by itself")
 
-    def _wait_until_together(self) -> None:
-        latest = self._now() + _TOGETHER_SECONDS
-        while not self.brokers.are_together() and self._now() < latest:
+    def _wait_for(self, condition: Callable[[], object]) -> None:
+        latest = self._now() + _PATIENCE_SECONDS
+        while not condition() and self._now() < latest:
             self.wait(_LOOK_SECONDS)
 
     # --- the faults -------------------------------------------------------------------------------
