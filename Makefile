@@ -27,7 +27,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-unit test-integration test-busy test-versions chaos bench lint format types wheel clean setup
+.PHONY: help demo test test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types wheel clean setup
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-versions: setup ## test the lowest versions that setup.cfg allows, and the 
 
 chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
 	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)
+
+chaos-mutants: setup ## break the product on purpose, in every way that chaos must notice
+	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/mutants.py
 
 bench: $(BENCHES) ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
 	@echo "== all $(words $(BENCHES)) benchmarks took $$((($$(date +%s) - $(BEGUN_AT)) / 60)) minutes"

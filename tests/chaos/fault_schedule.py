@@ -68,10 +68,12 @@ _KINDS = (
     _Kind("kill", "worker", (0.0, 0.0)),
     _Kind("kill", "worker", (0.0, 0.0)),
     _Kind("pause", "worker", _PAST_TIMEOUT_SECONDS),
-    # The worker kills itself; the request for it is withdrawn after this time.
+    # Workers kill or repeat themselves; the request for it is withdrawn after this time.
     _Kind("kill", "worker before acknowledgement", _REQUEST_SECONDS),
     _Kind("kill", "worker after acknowledgement", _REQUEST_SECONDS),
     _Kind("kill", "worker after acknowledgement", _REQUEST_SECONDS),
+    _Kind("repeat", "task", _REQUEST_SECONDS),
+    _Kind("repeat", "task", _REQUEST_SECONDS),
     _Kind("kill", "streams", (0.0, 2.0)),
 )
 

@@ -21,6 +21,8 @@ from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, tra
 _PATIENCE_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 _ANSWER_DELAY_SECONDS = 0.4
+#: a zombie may be about as quick as the task, or come when the next micro-batches are there
+_ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
 
 _SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM}
 
@@ -124,6 +126,7 @@ class Injector:
             "worker": self._signal_worker,
             "worker before acknowledgement": self._ask_worker_to_die,
             "worker after acknowledgement": self._ask_worker_to_die,
+            "task": self._ask_for_zombie,
         }
         return begin.get(fault.target, self._disturb_broker)(fault)
 
@@ -210,19 +213,31 @@ class Injector:
         return f"process {pid}, for {fault.hold_seconds:.1f} s", end
 
     def _ask_worker_to_die(self, fault: Fault) -> tuple[str, End]:
-        """The worker looks for the file at the moment that its name says."""
+        """At the moment that the target's name says."""
         moment = fault.target.split()[1]
+        return self._request(f"kill-{moment}", fault, "", is_deadly=True)
+
+    def _ask_for_zombie(self, fault: Fault) -> tuple[str, End]:
+        """A second process makes the same attempt, at once or some seconds late."""
+        delay = _ZOMBIE_DELAYS[fault.choice // len(ALL_WAYS) % len(_ZOMBIE_DELAYS)]
+        text, end = self._request("zombie", fault, str(delay), is_deadly=False)
+        return f"{text}, by a second process {delay} s later", end
+
+    def _request(self, what: str, fault: Fault, text: str, *, is_deadly: bool) -> tuple[str, End]:
+        """The next worker that comes to that point takes the request."""
         topic = ALL_WAYS[fault.choice % len(ALL_WAYS)].topic
-        request = self.folder / f"kill-{moment}-{topic}"
-        request.touch()
+        request = self.folder / f"{what}-{topic}"
+        request.with_suffix(".new").write_text(text)
+        request.with_suffix(".new").rename(request)
         began_at = time.monotonic()
 
         def end() -> None:
             try:
                 request.unlink()
-                self.say(f"{'':12}no task of {topic} came to that point")
+                self.say(f"{'':12}no task of {topic} came to that point ({fault.kind})")
             except FileNotFoundError:
-                self.worker_kills += [began_at, time.monotonic()]
+                if is_deadly:
+                    self.worker_kills += [began_at, time.monotonic()]
 
         return f"of {topic}", end
 

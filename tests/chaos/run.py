@@ -75,16 +75,19 @@ class Outcome:
         ]
 
 
-def chaos(seconds: float, seed: int, folder: Path, say: Callable[[str], None]) -> Outcome:
+def chaos(
+    faults: list[Fault], seconds: float, folder: Path, say: Callable[[str], None], mutant: str = ""
+) -> Outcome:
     """One run; its logs stay in the folder. Leaves no process."""
     topics = [way.topic for way in ALL_WAYS]
-    faults = schedule(seed, seconds)
     with ExitStack() as stack:
         brokers = stack.enter_context(ThreeBrokers(folder))
         brokers.create_topics(topics, TOPIC_PARTITIONS)
         along = ReaderAlong(brokers.internal_servers, topics, TOPIC_PARTITIONS)
         stack.enter_context(along)
-        streams = StreamProcess(folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES)
+        streams = StreamProcess(
+            folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES, mutant
+        )
         stack.enter_context(streams)
         injector = Injector(brokers, streams, folder, say)
         _start(streams, injector, faults, folder)
@@ -145,6 +148,7 @@ def _judge(
     has_stopped: bool,
 ) -> Outcome:
     topics = [way.topic for way in ALL_WAYS]
+    left = _wait_for_end(folder)
     hanging, ends = _wait_until_stable(brokers, topics)
     stable = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, Deadline(60))
     seen = along.finish(stable)
@@ -166,7 +170,6 @@ def _judge(
         )
         for way in ALL_WAYS
     }
-    left = [f"{process.pid} {' '.join(process.cmdline())[:100]}" for process in of_run(folder)]
     checks["all"] = [
         hanging,
         invariants.failures_are_named(failures, injector.worker_kills, ATTEMPT_SECONDS),
@@ -192,6 +195,14 @@ def _judge(
         brokers.unexpected_ends,
         checks,
     )
+
+
+def _wait_for_end(folder: Path) -> list[int]:
+    """Wait until no process of the streams is left; zombies of tasks have deadlines too."""
+    deadline = Deadline(ATTEMPT_SECONDS)
+    while (left := of_run(folder)) and not deadline.expired:
+        time.sleep(0.5)  # there is no event for processes that are not our children
+    return [process.pid for process in left]
 
 
 def _wait_until_stable(
@@ -300,7 +311,8 @@ def main(arguments: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"chaos for {seconds:g} s, SEED={seed}, logs in {folder}", flush=True)
     try:
-        outcome = chaos(seconds, seed, folder, lambda line: print(line, flush=True))
+        faults = schedule(seed, seconds)
+        outcome = chaos(faults, seconds, folder, lambda line: print(line, flush=True))
     except BaseException as error:
         print(f"failed: {type(error).__name__}: {error}\nSEED={seed}, logs in {folder}", flush=True)
         raise

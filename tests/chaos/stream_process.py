@@ -21,8 +21,12 @@ _KEPT_LOGS = 10
 class StreamProcess:
     """Context manager, which starts nothing by itself and kills what runs at its end."""
 
-    def __init__(self, folder: Path, bootstrap_servers: str, milliseconds: int) -> None:
+    def __init__(
+        self, folder: Path, bootstrap_servers: str, milliseconds: int, mutant: str = ""
+    ) -> None:
+        """``mutant``: a way to break the product, of worker/product_mutants.py."""
         self._folder = folder
+        self._mutant = mutant
         self._arguments = [bootstrap_servers, str(milliseconds)]
         self._process: subprocess.Popen[str] | None = None
         self.starts = 0
@@ -32,6 +36,9 @@ class StreamProcess:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
+        for process in of_run(self._folder):  # Python workers that have not noticed it yet
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def start(self) -> None:
         """Returns before the streams run."""
@@ -40,6 +47,7 @@ class StreamProcess:
         python_path = [str(_HERE / "worker"), str(_HERE)]
         environment = {
             "CHAOS_FOLDER": str(self._folder),
+            "CHAOS_MUTANT": self._mutant,
             "PYTHONPATH": os.pathsep.join(python_path),
             "PYSPARK_PYTHON": sys.executable,
         }

@@ -56,6 +56,7 @@ def test_every_kind_comes_in_a_long_run(seed):
         "pause worker",
         "kill worker before acknowledgement",
         "kill worker after acknowledgement",
+        "repeat task",
         "kill streams",
     } < kinds
 

@@ -20,34 +20,68 @@ _ATTEMPTS = _FOLDER / "attempts.jsonl"
 
 
 def install(writer) -> None:
+    mutant = os.environ.get("CHAOS_MUTANT")
+    if mutant:
+        from product_mutants import MUTANTS
+
+        MUTANTS[mutant](writer)
     write_partition = writer.write_partition
 
-    def observed(batches, options):
-        attempt = _begin(options)
+    def attempt(batches, options):
+        name = _begin(options)
         try:
-            report = write_partition(_and_die(attempt, batches, options.topic), options)
+            report = write_partition(batches, options)
         except BaseException as error:
-            _append(attempt, outcome=type(error).__name__)
+            _append(name, outcome=type(error).__name__)
             raise
-        _append(attempt, outcome="acknowledged", rows=report.total_sent)
+        _append(name, outcome="acknowledged", rows=report.total_sent)
+        return report
+
+    def observed(batches, options):
+        delay = _request("zombie", options.topic)
+        if delay is not None:
+            batches = list(batches)
+            _start_zombie(float(delay), lambda: attempt(batches, options))
+        report = attempt(_and_die(batches, options.topic), options)
         _die_if_asked("after", options.topic)
         return report
 
     writer.write_partition = observed
 
 
-def _and_die(attempt, batches, topic):
+def _start_zombie(delay: float, attempt) -> None:
+    """Another process makes the same attempt, as if Spark had given it up, or speculates."""
+    if os.fork() != 0:
+        return
+    try:
+        # Spark notices the worker's end when its connections are closed.
+        os.closerange(3, 1024)
+        time.sleep(delay)
+        attempt()
+    finally:
+        os._exit(0)
+
+
+def _and_die(batches, topic):
     yield from batches
     # All rows have been sent; some or all of them are not acknowledged yet.
     _die_if_asked("before", topic)
 
 
 def _die_if_asked(moment: str, topic: str) -> None:
+    if _request(f"kill-{moment}", topic) is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _request(what: str, topic: str) -> str | None:
+    """The text of a request, which one worker takes, or None."""
+    path = _FOLDER / f"{what}-{topic}"
     try:
-        (_FOLDER / f"kill-{moment}-{topic}").unlink()
+        text = path.read_text()
+        path.unlink()
     except FileNotFoundError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+        return None
+    return text
 
 
 def _begin(options) -> str:
