@@ -113,6 +113,10 @@ def spark_partition_of_key(folder: Path) -> list[int]:
     return list(json.loads((folder / KEYS_FILE).read_text()))
 
 
+def parse(line: str) -> dict[str, Any]:
+    return dict(json.loads(line))
+
+
 def error_name(text: str) -> str:
     """The sink's error in the text of one of Spark's exceptions."""
     found = re.findall(r"spark_kafka_sink\.errors\.(\w+)", text)
@@ -125,4 +129,4 @@ def error_name(text: str) -> str:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
         with path.open() as lines:
-            yield from map(json.loads, lines)
+            yield from map(parse, lines)

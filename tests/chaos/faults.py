@@ -14,12 +14,14 @@ from pathlib import Path
 
 from fault_schedule import Fault
 from stream_process import StreamProcess
+from stuck_attempts import StuckAttempts
 from three_brokers import NODES, ThreeBrokers
 from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
 
 # A fault of a broker waits so long for a whole cluster, one of a worker for workers.
 _PATIENCE_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
+_STUCK_SECONDS = 5.0
 _ANSWER_DELAY_SECONDS = 0.4
 #: a zombie may be about as quick as the task, or come when the next micro-batches are there
 _ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
@@ -45,10 +47,12 @@ class Injector:
     brokers: ThreeBrokers
     streams: StreamProcess
     folder: Path
+    stuck: StuckAttempts
     say: Callable[[str], None]
     effects: list[Effect] = field(default_factory=list)
     #: on the monotonic clock
     worker_kills: list[float] = field(default_factory=list)
+    _next_look: float = 0.0
     _ends: list[tuple[float, int, End]] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _began_at: float = field(default_factory=time.monotonic)
@@ -107,6 +111,9 @@ class Injector:
 
     def _look_after(self) -> None:
         self.brokers.look_after()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _STUCK_SECONDS
+            self.stuck.look()
         if not self.streams.is_running and not self._are_streams_ended:
             raise RuntimeError("the streams' process ended by itself")
 

@@ -28,6 +28,7 @@ from faults import Effect, Injector
 from invariants import Check
 from readers import READ_COMMITTED, READ_UNCOMMITTED, ReaderAlong, read_all
 from stream_process import StreamProcess, of_run
+from stuck_attempts import StuckAttempts
 from three_brokers import ThreeBrokers
 from ways import (
     ALL_WAYS,
@@ -89,7 +90,8 @@ def chaos(
             folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES, mutant
         )
         stack.enter_context(streams)
-        injector = Injector(brokers, streams, folder, say)
+        stuck = StuckAttempts(folder, ATTEMPT_SECONDS)
+        injector = Injector(brokers, streams, folder, stuck, say)
         _start(streams, injector, faults, folder)
         say(f"{len(ALL_WAYS)} streams run; {len(faults)} faults to come")
         injector.run([fault for fault in faults if fault.at_seconds > 0], seconds)
@@ -174,6 +176,7 @@ def _judge(
         hanging,
         invariants.failures_are_named(failures, injector.worker_kills, ATTEMPT_SECONDS),
         invariants.attempts_are_bounded(attempts, ATTEMPT_SECONDS),
+        Check("no attempt hangs", len(attempts), tuple(injector.stuck.found)),
         Check(
             "streams recover after the last fault",
             len(ALL_WAYS),

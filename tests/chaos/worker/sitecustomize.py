@@ -5,7 +5,9 @@ The product has no code for tests, so its function is replaced as soon as its mo
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
+import signal
 import sys
 
 MODULE = "spark_kafka_sink.spark.writer"
@@ -31,4 +33,6 @@ class _Finder:
         return spec
 
 
+# To standard error, which is the log of the streams.
+faulthandler.register(signal.SIGUSR1)
 sys.meta_path.insert(0, _Finder())
