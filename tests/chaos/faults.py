@@ -52,6 +52,8 @@ class Injector:
     effects: list[Effect] = field(default_factory=list)
     #: on the monotonic clock
     worker_kills: list[float] = field(default_factory=list)
+    #: how often Spark's driver ended although no fault had killed it
+    unexpected_ends: int = 0
     _next_look: float = 0.0
     _ends: list[tuple[float, int, End]] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -115,7 +117,10 @@ class Injector:
             self._next_look = time.monotonic() + _STUCK_SECONDS
             self.stuck.look()
         if not self.streams.is_running and not self._are_streams_ended:
-            raise RuntimeError("the streams' process ended by itself")
+            self.unexpected_ends += 1
+            self.say(f"{self._now():7.1f} s  Spark's driver has ended by itself; it starts again")
+            self.streams.kill()
+            self.streams.start()
 
     def _wait_for(self, condition: Callable[[], object]) -> None:
         latest = self._now() + _PATIENCE_SECONDS

@@ -6,6 +6,7 @@ Each returns a Check. Rows are numbers: a micro-batch of ``rows_per_batch`` rows
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -182,6 +183,12 @@ def failures_are_named(
         if not is_explained:
             strange.append(f"{failure.topic}: {failure.name or 'unnamed'}: {failure.text[:300]}")
     return Check("every failure has a name", len(failures), _sentence(strange, "failures"))
+
+
+def nothing_crashes(crashes: Sequence[str]) -> Check:
+    """No process of the streams ends in an assertion or a fatal error of its own."""
+    violations = tuple(f"{n} times {text}" for text, n in sorted(Counter(crashes).items()))
+    return Check("nothing crashes", len(crashes), violations)
 
 
 def attempts_are_bounded(attempts: Sequence[Attempt], seconds: float) -> Check:

@@ -176,6 +176,13 @@ def _judge(
         hanging,
         invariants.failures_are_named(failures, injector.worker_kills, ATTEMPT_SECONDS),
         invariants.attempts_are_bounded(attempts, ATTEMPT_SECONDS),
+        Check(
+            "Spark's driver ends only if it is killed",
+            streams.starts,
+            (f"{injector.unexpected_ends} times it ended by itself",)
+            * (injector.unexpected_ends > 0),
+        ),
+        invariants.nothing_crashes(streams.crashes()),
         Check("no attempt hangs", len(attempts), tuple(injector.stuck.found)),
         Check(
             "streams recover after the last fault",

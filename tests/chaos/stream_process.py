@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,10 @@ _HERE = Path(__file__).parent
 _START_SECONDS = 180.0
 _END_SECONDS = 60.0
 _KILL_SECONDS = 20.0
-_KEPT_LOGS = 10
+_KEPT_LOGS = 40
+_CRASH = re.compile(
+    r"Assertion .* failed|Fatal Python error: .*|# A fatal error has been detected.*"
+)
 
 
 class StreamProcess:
@@ -65,6 +69,14 @@ class StreamProcess:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    def crashes(self) -> list[str]:
+        """What the streams' processes said when they crashed, Python workers too."""
+        return [
+            found.group()
+            for log in sorted(self._folder.glob("streams-*.log"))
+            for found in _CRASH.finditer(log.read_text(errors="replace"))
+        ]
 
     def stop(self) -> bool:
         """Let the running micro-batches be interrupted; returns whether it ended in time."""

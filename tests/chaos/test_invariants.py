@@ -187,3 +187,9 @@ def test_an_attempt_beyond_its_deadline_is_found():
     late = attempt(2, ended_at=61.5, outcome="DeadlineExceeded")
     (violation,) = invariants.attempts_are_bounded([*attempts, late], 60).violations
     assert "micro-batch 2 partition 0: DeadlineExceeded after 61.5 s" in violation
+
+
+def test_a_crash_is_found():
+    assert holds(invariants.nothing_crashes([]))
+    crashes = ["Assertion `a' failed", "Assertion `a' failed"]
+    assert invariants.nothing_crashes(crashes).violations == ("2 times Assertion `a' failed",)
