@@ -19,7 +19,7 @@ from three_brokers import NODES, ThreeBrokers
 from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
 
 # A fault of a broker waits so long for a whole cluster, one of a worker for workers.
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 _STUCK_SECONDS = 5.0
 _ANSWER_DELAY_SECONDS = 0.4

@@ -104,13 +104,18 @@ class ThreeBrokers:
                 os.truncate(log, 0)
 
     def are_together(self) -> bool:
-        """Whether all three form the cluster; it notices only after seconds that one is away."""
+        """Whether all three form the cluster, and every partition has all its replicas in sync."""
         if self._ended or self._paused:
             return False
         try:
-            return len(self._admin.list_topics(timeout=1).brokers) == len(NODES)
+            cluster = self._admin.list_topics(timeout=1)
         except KafkaException:
             return False
+        return len(cluster.brokers) == len(NODES) and all(
+            len(partition.isrs) == len(NODES)
+            for topic in cluster.topics.values()
+            for partition in topic.partitions.values()
+        )
 
     # --- finding the one with a role; None if nobody can tell -------------------------------------
 

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 _FOLDER = Path(os.environ["CHAOS_FOLDER"])
 # The names of files are those of evidence.py and faults.py, which workers do not import.
 _ATTEMPTS = _FOLDER / "attempts.jsonl"
+_SENDING_SECONDS = 0.5
 
 
 def install(writer) -> None:
@@ -43,7 +44,8 @@ def install(writer) -> None:
             batches = list(batches)
             _start_zombie(float(delay), lambda: attempt(batches, options))
         report = attempt(_and_die(batches, options.topic), options)
-        _die_if_asked("after", options.topic)
+        if _request("kill-after", options.topic) is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
         return report
 
     writer.write_partition = observed
@@ -64,12 +66,8 @@ def _start_zombie(delay: float, attempt) -> None:
 
 def _and_die(batches, topic):
     yield from batches
-    # All rows have been sent; some or all of them are not acknowledged yet.
-    _die_if_asked("before", topic)
-
-
-def _die_if_asked(moment: str, topic: str) -> None:
-    if _request(f"kill-{moment}", topic) is not None:
+    if _request("kill-before", topic) is not None:
+        time.sleep(_SENDING_SECONDS)  # until rows are in the topic, though the task does not know
         os.kill(os.getpid(), signal.SIGKILL)
 
 
