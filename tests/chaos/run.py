@@ -258,7 +258,8 @@ def _checks(
     ledger = {
         partition: offset
         for partition in range(SPARK_PARTITIONS)
-        if (offset := brokers.committed_offset(transactional_id(way.topic, partition))) is not None
+        if (offset := brokers.committed_offset(transactional_id(way.topic, partition), way.topic))
+        is not None
     }
     return [
         *checks,
@@ -269,7 +270,7 @@ def _checks(
             committed, ledger, spark_partition_of_key, ROWS_PER_BATCH
         ),
         invariants.sentinel_is_last_completed(
-            brokers.committed_offset(sentinel_group(way.topic)), completed
+            brokers.committed_offset(sentinel_group(way.topic), way.topic), completed
         ),
     ]
 

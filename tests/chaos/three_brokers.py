@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaException,
     TopicPartition,
@@ -180,12 +180,20 @@ class ThreeBrokers:
                     raise
                 time.sleep(0.2)  # nothing tells us when the error has passed
 
-    def committed_offset(self, group: str) -> int | None:
-        """The only offset that a group has committed, or None if there is none."""
-        request = ConsumerGroupTopicPartitions(group)
-        future = self._admin.list_consumer_group_offsets([request], request_timeout=30)[group]
-        found = [each.offset for each in future.result(60).topic_partitions or []]
-        return found[0] if len(found) == 1 and found[0] >= 0 else None
+    def committed_offset(self, group: str, topic: str) -> int | None:
+        """What a group has committed for partition 0, or None. Raises KafkaException.
+
+        By a consumer: librdkafka's ListConsumerGroupOffsets crashes other clients if the group's
+        coordinator has moved.
+        """
+        consumer = Consumer(
+            {"bootstrap.servers": self.internal_servers, "group.id": group, "log_level": 0}
+        )
+        try:
+            (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
+            return found.offset if found.offset >= 0 else None
+        finally:
+            consumer.close()
 
 
 def _java_hash(text: str) -> int:

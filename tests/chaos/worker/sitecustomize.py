@@ -33,6 +33,7 @@ class _Finder:
         return spec
 
 
-# To standard error, which is the log of the streams.
+# To standard error, which is the log of the streams: after a crash, and when asked.
+faulthandler.enable()
 faulthandler.register(signal.SIGUSR1)
 sys.meta_path.insert(0, _Finder())
