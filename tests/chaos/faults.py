@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.5
 _STUCK_SECONDS = 5.0
 _ANSWER_DELAY_SECONDS = 0.4
 #: a zombie may be about as quick as the task, or come when the next micro-batches are there
-_ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
+ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
 
 _SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM}
 
@@ -231,7 +231,7 @@ class Injector:
 
     def _ask_for_zombie(self, fault: Fault) -> tuple[str, End]:
         """A second process makes the same attempt, at once or some seconds late."""
-        delay = _ZOMBIE_DELAYS[fault.choice // len(ALL_WAYS) % len(_ZOMBIE_DELAYS)]
+        delay = ZOMBIE_DELAYS[fault.choice // len(ALL_WAYS) % len(ZOMBIE_DELAYS)]
         text, end = self._request("zombie", fault, str(delay), is_deadly=False)
         return f"{text}, by a second process {delay} s later", end
 

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from fault_schedule import Fault
+from faults import ZOMBIE_DELAYS
 from run import chaos
 from ways import ALL_WAYS
 
@@ -20,12 +21,15 @@ sys.path.append(str(Path(__file__).parent / "worker"))
 from product_mutants import MUTANTS
 
 _SECONDS = 60.0
+# Less than the pause of reads_ledger_first.
+_ZOMBIE_SECONDS = 1.0
 
 
 def main(names: list[str]) -> int:
+    late = ZOMBIE_DELAYS.index(_ZOMBIE_SECONDS)
     faults = [
-        Fault(at, action, target, 8.0, way + number * len(ALL_WAYS))
-        for number, at in enumerate(range(2, 50, 8))
+        Fault(at, action, target, 8.0, way + late * len(ALL_WAYS))
+        for at in range(2, 50, 8)
         for way in range(len(ALL_WAYS))
         for action, target in (("kill", "worker after acknowledgement"), ("repeat", "task"))
     ]
