@@ -176,7 +176,7 @@ class PartitionsChanged(KafkaSinkError):
 
 
 class TransactionFailed(KafkaSinkError):
-    """The brokers refuse a step of a transaction. Nothing of it becomes visible.
+    """The brokers refuse a step of a transaction.
 
     What to do: as the message says. ``code`` is librdkafka's name for the error.
     """
@@ -187,7 +187,7 @@ class TransactionFailed(KafkaSinkError):
 
 
 class TransactionFenced(KafkaSinkError):
-    """Another attempt of the same task has taken over; nothing of this one becomes visible.
+    """Another attempt of the same task has taken over, and decides what becomes visible.
 
     What to do: nothing, if Spark repeats or speculates tasks. If it goes on, two queries use the
     same ``transactional.id.prefix`` or checkpoint: stop one.

@@ -302,9 +302,10 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
     _check_asynchronous_progress(given)
     _check_names(given)
     INCLUDE_HEADERS.read(given)  # without effect, but checked
+    topic = TOPIC.read(given)
     producer = _producer_options(given)
     return SinkOptions(
-        topic=TOPIC.read(given),
+        topic=topic,
         close_timeout_ms=CLOSE_TIMEOUT_MS.read(given),
         preflight=PREFLIGHT.read(given),
         producer_cache_timeout_ms=PRODUCER_CACHE_TIMEOUT.read(given),

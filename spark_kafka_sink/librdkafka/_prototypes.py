@@ -64,6 +64,8 @@ def prototype(name: str, result: Any, *arguments: Any) -> Any:
 
 CONF_OK = 0
 PRODUCER = 0
+CONSUMER = 1
+DESTROY_F_NO_CONSUMER_CLOSE = 0x8
 PURGE_F_QUEUE = 0x1
 PURGE_F_INFLIGHT = 0x2
 PURGE_F_NON_BLOCKING = 0x4
@@ -166,7 +168,7 @@ conf_properties_show = prototype("rd_kafka_conf_properties_show", None, c_void_p
 
 new = prototype("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
 brokers_add = prototype("rd_kafka_brokers_add", c_int, c_void_p, c_char_p)
-destroy = prototype("rd_kafka_destroy", None, c_void_p)
+destroy_flags = prototype("rd_kafka_destroy_flags", None, c_void_p, c_int)
 topic_new = prototype("rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
 topic_destroy = prototype("rd_kafka_topic_destroy", None, c_void_p)
 topic_name = prototype("rd_kafka_topic_name", c_char_p, c_void_p)

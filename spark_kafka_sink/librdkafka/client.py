@@ -52,6 +52,8 @@ class Client:
     a delivery that the producer has given up.
     """
 
+    _KIND = c.PRODUCER
+
     def __init__(self, settings: Mapping[str, str], *, asks_for_tokens: bool = False) -> None:
         self._pid = os.getpid()
         self._handle: int | None = None
@@ -69,7 +71,7 @@ class Client:
             events |= c.EVENT_OAUTHBEARER_TOKEN_REFRESH
         c.conf_set_events(conf, events)
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
-        self._handle = c.new(c.PRODUCER, conf, text, ERROR_TEXT_SIZE)
+        self._handle = c.new(self._KIND, conf, text, ERROR_TEXT_SIZE)
         if not self._handle:
             c.conf_destroy(conf)
             raise ValueError(text.value.decode(errors="replace"))
@@ -351,7 +353,8 @@ class Client:
         return not thread.is_alive()
 
     def _free(self, handle: int) -> None:
-        c.destroy(handle)
+        # Producers ignore the flag; a consumer that never joined its group has nothing to close.
+        c.destroy_flags(handle, c.DESTROY_F_NO_CONSUMER_CLOSE)
         self._unreported.clear()
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
 

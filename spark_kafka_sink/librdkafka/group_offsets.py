@@ -32,8 +32,25 @@ class OffsetAnswer:
     committed: CommittedOffset | None = None
 
 
+class OffsetsClient(Client):
+    """A consumer handle that never consumes or joins its group.
+
+    In a producer's handle, librdkafka dereferences a null pointer if a broker answers a request for
+    offsets with NOT_COORDINATOR (librdkafka's issue 5040). ``group``: one that the user may read.
+    """
+
+    _KIND = c.CONSUMER
+
+    def __init__(
+        self, settings: Mapping[str, str], group: str, *, asks_for_tokens: bool = False
+    ) -> None:
+        # Warnings would only list settings that consumers do not have.
+        own = {"group.id": group, "log_level": "3"}
+        super().__init__({**settings, **own}, asks_for_tokens=asks_for_tokens)
+
+
 def fetch_offsets(
-    client: Client, groups: Sequence[str], topic: str, seconds: float
+    client: OffsetsClient, groups: Sequence[str], topic: str, seconds: float
 ) -> Mapping[str, OffsetAnswer]:
     """The groups' offsets for partition 0 of the topic, requested at once; waits that long.
 
@@ -61,7 +78,7 @@ def fetch_offsets(
 
 
 def store_offset(
-    client: Client, group: str, topic: str, offset: CommittedOffset, seconds: float
+    client: OffsetsClient, group: str, topic: str, offset: CommittedOffset, seconds: float
 ) -> int:
     """Commit a group's offset for partition 0 of the topic; waits that long; returns a code.
 

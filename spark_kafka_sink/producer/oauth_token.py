@@ -57,6 +57,11 @@ class TokenFunction:
             self._thread = threading.Thread(target=self._run, name="oauth.callback", daemon=True)
             self._thread.start()
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a call has an outcome that is still to be passed on."""
+        return self._deadline is not None
+
     def pass_on(self, client: Client) -> None:
         """Give the client what came of the call, if that is known by now: a token, or why not."""
         if self._deadline is None:

@@ -15,7 +15,7 @@ _Words = npt.NDArray[np.uint64]
 _CHUNK_BYTES = 128
 _CHUNK_WORDS = _CHUNK_BYTES // 8
 # Chunks hashed at a time, so that they stay in the processor's cache.
-_BLOCK = 4096
+_BLOCK = 2048
 
 
 def _constants(purpose: str, count: int) -> _Words:
@@ -129,6 +129,8 @@ def _of_bytes(column: BytesColumn) -> _Words:
         words = memory.chunks(offsets[row] + consumed)
         partial = np.flatnonzero(kept < _CHUNK_BYTES)
         words[partial] &= _MASKS[kept[partial]]
+        # Otherwise a word's highest bit would change only the sum's highest bit, in every word.
+        words ^= words >> _HALF
         hashed = np.einsum("ij,j->i", words, _WORD_FACTORS)
         chunks[start:end] = _mixed(hashed + number.view(np.uint64) * _CHUNK)
     hashes = _sums(chunks, begins) + (lengths.view(np.uint64) + np.uint64(1)) * _LENGTH

@@ -65,10 +65,9 @@ def foreach_batch(
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
-        query_id = _query_id(batch.sparkSession)
-        task = WriteToKafka(_named(replace(parsed, batch_id=batch_id), query_id))
-        rows = _collect(batch.mapInArrow(task, _REPORT))
-        seal(parsed, query_id, batch_id, len(rows))
+        named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
+        rows = _collect(batch.mapInArrow(WriteToKafka(named), _REPORT))
+        seal(named, None, batch_id, len(rows))
         # Our own tasks' pickles; the format's commit messages travel in the same way.
         reports = [pickle.loads(row.report) for row in rows]  # noqa: S301
         report = replace(total(reports), batch_id=batch_id)
@@ -79,19 +78,18 @@ def foreach_batch(
     return write
 
 
-def _query_id(spark: SparkSession) -> str | None:
-    """The id of the query that runs this function; Spark Connect does not tell it."""
-    if not is_classic(spark):
-        return None
-    return spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:
+    """With the prefix for transactions, if they are needed: tasks of Spark Connect know no query.
 
-
-def _named(options: SinkOptions, query_id: str | None) -> SinkOptions:
-    """With the prefix for transactions, which a task of Spark Connect cannot find out."""
+    Raises InvalidOption if the option is missing under Spark Connect.
+    """
     if options.exactly_once is None:
         return options
     from spark_kafka_sink.transactions.partition import prefix_of
 
+    query_id = None
+    if is_classic(spark):
+        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     prefix = prefix_of(options.exactly_once, query_id)
     return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
 

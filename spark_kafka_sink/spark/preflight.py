@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,9 @@ from spark_kafka_sink.producer.error_messages import topic_unavailable
 from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.spark.reached_brokers import remember, were_reached
 from spark_kafka_sink.spark.tls_failure import concerns_clients_certificate, explanation
+from spark_kafka_sink.transactions.preconditions import unmet
+
+_log = logging.getLogger("spark_kafka_sink")
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
 # 5 s or more in a new session; together this stays below 10 s.
@@ -51,10 +55,13 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
     A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
     after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
     survives a short outage. What the brokers do not answer in time is left to the tasks.
+    With exactly-once, settings of the brokers that endanger it are logged as warnings.
     """
     if options.preflight:
         topics = tuple(filter(None, (options.topic, options.dead_letter_topic)))
         _check(options.producer.client, options.producer.budget, topics, folder)
+        if options.exactly_once is not None:
+            _warn(options.producer.client, options.exactly_once.ledger_topic)
 
 
 def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
@@ -85,6 +92,22 @@ def _check(
             _check_topic(brokers, description)
     finally:
         brokers.client.close(Deadline(_FREE_SECONDS))
+
+
+@cache
+def _warn(settings: ClientSettings, topic: str) -> None:
+    """Log what exactly-once lacks, if the brokers tell their settings in time."""
+    brokers = _Brokers(settings)
+    deadline = Deadline(_CONFIGURATION_SECONDS)
+    try:
+        broker = _broker_configuration(brokers, deadline)
+        brokers.client.fetch_topic_configurations([topic], deadline.remaining())
+        of_topic = brokers.wait_for(Configuration, deadline)
+    finally:
+        brokers.client.close(Deadline(_FREE_SECONDS))
+    of_broker = {} if broker is None else broker.settings
+    for sentence in unmet(of_broker, topic, {} if of_topic is None else of_topic.settings):
+        _log.warning("exactly-once: %s", sentence)
 
 
 class _Brokers:
@@ -218,10 +241,15 @@ def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
 
     Raises AuthenticationFailed if a broker refuses the login in the meantime.
     """
+    broker = _broker_configuration(brokers, deadline)
+    return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
+
+
+def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> Configuration | None:
+    """The settings of one of the brokers, or None if there is no answer by the deadline."""
     brokers.client.connect(deadline.remaining())
     cluster = brokers.wait_for(ClusterDescription, deadline)
     if cluster is None or not cluster.broker_ids:
-        return True
+        return None
     brokers.client.fetch_broker_configuration(cluster.broker_ids[0], deadline.remaining())
-    broker = brokers.wait_for(Configuration, deadline)
-    return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
+    return brokers.wait_for(Configuration, deadline)

@@ -131,7 +131,7 @@ def needs_all_entries(task: Task, sentinel: Sentinel | None) -> bool:
     return sentinel is not None and sentinel.partitions != task.partitions
 
 
-def decide(
+def decide(  # noqa: PLR0911 - a table, row by row
     task: Task, sentinel: Sentinel | None, entry: Entry | None, others: Iterable[Entry] = ()
 ) -> Decision:
     """What a task does, from the ledger as it is after its ``init_transactions``.
@@ -197,10 +197,11 @@ def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
         return
     what = f"{entry.rows} rows, and {rows} now" if rows != entry.rows else f"{rows} other rows"
     raise ReplayDiffers(
-        f"{task}: an earlier attempt has committed {what}. Make the query deterministic: no rand, "
-        "uuid or current_timestamp in it, and a repartition whose key alone decides where a row "
-        "goes. Another sink of the same query needs its own transactional.id.prefix. To write the "
-        "new rows in addition, set a new transactional.id.prefix and "
+        f"{task}: an earlier attempt has committed {what}. Make the query deterministic: no rand "
+        "or uuid in it, no current_timestamp inside foreachBatch, and a repartition whose key "
+        "alone decides where a row goes. Another sink of the same query needs its own "
+        "transactional.id.prefix. To write the new rows in addition, set a new "
+        "transactional.id.prefix and "
         f"exactly.once.first.batch={task.batch_id}"
     )
 

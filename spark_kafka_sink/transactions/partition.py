@@ -9,6 +9,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, PartitionsChanged
+from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
@@ -28,7 +29,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_sentinel,
     sentinel_group,
 )
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.offset_calls import Offsets, Wait
 from spark_kafka_sink.transactions.transaction import State, Transaction
 
 
@@ -44,18 +45,18 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
         raise ValueError("delivery.guarantee is at-least-once")
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
-    transaction = Transaction(
-        options.producer, entry_group(prefix, task.partition), settings.transaction_timeout_ms
-    )
+    group = entry_group(prefix, task.partition)
+    release_freed_memory()  # of the previous task, as with a lease
+    transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
     try:
-        yield PartitionTransaction(options, settings.ledger_topic, transaction, prefix, task)
+        # Connects while the transaction is initialized.
+        with Offsets(options.producer.client, settings.ledger_topic, group) as offsets:
+            began = _begin(options, settings.ledger_topic, transaction, offsets, prefix, task)
+        yield began
     except KafkaSinkError as error:
         if transaction.state is State.OPEN:
-            error.args = (
-                f"{error}. No record of {task} becomes visible to read_committed readers by this "
-                "attempt",
-                *error.args[1:],
-            )
+            outcome = f"No record of {task} becomes visible to read_committed readers by it"
+            error.args = (f"{error}. {outcome}", *error.args[1:])
         raise
     finally:
         transaction.close()
@@ -91,57 +92,68 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
     return task
 
 
+def _begin(
+    options: SinkOptions,
+    ledger_topic: str,
+    transaction: Transaction,
+    offsets: Offsets,
+    prefix: str,
+    task: Task,
+) -> PartitionTransaction:
+    budget = options.producer.budget
+    wait = Wait(
+        Deadline(budget.metadata_seconds),
+        f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
+        f"{task}: reading the ledger {prefix}",
+    )
+    # In this order: an earlier attempt could commit between a look at the ledger and its end.
+    transaction.initialize([options.topic or ledger_topic], wait)
+    sentinel, entry, others = _read_ledger(offsets, prefix, task, wait)
+    decision = decide(task, sentinel, entry, others)
+    if decision is Decision.SEND:
+        transaction.begin()
+    elif decision is not Decision.VERIFY:
+        raise ledger_error(decision, task, sentinel, entry, prefix)
+    committed = entry if decision is Decision.VERIFY else None
+    return PartitionTransaction(transaction, prefix, ledger_topic, task, committed)
+
+
+def _read_ledger(
+    offsets: Offsets, prefix: str, task: Task, wait: Wait
+) -> tuple[Sentinel | None, Entry | None, list[Entry]]:
+    driver, group = sentinel_group(prefix), entry_group(prefix, task.partition)
+    found = offsets.read([driver, group], wait)
+    sentinel = read_sentinel(found[driver], driver)
+    entry = read_entry(found[group], group)
+    if sentinel is None or not needs_all_entries(task, sentinel):
+        return sentinel, entry, []
+    number = max(sentinel.partitions, task.partitions)
+    groups = [entry_group(prefix, partition) for partition in range(number)]
+    all_found = offsets.read(groups, wait)
+    entries = [read_entry(committed, each) for each, committed in all_found.items()]
+    return sentinel, entry, [each for each in entries if each is not None]
+
+
 class PartitionTransaction:
-    """The transaction of one task; ``close`` commits it."""
+    """The transaction of one task; ``close`` commits it.
+
+    ``committed``: what an earlier attempt has committed of this micro-batch.
+    """
 
     def __init__(
         self,
-        options: SinkOptions,
-        ledger_topic: str,
         transaction: Transaction,
         prefix: str,
+        ledger_topic: str,
         task: Task,
+        committed: Entry | None,
     ) -> None:
         self._transaction = transaction
-        self._ledger_topic = ledger_topic
         self._group = entry_group(prefix, task.partition)
-        self._prefix = prefix
+        self._ledger_topic = ledger_topic
         self._task = task
+        self._committed = committed
         self._fingerprint = Fingerprint()
-        #: what an earlier attempt has committed of this micro-batch
-        self._committed: Entry | None = None
-        self._begin(options)
-
-    def _begin(self, options: SinkOptions) -> None:
-        budget = options.producer.budget
-        wait = Wait(
-            Deadline(budget.metadata_seconds),
-            f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
-            f"{self._task}: reading the ledger {self._prefix}",
-        )
-        # In this order: an earlier attempt could commit between a look at the ledger and its end.
-        self._transaction.initialize([options.topic or self._ledger_topic], wait)
-        sentinel, entry, others = self._read_ledger(wait)
-        decision = decide(self._task, sentinel, entry, others)
-        if decision is Decision.VERIFY:
-            self._committed = entry
-        elif decision is Decision.SEND:
-            self._transaction.begin()
-        else:
-            raise ledger_error(decision, self._task, sentinel, entry, self._prefix)
-
-    def _read_ledger(self, wait: Wait) -> tuple[Sentinel | None, Entry | None, list[Entry]]:
-        of_driver = sentinel_group(self._prefix)
-        found = self._transaction.offsets([of_driver, self._group], self._ledger_topic, wait)
-        sentinel = read_sentinel(found[of_driver], of_driver)
-        entry = read_entry(found[self._group], self._group)
-        if sentinel is None or not needs_all_entries(self._task, sentinel):
-            return sentinel, entry, []
-        number = max(sentinel.partitions, self._task.partitions)
-        groups = [entry_group(self._prefix, partition) for partition in range(number)]
-        all_found = self._transaction.offsets(groups, self._ledger_topic, wait)
-        entries = [read_entry(committed, group) for group, committed in all_found.items()]
-        return sentinel, entry, [each for each in entries if each is not None]
 
     def prefetch(self, topics: Iterable[str]) -> None:
         """Fetch topics' metadata in the background."""

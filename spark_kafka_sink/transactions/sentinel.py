@@ -6,9 +6,8 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged
-from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.transactions.ledger import Sentinel, read_sentinel, sentinel_group
-from spark_kafka_sink.transactions.offset_calls import Wait, read_offsets, write_offset
+from spark_kafka_sink.transactions.offset_calls import Offsets, Wait
 
 
 def seal(
@@ -32,16 +31,13 @@ def seal(
         f"close.timeout.ms, {seconds:g} s",
         f"micro-batch {batch_id}: sealing the ledger {prefix}",
     )
-    group, topic = sentinel_group(prefix), settings.ledger_topic
-    with process_cache().lease(options) as lease:
-        lease.prefetch([])  # connects
-        found = read_offsets(lease.producer, [group], topic, wait)
-        before = read_sentinel(found[group], group)
+    group = sentinel_group(prefix)
+    with Offsets(options.producer.client, settings.ledger_topic, group) as offsets:
+        before = read_sentinel(offsets.read([group], wait)[group], group)
         if before is not None and before.batch_id > batch_id:
             raise LedgerAhead(
                 f"micro-batch {batch_id}: the ledger {prefix} has sealed micro-batch "
                 f"{before.batch_id} meanwhile. Two queries use the same transactional.id.prefix or "
                 "checkpoint: stop one of them"
             )
-        sentinel = Sentinel(batch_id, settings.partitions)
-        write_offset(lease.producer, group, topic, sentinel.to_offset(), wait)
+        offsets.write(group, Sentinel(batch_id, settings.partitions).to_offset(), wait)

@@ -27,7 +27,7 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.transactions.offset_calls import Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import Wait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
@@ -77,14 +77,10 @@ class Transaction:
         # Not only for the records: librdkafka asks for a producer id half a second after its
         # start, or when it learns of a broker.
         self.producer.prefetch(topics)
-        self._repeat(calls.init_transactions, wait)
+        failure = self._repeat(calls.init_transactions, wait)
+        if failure is not None:
+            raise self._call_error(failure, wait)
         self.state = State.INITIALIZED
-
-    def offsets(
-        self, groups: Sequence[str], topic: str, wait: Wait
-    ) -> dict[str, CommittedOffset | None]:
-        """The groups' offsets; earlier transactions of this id are settled."""
-        return read_offsets(self.producer, groups, topic, wait)
 
     def begin(self) -> None:
         with self.producer.client_turn() as client:
@@ -123,11 +119,11 @@ class Transaction:
         self._check_age()
         # From here on, a failure does not mean that nothing was committed.
         self.state = State.ENDED
-        try:
-            self._repeat(calls.commit_transaction, wait)
-        except TransactionFailed:
-            self.state = State.OPEN  # refused, so it can be aborted
-            raise
+        failure = self._repeat(calls.commit_transaction, wait)
+        if failure is not None:
+            if failure.requires_abort:
+                self.state = State.OPEN
+            raise self._call_error(failure, wait)
         self.state = State.COMMITTED
 
     def close(self) -> None:
@@ -150,21 +146,22 @@ class Transaction:
             if failure is None or not failure.is_retriable or deadline.expired:
                 return
 
-    def _repeat(self, call: Callable[[Client, float], CallFailed | None], wait: Wait) -> None:
+    def _repeat(
+        self, call: Callable[[Client, float], CallFailed | None], wait: Wait
+    ) -> CallFailed | None:
         """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
         while True:
             with self.producer.client_turn() as client:
                 failure = call(client, wait.deadline.slice(_CALL_SECONDS))
             self.producer.poll()
-            if failure is None:
-                return
-            if not failure.is_retriable or wait.deadline.expired:
-                raise self._call_error(failure, wait)
+            if failure is None or not failure.is_retriable or wait.deadline.expired:
+                return failure
             if failure.code != ErrorCode.TIMED_OUT:
                 wait.pause()
 
     def _call_error(self, failure: CallFailed, wait: Wait) -> KafkaSinkError:
-        if failure.is_retriable or wait.is_over(failure.code):
+        is_fenced = failure.code == ErrorCode.FENCED
+        if not is_fenced and (failure.is_retriable or wait.is_over(failure.code)):
             return wait.error(failure.code, failure.text)
         return self._error(failure, wait.purpose)
 
@@ -186,16 +183,19 @@ class Transaction:
     def _fenced(self) -> KafkaSinkError:
         if self._age_seconds * 1000 >= self._timeout_ms:
             return self._timed_out()
+        outcome = "nothing of this one becomes visible"
+        if self.state is State.ENDED:
+            outcome = "whether this one was committed before is in the ledger"
         return TransactionFenced(
-            f"another attempt of this task has taken over the transaction {self._id}; nothing of "
-            "this one becomes visible. Expected if Spark repeats or speculates tasks. Otherwise "
-            "two queries use the same transactional.id.prefix or checkpoint: stop one of them"
+            f"another attempt of this task has taken over the transaction {self._id}; {outcome}. "
+            "Expected if Spark repeats or speculates tasks. Otherwise two queries use the same "
+            "transactional.id.prefix or checkpoint: stop one of them"
         )
 
     def _timed_out(self) -> TransactionTimeout:
         return TransactionTimeout(
             f"the transaction {self._id} has been open for {self._age_seconds:.1f} s, and "
-            f"kafka.transaction.timeout.ms={self._timeout_ms}; nothing of it becomes visible. Make "
+            f"kafka.transaction.timeout.ms={self._timeout_ms}; the brokers abort it. Make "
             "micro-batches smaller, or raise that option, up to the brokers' "
             "transaction.max.timeout.ms"
         )

@@ -1,14 +1,15 @@
 """Writes one Spark partition exactly once, as a task does; stops where it is told to.
 
-Argument: JSON with ``options``, ``batch_id``, ``partition``, ``values`` and ``point``. At that point
-it prints the point and waits for a line; at the end it prints ``written`` or the error's name and
-text.
+Argument: JSON with ``options``, ``batch_id``, ``partition``, ``values`` and ``point``. At that
+point it prints the point and waits for a line; at the end it prints ``written`` or the error's name
+and text.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -50,10 +51,10 @@ def stop(point: str) -> None:
     sys.stdin.readline()
 
 
-def write(options: dict[str, str], batch_id: int, partition: int, values: list[str]):
+def write(options: dict[str, str], batch_id: int, partition: int, values: Iterable[str]):
     """What a task does; returns its report."""
     writer._origin = lambda _: Origin("a-query", str(batch_id), partition)
-    batches = [pa.record_batch({"value": pa.array([value])}) for value in values]
+    batches = (pa.record_batch({"value": pa.array([value])}) for value in values)
     return writer.write_partition(batches, parse(options))
 
 

@@ -130,9 +130,9 @@ class Topics:
                 for topic in topics
                 for number in self._metadata(topic, deadline).partitions
             ]
-            total = sum(_end(consumer, partition, deadline) for partition in partitions)
+            ends = {(p.topic, p.partition): _end(consumer, p, deadline) for p in partitions}
             consumer.assign(partitions)
-            return sorted(_consume(consumer, total, deadline))
+            return sorted(_consume(consumer, ends, deadline))
 
     def read_committed(self, topic: str) -> list[bytes | None]:
         """The values that a read_committed consumer sees, once no transaction is open."""
@@ -143,18 +143,7 @@ class Topics:
         ):
             assert not deadline.expired, f"a transaction is still open: {stable}"
             time.sleep(0.02)  # nothing tells us when it ends
-        values: list[bytes | None] = []
-        with self._consumer(**{"enable.partition.eof": True}) as consumer:
-            consumer.assign([TopicPartition(topic, each.partition, 0) for each in partitions])
-            left = len(partitions)
-            while left:
-                assert not deadline.expired, f"read {len(values)} values"
-                for message in consumer.consume(10_000, timeout=0.2):
-                    if message.error() is None:
-                        values.append(message.value())
-                    elif message.error().code() == KafkaError._PARTITION_EOF:
-                        left -= 1
-        return values
+        return [record.value for record in self.read(topic)]
 
     def _ends(self, partitions: list[TopicPartition], level: IsolationLevel) -> dict[int, int]:
         wanted = {each: OffsetSpec.latest() for each in partitions}
@@ -162,14 +151,15 @@ class Topics:
         return {each.partition: future.result(_SECONDS).offset for each, future in futures.items()}
 
     @contextmanager
-    def _consumer(self, **settings: object) -> Iterator[Consumer]:
+    def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
                 "group.id": "tests",
                 "auto.offset.reset": "error",  # instead of silently skipping records
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # or the end of a partition would be reported late
                 "log_level": 2,
-                **settings,
             }
         )
         try:
@@ -212,19 +202,28 @@ def _end(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> i
     return _repeated(lambda s: consumer.get_watermark_offsets(partition, timeout=s)[1], deadline)
 
 
-def _consume(consumer: Consumer, total: int, deadline: Deadline) -> list[Record]:
+def _consume(
+    consumer: Consumer, ends: dict[tuple[str, int], int], deadline: Deadline
+) -> list[Record]:
+    """All records before the ends; of transactions, only those that were committed."""
     records: list[Record] = []
+    left = {partition for partition, end in ends.items() if end}
     last_error = None
-    while len(records) < total:
+    # Where there are transactions, some offsets have no record, so partitions have to end.
+    while left and len(records) < sum(ends.values()):
         for message in consumer.consume(10_000, timeout=deadline.slice(0.2)):
+            partition = message.topic(), message.partition()
             if message.error() is None:
                 records.append(_record(message))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                if message.offset() >= ends[partition]:
+                    left.discard(partition)
             elif message.error().code() in _PASSING:  # the consumer retries on its own
                 last_error = message.error()
             else:
                 raise KafkaException(message.error())
-        if deadline.expired and len(records) < total:
-            raise TimeoutError(f"read {len(records)} of {total}; last error: {last_error}")
+        if deadline.expired and left and len(records) < sum(ends.values()):
+            raise TimeoutError(f"read {len(records)} of {ends}; last error: {last_error}")
     return records
 
 

@@ -13,6 +13,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     MetadataTimeout,
     TopicUnavailable,
+    TransactionFailed,
 )
 
 CLASSES = [
@@ -25,6 +26,7 @@ FIELDS = {
     DeliveryFailed: {"topic": "flights", "partition": -1, "code": "_MSG_TIMED_OUT"},
     MetadataTimeout: {"topic": "flights"},
     TopicUnavailable: {"topic": "flights", "code": "INVALID_TOPIC"},
+    TransactionFailed: {"code": "GROUP_AUTHORIZATION_FAILED"},
 }
 
 

@@ -5,11 +5,18 @@ import re
 
 import pytest
 
-from spark_kafka_sink.config.options import OPTIONS, SinkOptions, parse
-from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.config.client_settings import transactional
+from spark_kafka_sink.config.options import OPTIONS, SinkOptions, at_least_once, parse
+from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions
 from spark_kafka_sink.errors import InvalidOption
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
+EXACTLY_ONCE = {
+    **SERVERS,
+    "topic": "t",
+    "delivery.guarantee": "exactly-once",
+    "exactly.once.partitions": "4",
+}
 
 
 def parsed(**options: str) -> SinkOptions:
@@ -36,8 +43,12 @@ def test_bootstrap_servers_alone_are_enough():
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if o.default], ids=lambda o: o.name)
 def test_documented_default_is_the_real_one(option):
-    separate = {"kafka.max.block.ms.include.metadata": "false"}
-    others = separate if option.name == "kafka.max.block.metadata.ms" else {}
+    needs = {
+        "kafka.max.block.metadata.ms": {"kafka.max.block.ms.include.metadata": "false"},
+        "exactly.once.first.batch": EXACTLY_ONCE,
+        "kafka.transaction.timeout.ms": EXACTLY_ONCE,
+    }
+    others = needs.get(option.name, {})
     assert parsed(**others, **{option.name: option.default}) == parsed(**others)
 
 
@@ -287,3 +298,96 @@ def test_dead_letters_need_both_options():
 def test_dead_letter_options_that_contradict_each_other(given, complaint):
     with pytest.raises(InvalidOption, match=complaint):
         parse({**SERVERS, **given})
+
+
+# --- exactly-once --------------------------------------------------------------------------------
+
+
+def test_exactly_once_needs_only_the_number_of_partitions():
+    made = parse(EXACTLY_ONCE).exactly_once
+    assert made == ExactlyOnceOptions(
+        partitions=4,
+        prefix=None,
+        ledger_topic="t",
+        first_batch=0,
+        transaction_timeout_ms=600_000,
+    )
+    assert parse({**SERVERS, "topic": "t"}).exactly_once is None
+
+
+def test_exactly_once_takes_names_and_the_first_micro_batch():
+    given = {
+        "transactional.id.prefix": "orders",
+        "exactly.once.ledger.topic": "ledger",
+        "exactly.once.first.batch": "17",
+        "kafka.transaction.timeout.ms": "60000",
+    }
+    made = parse({**EXACTLY_ONCE, **given}).exactly_once
+    assert made == ExactlyOnceOptions(4, "orders", "ledger", 17, 60_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"delivery.guarantee": "exactly once"}, "is not at-least-once or exactly-once"),
+        ({"exactly.once.partitions": "0"}, "not between 1 and"),
+        ({"transactional.id.prefix": " "}, "transactional.id.prefix is empty"),
+        ({"kafka.transactional.id": "a"}, "transactional.id.prefix"),
+        ({"kafka.transaction.timeout.ms": "999"}, "not between 1000 and"),
+        ({"kafka.enable.idempotence": "false"}, "needs kafka.enable.idempotence=true"),
+        (
+            {"on.record.error": "dead-letter", "dead.letter.topic": "dlq"},
+            "does not go with on.record.error=dead-letter",
+        ),
+        ({"asyncProgressTrackingEnabled": "true"}, "does not go with asyncProgressTrackingEnabled"),
+    ],
+)
+def test_what_does_not_go_with_exactly_once(given, complaint):
+    with pytest.raises(InvalidOption, match=complaint):
+        parse({**EXACTLY_ONCE, **given})
+
+
+@pytest.mark.parametrize(
+    ("missing", "complaint"),
+    [
+        ("exactly.once.partitions", "needs exactly.once.partitions"),
+        ("topic", "needs exactly.once.ledger.topic if the option topic is not set"),
+        ("delivery.guarantee", "has an effect only with delivery.guarantee=exactly-once"),
+    ],
+)
+def test_what_exactly_once_needs(missing, complaint):
+    with pytest.raises(InvalidOption, match=complaint):
+        parse({name: value for name, value in EXACTLY_ONCE.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transactional.id.prefix",
+        "exactly.once.ledger.topic",
+        "exactly.once.first.batch",
+        "kafka.transaction.timeout.ms",
+    ],
+)
+def test_options_for_exactly_once_alone_are_refused(name):
+    message = refusal(**{name: "1000"})
+    assert message.startswith(f"{name} has an effect only with delivery.guarantee=exactly-once")
+
+
+def test_a_warm_up_has_no_options_for_exactly_once():
+    given = {**EXACTLY_ONCE, "Transactional.Id.Prefix": "a", "kafka.linger.ms": "1"}
+    left = at_least_once(given)
+    assert left == {**SERVERS, "topic": "t", "kafka.linger.ms": "1"}
+
+
+def test_no_wait_of_a_transaction_is_longer_than_the_transaction():
+    client = parse(EXACTLY_ONCE).producer.client
+    made = transactional(client, "orders.0", 10_000)
+    assert made["transactional.id"] == "orders.0"
+    assert made["transaction.timeout.ms"] == "10000"
+    assert made["delivery.timeout.ms"] == "10000"
+    assert made["socket.timeout.ms"] == "10000"
+    assert made.oauth_callback == client.oauth_callback
+    longer = transactional(client, "orders.0", 600_000)
+    assert longer["delivery.timeout.ms"] == client["delivery.timeout.ms"]
+    assert longer["socket.timeout.ms"] == "60000"

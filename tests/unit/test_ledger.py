@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from spark_kafka_sink.errors import LedgerAhead, LedgerLost, PartitionsChanged, ReplayDiffers
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.transactions.ledger import (
+    Decision,
+    Entry,
+    Sentinel,
+    Task,
+    check_replay,
+    decide,
+    ledger_error,
+    needs_all_entries,
+    read_entry,
+    read_sentinel,
+)
+
+SEND, VERIFY = Decision.SEND, Decision.VERIFY
+AHEAD, LOST, CHANGED = Decision.FAIL_AHEAD, Decision.FAIL_LOST, Decision.FAIL_CHANGED
+
+
+def sealed(batch_id: int | None, partitions: int = 2) -> Sentinel | None:
+    return None if batch_id is None else Sentinel(batch_id, partitions)
+
+
+def entry(batch_id: int | None, partitions: int = 2) -> Entry | None:
+    return None if batch_id is None else Entry(batch_id, partitions, 3, "f")
+
+
+# Of micro-batch 5, two partitions: what was sealed, what this partition has committed.
+@pytest.mark.parametrize(
+    ("latest_sealed", "latest_committed", "decision"),
+    [
+        (4, 4, SEND),
+        (4, 5, VERIFY),
+        (5, 5, VERIFY),
+        (4, None, LOST),
+        (4, 3, LOST),
+        (5, 4, LOST),
+        (5, None, LOST),
+        (None, None, LOST),
+        (None, 4, LOST),
+        (None, 5, VERIFY),
+        (3, 4, LOST),
+        (3, 3, LOST),
+        (4, 6, AHEAD),
+        (6, 5, AHEAD),
+        (6, None, AHEAD),
+        (None, 6, AHEAD),
+        (6, 6, AHEAD),
+    ],
+)
+def test_what_a_task_does(latest_sealed, latest_committed, decision):
+    assert decide(Task(5, 0, 2), sealed(latest_sealed), entry(latest_committed)) is decision
+
+
+@pytest.mark.parametrize(
+    ("batch_id", "first_batch", "latest_sealed", "latest_committed", "decision"),
+    [
+        (0, 0, None, None, SEND),
+        (0, 0, None, 0, VERIFY),
+        (0, 0, 0, None, LOST),
+        (1, 0, None, None, LOST),
+        (5, 5, None, None, SEND),
+        (5, 5, 2, 2, SEND),
+        (5, 5, 4, None, SEND),
+        (5, 5, None, 5, VERIFY),
+        (5, 5, 6, 6, AHEAD),
+        (6, 5, None, None, LOST),
+        (6, 5, 5, 5, SEND),
+    ],
+)
+def test_the_first_micro_batch_needs_no_ledger(
+    batch_id, first_batch, latest_sealed, latest_committed, decision
+):
+    task = Task(batch_id, 0, 2, first_batch)
+    assert decide(task, sealed(latest_sealed), entry(latest_committed)) is decision
+
+
+# Of micro-batch 5, sealed and committed with two partitions, and now with another number.
+@pytest.mark.parametrize(
+    ("task", "sentinel", "own", "others", "decision"),
+    [
+        (Task(5, 0, 3), sealed(4), entry(4), [entry(4), entry(4)], SEND),
+        (Task(5, 2, 3), sealed(4), None, [entry(4), entry(4)], SEND),
+        (Task(5, 2, 3), sealed(4), None, [entry(5), entry(4)], CHANGED),
+        (Task(5, 2, 3), sealed(4), None, [entry(5, 3), entry(4)], SEND),
+        (Task(5, 0, 1), sealed(4), entry(4), [entry(4), entry(5)], CHANGED),
+        (Task(5, 0, 1), sealed(4), entry(4), [entry(4), entry(4)], SEND),
+        (Task(5, 0, 1), sealed(4), None, [entry(4)], LOST),
+        (Task(5, 0, 3), sealed(4), entry(5), [entry(5), entry(4)], CHANGED),
+        (Task(5, 0, 3), sealed(5), entry(5), [entry(5), entry(5)], CHANGED),
+        (Task(5, 2, 3), sealed(5), None, [entry(5), entry(5)], CHANGED),
+    ],
+)
+def test_the_number_of_partitions_changes_only_between_micro_batches(
+    task, sentinel, own, others, decision
+):
+    assert needs_all_entries(task, sentinel)
+    assert decide(task, sentinel, own, others) is decision
+
+
+def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
+    numbers = [None, *range(4)]
+    for s, e, first, partitions in itertools.product(numbers, numbers, range(3), (1, 2, 3)):
+        task = Task(2, 0, partitions, first)
+        decision = decide(task, sealed(s), entry(e))
+        if decision is SEND:
+            assert e is None or e < 2
+            assert s is None or s < 2
+            assert first == 2 or (s == 1 and e == 1)
+
+
+@pytest.mark.parametrize(
+    ("decision", "kind", "advice"),
+    [
+        (AHEAD, LedgerAhead, "restore the newer one"),
+        (LOST, LedgerLost, "set exactly.once.first.batch=5"),
+        (CHANGED, PartitionsChanged, "Set the earlier number again"),
+    ],
+)
+def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice):
+    error = ledger_error(decision, Task(5, 1, 2), sealed(4), entry(None), "orders")
+    assert type(error) is kind
+    assert str(error).startswith("micro-batch 5, partition 1: ")
+    assert "the ledger orders has sealed micro-batch 4, and has none of this partition" in str(
+        error
+    )
+    assert advice in str(error)
+
+
+def test_a_replay_must_bring_the_same_rows():
+    check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 3, "f")
+    with pytest.raises(ReplayDiffers, match="has committed 3 rows, and 4 now"):
+        check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 4, "f")
+    with pytest.raises(ReplayDiffers, match="has committed 3 other rows"):
+        check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 3, "g")
+
+
+def test_entries_and_sentinels_come_back_from_their_offsets():
+    kept = Entry(7, 2, 1000, "0123")
+    assert kept.to_offset().offset == 7
+    assert read_entry(kept.to_offset(), "p.0") == kept
+    assert read_sentinel(Sentinel(7, 2).to_offset(), "p.driver") == Sentinel(7, 2)
+    assert read_entry(None, "p.0") is None
+    assert read_sentinel(None, "p.driver") is None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "",
+        "a consumer's",
+        "7",
+        "[]",
+        "{}",
+        '{"version": 2, "partitions": 2, "rows": 1, "fingerprint": ""}',
+        '{"version": 1, "partitions": 2}',
+        '{"version": 1, "partitions": "2", "rows": 1, "fingerprint": ""}',
+    ],
+)
+def test_an_offset_that_is_no_entry_is_not_taken_for_a_missing_one(metadata):
+    with pytest.raises(LedgerLost, match=r"group p\.0 has the offset 7"):
+        read_entry(CommittedOffset(7, metadata), "p.0")

@@ -1,0 +1,111 @@
+"""What transactions decide and say without brokers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_clock import FakeClock
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import (
+    DeadlineExceeded,
+    InvalidOption,
+    PartitionsChanged,
+    TransactionFailed,
+)
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.records.dead_letter import Origin
+from spark_kafka_sink.spark.foreach_batch import _with_prefix
+from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.partition import exactly_once, prefix_of
+from spark_kafka_sink.transactions.sentinel import seal
+
+OPTIONS = parse(
+    {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "topic": "t",
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "2",
+    }
+)
+SETTINGS = OPTIONS.exactly_once
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def wait(clock) -> Wait:
+    return Wait(Deadline(5.0, clock), "close.timeout.ms, 5 s", "micro-batch 1: committing")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Read on consumer groups"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Read on the topic of the ledger"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Write and Describe on transactional"),
+    ],
+)
+def test_a_missing_right_ends_a_wait_at_once_and_says_what_to_grant(wait, code, advice):
+    assert wait.is_over(code)
+    error = wait.error(code)
+    assert isinstance(error, TransactionFailed)
+    assert error.code == code.name
+    assert str(error).startswith("micro-batch 1: committing: ")
+    assert advice in str(error)
+
+
+def test_what_passes_is_waited_for_until_the_deadline(wait, clock):
+    assert not wait.is_over(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    clock.now += 5.0
+    assert wait.is_over(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    error = wait.error(ErrorCode.TIMED_OUT)
+    assert isinstance(error, DeadlineExceeded)
+    assert "(_TIMED_OUT), until the time was up (close.timeout.ms, 5 s)" in str(error)
+
+
+def test_the_prefix_is_the_option_or_made_from_the_query():
+    assert prefix_of(SETTINGS, "a-query") == "kafka-nb-a-query"
+    assert prefix_of(replace(SETTINGS, prefix="orders"), "a-query") == "orders"
+    assert prefix_of(replace(SETTINGS, prefix="orders"), None) == "orders"
+    with pytest.raises(InvalidOption, match=r"needs transactional\.id\.prefix here"):
+        prefix_of(SETTINGS, None)
+
+
+def test_foreach_batch_under_spark_connect_needs_the_prefix():
+    connect = object()  # its sessions have no Java session
+    with pytest.raises(InvalidOption, match=r"needs transactional\.id\.prefix here"):
+        _with_prefix(OPTIONS, connect)
+    named = replace(OPTIONS, exactly_once=replace(SETTINGS, prefix="orders"))
+    assert _with_prefix(named, connect) == named
+    plain = replace(OPTIONS, exactly_once=None)
+    assert _with_prefix(plain, connect) is plain
+
+
+@pytest.mark.parametrize("origin", [Origin("a-query", None, 0), Origin("a-query", "1", None)])
+def test_a_task_without_a_micro_batch_is_refused(origin):
+    with (
+        pytest.raises(InvalidOption, match="tells no micro-batch's id"),
+        exactly_once(OPTIONS, origin),
+    ):
+        pass
+
+
+def test_a_task_of_more_partitions_than_the_option_says_connects_to_nothing():
+    origin = Origin("a-query", "1", 2)
+    with (
+        pytest.raises(PartitionsChanged, match=r"repartition\(2, key\)"),
+        exactly_once(OPTIONS, origin),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_micro_batch_of_another_number_of_tasks_is_not_sealed(tasks):
+    with pytest.raises(PartitionsChanged, match=f"micro-batch 7 had {tasks} Spark partitions"):
+        seal(OPTIONS, SETTINGS, "orders", 7, tasks)
