@@ -13,14 +13,14 @@ BROKER_TARGETS = ("broker", "leader", "controller", "coordinator")
 #: of one broker's clients, by a proxy
 CONNECTION_ACTIONS = ("drop", "delay", "black-hole")
 
-_HOLD_SECONDS = (1.0, 5.0)
+_HOLD_SECONDS = (1.0, 4.0)
 _PAST_TIMEOUT_SECONDS = (TRANSACTION_TIMEOUT_SECONDS + 1.0, TRANSACTION_TIMEOUT_SECONDS + 4.0)
 # A micro-batch begins meanwhile, unless brokers are away.
 _REQUEST_SECONDS = (15.0, 15.0)
-_GAP_SECONDS = (1.0, 3.0)
+_GAP_SECONDS = (0.5, 2.0)
 _TWICE_GAP_SECONDS = 0.5
 # A restarted broker needs some seconds until it leads again.
-_RECOVERY_SECONDS = 3.0
+_RECOVERY_SECONDS = 2.0
 # The last fault ends so long before the end.
 _QUIET_SECONDS = 5.0
 
