@@ -75,8 +75,10 @@ class Injector:
             self._wait_until(at)
             if fault.concerns_broker and not fault.is_repeated:
                 self._wait_for(self.brokers.are_together)
-            elif fault.target == "worker":
+            elif fault.target == "task" or fault.target.startswith("worker"):
                 self._wait_for(self.streams.workers)
+            if self._now() > seconds:
+                break
             self.begin(fault)
             postponed = max(postponed, self._now() - fault.at_seconds)
         self._wait_until(seconds)
