@@ -39,26 +39,23 @@ def has_no_ledger(writer) -> None:
 
 def reads_ledger_first(writer) -> None:
     """Exactly-once: an earlier attempt may commit between the look at the ledger and its end."""
-    from spark_kafka_sink.transactions.partition import PartitionTransaction
+    from spark_kafka_sink.transactions import partition
 
-    begin, read_ledger = PartitionTransaction._begin, PartitionTransaction._read_ledger
+    begin, read_ledger = partition._begin, partition._read_ledger
 
-    def begin_wrongly(self, options):
-        transaction = self._transaction
+    def begin_wrongly(options, ledger_topic, transaction, offsets, prefix, task):
         initialize = transaction.initialize
-        found = []
 
         def read_and_initialize(topics, wait):
-            transaction.producer.prefetch(topics)
-            found.append(read_ledger(self, wait))
+            found = read_ledger(offsets, prefix, task, wait)
+            partition._read_ledger = lambda *_: found
             time.sleep(_RACE_SECONDS)
             initialize(topics, wait)
 
         transaction.initialize = read_and_initialize
-        self._read_ledger = lambda wait: found[0]
-        begin(self, options)
+        return begin(options, ledger_topic, transaction, offsets, prefix, task)
 
-    PartitionTransaction._begin = begin_wrongly
+    partition._begin = begin_wrongly
 
 
 def skips_the_wrong_micro_batch(writer) -> None:
