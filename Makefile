@@ -22,6 +22,10 @@ TESTS ?= tests/unit tests/mock_broker
 # make test-versions VERSIONS=lowest
 VERSIONS ?= lowest newest
 
+# make chaos SECONDS=3600 SEED=7
+SECONDS ?= 90
+SEED ?=
+
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
 BENCHES := $(addprefix bench-,throughput distant-brokers single-process cold cold-import small-micro-batches memory tuning \
   first-micro-batch fresh-session first-row many-topics dead-letters)
@@ -30,7 +34,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-unit test-integration test-busy test-versions bench lint format types api wheel \
+.PHONY: help demo test test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types api wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -53,6 +57,12 @@ test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core b
 
 test-versions: setup ## test the lowest versions that setup.cfg allows, and the newest Python here
 	$(JAVA) $(BIN)/python tests/versions.py $(VERSIONS); code=$$?; rm -rf build *.egg-info; exit $$code
+
+chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
+	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)
+
+chaos-mutants: setup ## break the product on purpose, in every way that chaos must notice
+	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/mutants.py
 
 bench: $(BENCHES) ## compare with Spark's own sink and others on a local Kafka; figures go to docs/benchmark
 	@echo "== all $(words $(BENCHES)) benchmarks took $$((($$(date +%s) - $(BEGUN_AT)) / 60)) minutes"

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,8 @@ class LocalKafka:
     - ``security``: TLS, logins and ACLs at ``bootstrap_servers``. The addresses of
       ``internal_servers`` then stay open to everyone on this machine, as a super user, for making
       topics and ACLs. Without ``security`` both are the same.
+    - ``advertised_ports``: where clients of ``bootstrap_servers`` find each broker, for instance
+      behind proxies; ``internal_servers`` then differ too.
 
     Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
     """
@@ -51,15 +53,20 @@ class LocalKafka:
         settings: Mapping[str, str] | None = None,
         folder: Path | None = None,
         security: Security | None = None,
+        advertised_ports: Sequence[int] = (),
     ) -> None:
         if brokers not in (1, 3):
             raise ValueError(f"brokers must be 1 or 3, not {brokers}")
+        if advertised_ports and len(advertised_ports) != brokers:
+            raise ValueError(f"{brokers} brokers need as many ports, not {len(advertised_ports)}")
         self._size = brokers
         self._settings = dict(settings or {})
         self._security = security
+        self._advertised_ports = advertised_ports
         self._folder = folder
         self._is_temporary = folder is None
         self._brokers: list[GuardedProcess] = []
+        self._commands: list[list[str]] = []
         self.bootstrap_servers = ""
         self.internal_servers = ""
 
@@ -118,32 +125,50 @@ class LocalKafka:
         for broker in brokers:
             broker.end()
 
+    def restart(self, node: int) -> None:
+        """End broker ``node``, in whatever state it is, and start it with the data that it has.
+
+        Returns before it serves. Raises LocalKafkaError.
+        """
+        with explained(f"Kafka must be able to write to {self.folder}"):
+            self._brokers[node - 1].end()
+            self._brokers[node - 1] = GuardedProcess(self._commands[node - 1], self._log(node))
+
     def _start(self, class_path: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = configuration.write_logging(self.folder)
         ports = _free_ports(3 * self._size)
         brokers, controllers, internal = (ports[n::3] for n in range(3))
         servers = configuration.write_servers(
-            self.folder, brokers, controllers, internal, self._security, self._settings
+            self.folder,
+            brokers,
+            controllers,
+            internal,
+            self._security,
+            self._settings,
+            self._advertised_ports,
         )
         # The variable with which Kafka's own scripts take options for Java.
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
         java = [str(java_home() / "bin" / "java"), *options]
         arguments = format_arguments(self._security) if self._security else []
         configuration.format_storage([*java, "-cp", class_path], servers, arguments)
-        for node, server in enumerate(servers, 1):
-            command = [
+        self._commands = [
+            [
                 *java,
                 "-Xms256m", "-Xmx1g",
                 f"-Dlog4j2.configurationFile={logging}",
                 "-cp", class_path,
                 "kafka.Kafka",
                 str(server),
-            ]  # fmt: skip
+            ]
+            for server in servers
+        ]  # fmt: skip
+        for node, command in enumerate(self._commands, 1):
             self._brokers.append(GuardedProcess(command, self._log(node)))
         self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in brokers)
         self.internal_servers = self.bootstrap_servers
-        if self._security:
+        if self._security or self._advertised_ports:
             self.internal_servers = ",".join(f"127.0.0.1:{port}" for port in internal)
         deadline = Deadline(_START_SECONDS)
         wait_until_ready(self.internal_servers, self._check_alive, deadline, str(self._log("*")))

@@ -39,18 +39,22 @@ def write_servers(
     internal: Sequence[int],
     security: Security | None,
     settings: Mapping[str, str],
+    advertised_ports: Sequence[int] = (),
 ) -> list[Path]:
     """Write ``server-1.properties`` and so on; returns their paths.
 
     ``brokers``, ``controllers``, ``internal``: the nodes' ports. With ``security``, which applies
-    to ``brokers``, the brokers talk to each other on ``internal``, in plain text and without a
-    login. ``settings`` are added to each file and take precedence.
+    to ``brokers``, or ``advertised_ports``, which clients of ``brokers`` are sent to, the brokers
+    talk to each other on ``internal``, in plain text and without a login. ``settings`` are added to
+    each file and take precedence.
     """
     size = len(brokers)
     replicas, in_sync = str(size), str(min(2, size))
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
     paths = []
-    for node, ports in enumerate(zip(brokers, controllers, internal, strict=True), 1):
+    advertised: Sequence[int | None] = advertised_ports or [None] * size
+    nodes = zip(brokers, controllers, internal, advertised, strict=True)
+    for node, ports in enumerate(nodes, 1):
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(node),
@@ -77,17 +81,24 @@ def write_servers(
 
 
 def _listeners(
-    broker: int, controller: int, internal: int, security: Security | None
+    broker: int,
+    controller: int,
+    internal: int,
+    advertised: int | None,
+    security: Security | None,
 ) -> dict[str, str]:
     control = f"CONTROLLER://127.0.0.1:{controller}"
-    if security is None:
+    if security is None and advertised is None:
         return {"listeners": f"PLAINTEXT://127.0.0.1:{broker},{control}"}
+    protocol = security.protocol if security else "PLAINTEXT"
+    among_brokers = f"INTERNAL://127.0.0.1:{internal}"
     return {
-        "listeners": f"CLIENT://127.0.0.1:{broker},INTERNAL://127.0.0.1:{internal},{control}",
-        "listener.security.protocol.map": f"CLIENT:{security.protocol},INTERNAL:PLAINTEXT,"
+        "listeners": f"CLIENT://127.0.0.1:{broker},{among_brokers},{control}",
+        "advertised.listeners": f"CLIENT://127.0.0.1:{advertised or broker},{among_brokers}",
+        "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,"
         "CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
-        **broker_properties(security),
+        **(broker_properties(security) if security else {}),
     }
 
 

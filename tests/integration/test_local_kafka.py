@@ -14,6 +14,7 @@ import trustme
 from certificates import write_pem
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from kafka_proxy import KafkaProxy
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
@@ -50,6 +51,37 @@ def test_three_brokers_form_a_cluster_and_end_with_the_block():
         )
     wait_until_ended(pids, 1)
     assert not folder.exists()
+
+
+def test_a_broker_that_was_killed_starts_again_with_its_data():
+    with LocalKafka() as kafka:
+        topics = Topics(kafka.bootstrap_servers)
+        topic = topics.create()
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
+        producer.produce(topic, b"v")
+        assert producer.flush(60) == 0
+        (before,) = kafka.pids
+        os.kill(before, signal.SIGKILL)
+        kafka.restart(1)
+        (after,) = kafka.pids
+        assert after != before
+        assert [record.value for record in topics.read(topic)] == [b"v"]
+
+
+def test_clients_are_sent_to_advertised_ports():
+    with KafkaProxy() as proxy, LocalKafka(advertised_ports=[proxy.port]) as kafka:
+        proxy.kafka = kafka
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
+        (broker,) = admin.list_topics(timeout=10).brokers.values()
+        assert broker.port == proxy.port
+        admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
+        (broker,) = admin.list_topics(timeout=10).brokers.values()
+        assert f"127.0.0.1:{broker.port}" == kafka.internal_servers
+
+
+def test_every_broker_needs_an_advertised_port():
+    with pytest.raises(ValueError, match="3 brokers need as many ports, not 1"):
+        LocalKafka(3, advertised_ports=[9092])
 
 
 def test_three_secured_brokers_take_records_of_users_who_log_in(tmp_path):

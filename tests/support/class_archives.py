@@ -60,10 +60,10 @@ def run_kafka() -> None:
         topics = Topics(kafka.bootstrap_servers)
         topics.read(topics.create())
         topics.close()
-        (broker,) = kafka._brokers
-        os.kill(broker.pid, signal.SIGTERM)  # its guard would give it too little time
+        (pid,) = kafka.pids
+        os.kill(pid, signal.SIGTERM)  # its guard would give it too little time
         deadline = Deadline(SECONDS)
-        while is_running(broker.pid):
+        while is_running(pid):
             assert not deadline.expired
             time.sleep(0.1)
 

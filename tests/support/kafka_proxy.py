@@ -25,18 +25,19 @@ class MetadataRequest(NamedTuple):
 
 
 class KafkaProxy:
-    """Context manager. ``kafka``, to be set, is the broker, which must advertise ``port``.
+    """Context manager for broker ``node`` of ``kafka``, to be set, which must advertise ``port``.
 
-    ``metadata_delay_seconds`` and ``produce_delay_seconds`` may be changed at any time. Like a
-    broker, which handles one request of a connection at a time, the proxy holds an answer back
-    until those before it were sent.
+    ``metadata_delay_seconds`` and ``produce_delay_seconds``, and ``delay_seconds`` for all answers,
+    may be changed at any time. Like a broker, which handles one request of a connection at a time,
+    the proxy holds an answer back until those before it were sent.
     ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
     metadata in the order of arrival, and ``answers_before_records`` the number of their answers
     that left before the first produce request came, or None. ``reset`` starts counting again.
     """
 
-    def __init__(self) -> None:
-        self.metadata_delay_seconds = self.produce_delay_seconds = 0.0
+    def __init__(self, node: int = 1) -> None:
+        self.metadata_delay_seconds = self.produce_delay_seconds = self.delay_seconds = 0.0
+        self._node = node
         self.reset()
         self.kafka: LocalKafka | None = None
         self.port = 0
@@ -114,7 +115,8 @@ class KafkaProxy:
         self._connections.add(writer)
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
         try:
-            host, _, port = self.kafka.bootstrap_servers.rpartition(":")
+            server = self.kafka.bootstrap_servers.split(",")[self._node - 1]
+            host, _, port = server.rpartition(":")
             there, back = await asyncio.open_connection(host, port)
             self._connections.add(back)
             requests = asyncio.create_task(self._send_requests(reader, back, delays))
@@ -157,6 +159,7 @@ class KafkaProxy:
                     api_key, delay_seconds = delays.pop(correlation)
                     await asyncio.sleep(delay_seconds)
                     self._answers += api_key == METADATA and not writer.is_closing()
+                await asyncio.sleep(self.delay_seconds)
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

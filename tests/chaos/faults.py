@@ -1,0 +1,266 @@
+"""Carries out a schedule of faults: each begins at its time and ends after its hold."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_schedule import Fault
+from stream_process import StreamProcess
+from stuck_attempts import StuckAttempts
+from three_brokers import NODES, ThreeBrokers
+from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
+
+# A fault of a broker waits so long for a whole cluster, one of a worker for workers.
+_PATIENCE_SECONDS = 30.0
+_LOOK_SECONDS = 0.5
+_STUCK_SECONDS = 5.0
+_ANSWER_DELAY_SECONDS = 0.4
+#: a zombie may be about as quick as the task, or come when the next micro-batches are there
+ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
+
+_SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM}
+
+End = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a fault did. ``at_seconds``: since the first fault could begin."""
+
+    at_seconds: float
+    fault: Fault
+    text: str
+
+
+@dataclass
+class Injector:
+    """``run`` carries out faults; ``effects`` and ``worker_kills`` tell what came of them."""
+
+    brokers: ThreeBrokers
+    streams: StreamProcess
+    folder: Path
+    stuck: StuckAttempts
+    say: Callable[[str], None]
+    effects: list[Effect] = field(default_factory=list)
+    #: on the monotonic clock
+    worker_kills: list[float] = field(default_factory=list)
+    #: how often Spark's driver ended although no fault had killed it
+    unexpected_ends: int = 0
+    _next_look: float = 0.0
+    _ends: list[tuple[float, int, End]] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    _began_at: float = field(default_factory=time.monotonic)
+    _are_streams_ended: bool = False
+
+    def run(self, faults: list[Fault], seconds: float) -> None:
+        """Returns after so many seconds, when all faults have ended.
+
+        On a slow machine, brokers need longer to recover than the schedule gives them. Then all
+        later faults are postponed, and the last ones left out.
+        """
+        self._began_at = time.monotonic()
+        postponed = 0.0
+        for fault in faults:
+            at = fault.at_seconds + postponed
+            if at + fault.hold_seconds > seconds:
+                break
+            self._wait_until(at)
+            if fault.concerns_broker and not fault.is_repeated:
+                self._wait_for(self.brokers.are_together)
+            elif fault.target == "task" or fault.target.startswith("worker"):
+                self._wait_for(self.streams.workers)
+            if self._now() > seconds:
+                break
+            self.begin(fault)
+            postponed = max(postponed, self._now() - fault.at_seconds)
+        self._wait_until(seconds)
+        self.end_all()
+
+    def begin(self, fault: Fault) -> None:
+        at = self._now()
+        text, end = self._begin(fault)
+        self.effects.append(Effect(at, fault, text))
+        self.say(f"{at:7.1f} s  {fault.kind:35} {text}")
+        if end is not None:
+            heapq.heappush(self._ends, (self._now() + fault.hold_seconds, next(self._numbers), end))
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; faults whose time has come end."""
+        self._wait_until(self._now() + seconds)
+
+    def end_all(self) -> None:
+        while self._ends:
+            heapq.heappop(self._ends)[2]()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began_at
+
+    def _wait_until(self, at_seconds: float) -> None:
+        while (now := self._now()) < at_seconds:
+            while self._ends and self._ends[0][0] <= now:
+                heapq.heappop(self._ends)[2]()
+            self._look_after()
+            next_at = min([at_seconds, *(end[0] for end in self._ends[:1])])
+            time.sleep(min(_LOOK_SECONDS, max(0.0, next_at - self._now())))
+
+    def _look_after(self) -> None:
+        self.brokers.look_after()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _STUCK_SECONDS
+            self.stuck.look()
+        if not self.streams.is_running and not self._are_streams_ended:
+            self.unexpected_ends += 1
+            self.say(f"{self._now():7.1f} s  Spark's driver has ended by itself; it starts again")
+            self.streams.kill()
+            self.streams.start()
+
+    def _wait_for(self, condition: Callable[[], object]) -> None:
+        latest = self._now() + _PATIENCE_SECONDS
+        while not condition() and self._now() < latest:
+            self.wait(_LOOK_SECONDS)
+
+    # --- the faults -------------------------------------------------------------------------------
+
+    def _begin(self, fault: Fault) -> tuple[str, End | None]:
+        """What it did, and what ends it."""
+        begin = {
+            "streams": self._kill_streams,
+            "connections": self._disturb_connections,
+            "two brokers": self._pause_two,
+            "worker": self._signal_worker,
+            "worker before acknowledgement": self._ask_worker_to_die,
+            "worker after acknowledgement": self._ask_worker_to_die,
+            "task": self._ask_for_zombie,
+        }
+        return begin.get(fault.target, self._disturb_broker)(fault)
+
+    def _disturb_broker(self, fault: Fault) -> tuple[str, End | None]:
+        node, why = self._node(fault)
+        if fault.action == "pause":
+            return self._pause([node], fault, why)
+        self.brokers.end(node, _SIGNALS[fault.action])
+        return f"broker {node}{why}, back after {fault.hold_seconds:.1f} s", (
+            lambda: self.brokers.start(node)
+        )
+
+    def _pause_two(self, fault: Fault) -> tuple[str, End | None]:
+        spared = NODES[fault.choice % len(NODES)]
+        return self._pause([node for node in NODES if node != spared], fault)
+
+    def _node(self, fault: Fault) -> tuple[int, str]:
+        """Who has the role; if nobody can tell, any broker."""
+        way = ALL_WAYS[fault.choice % len(ALL_WAYS)]
+        if fault.target == "leader":
+            partition = fault.choice // len(ALL_WAYS) % TOPIC_PARTITIONS
+            node, why = self.brokers.leader(way.topic, partition), f"{way.topic}[{partition}]"
+        elif fault.target == "controller":
+            node, why = self.brokers.controller(), ""
+        elif fault.target == "coordinator":
+            ways = [way for way in ALL_WAYS if way.guarantee == EXACTLY_ONCE]
+            topic = ways[fault.choice % len(ways)].topic
+            name = transactional_id(topic, fault.choice // len(ways) % SPARK_PARTITIONS)
+            node, why = self.brokers.coordinator(name), name
+        else:
+            return NODES[fault.choice % len(NODES)], ""
+        if node is None:
+            return NODES[fault.choice % len(NODES)], f" (no {fault.target} known)"
+        return node, f" ({fault.target}{' of ' + why if why else ''})"
+
+    def _pause(self, nodes: list[int], fault: Fault, why: str = "") -> tuple[str, End]:
+        for node in nodes:
+            self.brokers.pause(node)
+
+        def end() -> None:
+            for node in nodes:
+                self.brokers.resume(node)
+
+        names = " and ".join(str(node) for node in nodes)
+        return f"broker {names}{why}, for {fault.hold_seconds:.1f} s", end
+
+    def _disturb_connections(self, fault: Fault) -> tuple[str, End | None]:
+        node = NODES[fault.choice % len(NODES)]
+        proxy = self.brokers.proxies[node]
+        if fault.action == "drop":
+            proxy.drop_connections()
+            return f"of broker {node}", None
+        if fault.action == "delay":
+            proxy.delay_seconds = _ANSWER_DELAY_SECONDS
+
+            def end() -> None:
+                proxy.delay_seconds = 0.0
+
+            return (
+                f"of broker {node}: answers {_ANSWER_DELAY_SECONDS} s late, "
+                f"for {fault.hold_seconds:.1f} s"
+            ), end
+        silence = ExitStack()
+        silence.enter_context(proxy.silent())
+        return f"of broker {node}, for {fault.hold_seconds:.1f} s", silence.close
+
+    def _signal_worker(self, fault: Fault) -> tuple[str, End | None]:
+        workers = self.streams.workers()
+        if not workers:
+            return "none was running", None
+        pid = workers[fault.choice % len(workers)]
+        number = signal.SIGSTOP if fault.action == "pause" else signal.SIGKILL
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        if fault.action == "kill":
+            self.worker_kills.append(time.monotonic())
+            return f"process {pid}", None
+
+        def end() -> None:
+            self.worker_kills.append(time.monotonic())  # Spark may have replaced it
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        return f"process {pid}, for {fault.hold_seconds:.1f} s", end
+
+    def _ask_worker_to_die(self, fault: Fault) -> tuple[str, End]:
+        """At the moment that the target's name says."""
+        moment = fault.target.split()[1]
+        return self._request(f"kill-{moment}", fault, "", is_deadly=True)
+
+    def _ask_for_zombie(self, fault: Fault) -> tuple[str, End]:
+        """A second process makes the same attempt, at once or some seconds late."""
+        delay = ZOMBIE_DELAYS[fault.choice // len(ALL_WAYS) % len(ZOMBIE_DELAYS)]
+        text, end = self._request("zombie", fault, str(delay), is_deadly=False)
+        return f"{text}, by a second process {delay} s later", end
+
+    def _request(self, what: str, fault: Fault, text: str, *, is_deadly: bool) -> tuple[str, End]:
+        """The next worker that comes to that point takes the request."""
+        topic = ALL_WAYS[fault.choice % len(ALL_WAYS)].topic
+        request = self.folder / f"{what}-{topic}"
+        request.with_suffix(".new").write_text(text)
+        request.with_suffix(".new").rename(request)
+        began_at = time.monotonic()
+
+        def end() -> None:
+            try:
+                request.unlink()
+                self.say(f"{'':12}no task of {topic} came to that point ({fault.kind})")
+            except FileNotFoundError:
+                if is_deadly:
+                    self.worker_kills += [began_at, time.monotonic()]
+
+        return f"of {topic}", end
+
+    def _kill_streams(self, _: Fault) -> tuple[str, End]:
+        self._are_streams_ended = True
+        self.streams.kill()
+
+        def end() -> None:
+            self.streams.start()
+            self._are_streams_ended = False
+
+        return "Spark with all its queries; they continue from their checkpoints", end

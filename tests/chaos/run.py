@@ -1,0 +1,343 @@
+"""Three brokers, seeded faults, every way to write: ``run.py SECONDS [SEED]``; ``make chaos``.
+
+Exits with 1, prints the seed and keeps the logs if an invariant does not hold.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import evidence
+import invariants
+from confluent_kafka import IsolationLevel
+from evidence import ACKNOWLEDGED, Attempt, Failure, Reading
+from fault_schedule import TRANSACTION_TIMEOUT_SECONDS, Fault, schedule
+from faults import Effect, Injector
+from invariants import Check
+from readers import READ_COMMITTED, READ_UNCOMMITTED, ReaderAlong, read_all
+from stream_process import StreamProcess, of_run
+from stuck_attempts import StuckAttempts
+from three_brokers import ThreeBrokers
+from ways import (
+    ALL_WAYS,
+    ATTEMPT_SECONDS,
+    EXACTLY_ONCE,
+    KEYS,
+    ROWS_PER_BATCH,
+    SPARK_PARTITIONS,
+    TOPIC_PARTITIONS,
+    Way,
+    sentinel_group,
+    transactional_id,
+)
+
+from spark_kafka_sink.deadline import Deadline
+
+_MILLISECONDS_BETWEEN_BATCHES = 500
+_START_SECONDS = 240.0
+_RECOVERY_SECONDS = 180.0
+_STABLE_SECONDS = TRANSACTION_TIMEOUT_SECONDS + 60.0
+# Beyond this, something hangs that has no deadline: a defect of the run itself.
+_OVERHEAD_SECONDS = 1200.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that a run tells. Times of attempts are on the monotonic clock."""
+
+    effects: list[Effect]
+    attempts: list[Attempt]
+    failures: list[Failure]
+    completed_batches: dict[str, int]
+    rows_read: dict[str, int]
+    starts: int
+    unexpected_ends_of_brokers: int
+    checks: dict[str, list[Check]]
+
+    @property
+    def violations(self) -> list[str]:
+        return [
+            f"{where}: {check.name}: {violation}"
+            for where, checks in self.checks.items()
+            for check in checks
+            for violation in check.violations
+        ]
+
+
+def chaos(
+    faults: list[Fault], seconds: float, folder: Path, say: Callable[[str], None], mutant: str = ""
+) -> Outcome:
+    """One run; its logs stay in the folder. Leaves no process."""
+    topics = [way.topic for way in ALL_WAYS]
+    with ExitStack() as stack:
+        brokers = stack.enter_context(ThreeBrokers(folder))
+        brokers.create_topics(topics, TOPIC_PARTITIONS)
+        along = ReaderAlong(brokers.internal_servers, topics, TOPIC_PARTITIONS)
+        stack.enter_context(along)
+        streams = StreamProcess(
+            folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES, mutant
+        )
+        stack.enter_context(streams)
+        stuck = StuckAttempts(folder, ATTEMPT_SECONDS)
+        injector = Injector(brokers, streams, folder, stuck, say)
+        _start(streams, injector, faults, folder)
+        say(f"{len(ALL_WAYS)} streams run; {len(faults)} faults to come")
+        injector.run([fault for fault in faults if fault.at_seconds > 0], seconds)
+        late = _wait_for_batches(folder, injector, 2, _RECOVERY_SECONDS)
+        say("all faults have ended; the streams are stopped, and everything is read")
+        has_stopped = streams.stop()
+        return _judge(brokers, along, streams, injector, folder, late, has_stopped)
+
+
+def _start(streams: StreamProcess, injector: Injector, faults: list[Fault], folder: Path) -> None:
+    """Start the streams, perhaps with a broker down, and wait for the first rows of each."""
+    for fault in faults:
+        if fault.at_seconds == 0:
+            injector.begin(fault)
+    streams.start()
+    late = _wait_for_batches(folder, injector, 1, _START_SECONDS)
+    if late:
+        raise TimeoutError(f"no micro-batch was completed: {', '.join(late)}")
+    injector.end_all()
+
+
+def _wait_for_batches(folder: Path, injector: Injector, more: int, seconds: float) -> list[str]:
+    """Wait until every stream has completed so many more; returns those that did not in time.
+
+    Raises AssertionError at once if a stream has failed and no fault explains why.
+    """
+    targets = {way.topic: _completed_batches(folder, way) + more for way in ALL_WAYS}
+    deadline = Deadline(seconds)
+    while True:
+        late = [
+            way.topic for way in ALL_WAYS if _completed_batches(folder, way) < targets[way.topic]
+        ]
+        if not late or deadline.expired:
+            return late
+        check = invariants.failures_are_named(
+            evidence.failures(folder), injector.worker_kills, ATTEMPT_SECONDS
+        )
+        assert not check.violations, check.violations
+        injector.wait(0.2)
+
+
+def _completed_batches(folder: Path, way: Way) -> int:
+    """How many micro-batches Spark has committed: it keeps the files of the last ones."""
+    commits = folder / "checkpoints" / way.topic / "commits"
+    names = [path.name for path in commits.glob("[0-9]*")] if commits.exists() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1) + 1
+
+
+def _judge(
+    brokers: ThreeBrokers,
+    along: ReaderAlong,
+    streams: StreamProcess,
+    injector: Injector,
+    folder: Path,
+    late: list[str],
+    has_stopped: bool,
+) -> Outcome:
+    topics = [way.topic for way in ALL_WAYS]
+    left = _wait_for_end(folder)
+    hanging, ends = _wait_until_stable(brokers, topics)
+    stable = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, Deadline(60))
+    seen = along.finish(stable)
+    servers = brokers.internal_servers
+    committed = read_all(servers, topics, TOPIC_PARTITIONS, READ_COMMITTED, stable)
+    uncommitted = read_all(servers, topics, TOPIC_PARTITIONS, READ_UNCOMMITTED, ends)
+    attempts, failures = evidence.attempts(folder), evidence.failures(folder)
+    completed = {way.topic: _completed_batches(folder, way) for way in ALL_WAYS}
+    checks = {
+        way.topic: _checks(
+            way,
+            seen[way.topic],
+            committed[way.topic],
+            uncommitted[way.topic],
+            completed[way.topic],
+            [attempt for attempt in attempts if attempt.topic == way.topic],
+            brokers,
+            evidence.spark_partition_of_key(folder),
+        )
+        for way in ALL_WAYS
+    }
+    checks["all"] = [
+        hanging,
+        invariants.failures_are_named(failures, injector.worker_kills, ATTEMPT_SECONDS),
+        invariants.attempts_are_bounded(attempts, ATTEMPT_SECONDS),
+        Check(
+            "Spark's driver ends only if it is killed",
+            streams.starts,
+            (f"{injector.unexpected_ends} times it ended by itself",)
+            * (injector.unexpected_ends > 0),
+        ),
+        invariants.nothing_crashes(streams.crashes()),
+        Check("no attempt hangs", len(attempts), tuple(injector.stuck.found)),
+        Check(
+            "streams recover after the last fault",
+            len(ALL_WAYS),
+            tuple(f"{topic} did not in {_RECOVERY_SECONDS:g} s" for topic in late),
+        ),
+        Check(
+            "the streams end when they are told to",
+            1,
+            () if has_stopped and not left else (f"still there: {left or 'the driver'}",),
+        ),
+    ]
+    return Outcome(
+        injector.effects,
+        attempts,
+        failures,
+        completed,
+        {topic: reading.row.size for topic, reading in committed.items()},
+        streams.starts,
+        brokers.unexpected_ends,
+        checks,
+    )
+
+
+def _wait_for_end(folder: Path) -> list[int]:
+    """Wait until no process of the streams is left; zombies of tasks have deadlines too."""
+    deadline = Deadline(ATTEMPT_SECONDS)
+    while (left := of_run(folder)) and not deadline.expired:
+        time.sleep(0.5)  # there is no event for processes that are not our children
+    return [process.pid for process in left]
+
+
+def _wait_until_stable(
+    brokers: ThreeBrokers, topics: list[str]
+) -> tuple[Check, dict[tuple[str, int], int]]:
+    """The check for hanging transactions, and the high watermarks.
+
+    A transaction whose task was killed stays open until its time-out.
+    """
+    deadline = Deadline(_STABLE_SECONDS)
+    while True:
+        stable = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, deadline)
+        ends = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_UNCOMMITTED, deadline)
+        check = invariants.no_hanging_transaction(stable, ends)
+        if not check.violations or deadline.expired:
+            return check, ends
+        time.sleep(0.5)  # nothing tells us when a transaction ends
+
+
+def _checks(
+    way: Way,
+    along: Reading,
+    committed: Reading,
+    uncommitted: Reading,
+    completed: int,
+    attempts: list[Attempt],
+    brokers: ThreeBrokers,
+    spark_partition_of_key: list[int],
+) -> list[Check]:
+    begun = max((attempt.batch for attempt in attempts), default=-1) + 1
+    checks = [
+        invariants.completed_rows_are_read(committed, completed, ROWS_PER_BATCH),
+        invariants.completed_rows_are_read(along, completed, ROWS_PER_BATCH),
+        invariants.only_rows_of_begun_batches(uncommitted, begun, ROWS_PER_BATCH),
+        invariants.readers_agree(along, committed),
+        invariants.keys_keep_their_order(along, KEYS),
+    ]
+    if way.guarantee != EXACTLY_ONCE:
+        return [
+            *checks,
+            invariants.doubles_only_in_repeated_batches(committed, attempts, ROWS_PER_BATCH),
+        ]
+    ledger = {
+        partition: offset
+        for partition in range(SPARK_PARTITIONS)
+        if (offset := brokers.committed_offset(transactional_id(way.topic, partition), way.topic))
+        is not None
+    }
+    return [
+        *checks,
+        invariants.no_row_twice(along),
+        invariants.no_row_twice(committed),
+        invariants.no_aborted_row(along, committed, uncommitted),
+        invariants.ledger_tells_what_is_there(
+            committed, ledger, spark_partition_of_key, ROWS_PER_BATCH
+        ),
+        invariants.sentinel_is_last_completed(
+            brokers.committed_offset(sentinel_group(way.topic), way.topic), completed
+        ),
+    ]
+
+
+def report(outcome: Outcome) -> str:
+    """What happened, in lines."""
+    lines = ["", f"faults: {len(outcome.effects)}"]
+    kinds = Counter(effect.fault.kind for effect in outcome.effects)
+    lines += [f"  {times:5} {kind}" for kind, times in sorted(kinds.items())]
+    lines.append("streams:")
+    for topic, batches in outcome.completed_batches.items():
+        attempts = [attempt for attempt in outcome.attempts if attempt.topic == topic]
+        acknowledged = [attempt for attempt in attempts if attempt.outcome == ACKNOWLEDGED]
+        lines.append(
+            f"  {topic}: {batches} micro-batches, {outcome.rows_read[topic]} rows read, "
+            f"{len(attempts)} attempts of tasks, {len(acknowledged)} acknowledged, "
+            f"longest gap {_longest_gap(acknowledged):.1f} s"
+        )
+    restarts = Counter(f"{each.topic} {each.name or 'unnamed'}" for each in outcome.failures)
+    lines.append(f"restarts of queries: {len(outcome.failures)}")
+    lines += [f"  {times:5} {name}" for name, times in sorted(restarts.items())]
+    lines.append(f"restarts of Spark: {outcome.starts - 1}")
+    if outcome.unexpected_ends_of_brokers:
+        lines.append(f"brokers ended by themselves: {outcome.unexpected_ends_of_brokers}")
+    for where, checks in outcome.checks.items():
+        lines.append(f"invariants of {where}:")
+        for check in checks:
+            verdict = "VIOLATED" if check.violations else "holds"
+            lines.append(f"  {verdict:8} {check.name} ({check.checked} checked)")
+            lines += [f"           {violation}" for violation in check.violations]
+    return "\n".join(lines)
+
+
+def _longest_gap(acknowledged: list[Attempt]) -> float:
+    """Seconds between two acknowledgements, at most."""
+    times = sorted(
+        each.ended_at for each in acknowledged if each.ended_at is not None and each.rows
+    )
+    return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
+
+
+def main(arguments: list[str]) -> int:
+    seconds = float(arguments[0])
+    seed = int(arguments[1]) if arguments[1:] else random.randrange(1_000_000)
+    faulthandler.dump_traceback_later(seconds + _OVERHEAD_SECONDS, exit=True)
+    faulthandler.register(signal.SIGUSR1)  # shows where it is
+    # Ends everything in order, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    print(f"chaos for {seconds:g} s, SEED={seed}, logs in {folder}", flush=True)
+    try:
+        faults = schedule(seed, seconds)
+        outcome = chaos(faults, seconds, folder, lambda line: print(line, flush=True))
+    except BaseException as error:
+        print(f"failed: {type(error).__name__}: {error}\nSEED={seed}, logs in {folder}", flush=True)
+        raise
+    print(report(outcome), flush=True)
+    if outcome.violations:
+        print(f"\n{len(outcome.violations)} violations; SEED={seed}, logs in {folder}", flush=True)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"\nall invariants hold; SEED={seed}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("interrupted")

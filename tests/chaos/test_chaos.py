@@ -1,0 +1,32 @@
+"""A short run of chaos with a fixed seed: a broker down at the start, and faults of many kinds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parent / "run.py"
+SUPPORT = Path(__file__).parents[1] / "support"
+SECONDS, SEED = 90, 4
+
+
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_and_nothing_is_doubled_in_90_seconds_of_chaos():
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    command = [sys.executable, str(RUN), str(SECONDS), str(SEED)]
+    # In a process of its own, whose watchdog ends it wherever it hangs.
+    with subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=840)
+        finally:
+            if run.poll() is None:
+                run.send_signal(signal.SIGTERM)  # it then ends its brokers and streams
+    assert run.returncode == 0, said
+    assert "all invariants hold" in said

@@ -1,0 +1,68 @@
+"""The streams of a run: every way to write, each to a topic of its own. Their fixed sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fault_schedule import TRANSACTION_TIMEOUT_SECONDS
+
+ROWS_PER_BATCH = 240
+KEYS = 12
+SPARK_PARTITIONS = 2
+TOPIC_PARTITIONS = 3
+
+AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
+FORMAT, FOREACH_BATCH = "format", "foreach-batch"
+
+# A task waits for metadata or room, then for acknowledgements.
+_BLOCK_SECONDS, _CLOSE_SECONDS = 15, 15
+#: what an attempt may take in all on a very busy machine
+ATTEMPT_SECONDS = _BLOCK_SECONDS + _CLOSE_SECONDS + 30.0
+
+
+@dataclass(frozen=True)
+class Way:
+    api: str
+    guarantee: str
+
+    @property
+    def topic(self) -> str:
+        """Also the name of the stream."""
+        return f"{self.api}-{self.guarantee}"
+
+    def options(self, bootstrap_servers: str) -> dict[str, str]:
+        options = {
+            "kafka.bootstrap.servers": bootstrap_servers,
+            "topic": self.topic,
+            "kafka.max.block.ms": str(1000 * _BLOCK_SECONDS),
+            "close.timeout.ms": str(1000 * _CLOSE_SECONDS),
+            # A paused broker is noticed before the task gives up.
+            "kafka.request.timeout.ms": "4000",
+            "kafka.reconnect.backoff.max.ms": "500",
+            # Several requests for a partition are in flight at a time.
+            "kafka.batch.size": "2000",
+        }
+        if self.guarantee == EXACTLY_ONCE:
+            options |= {
+                "delivery.guarantee": EXACTLY_ONCE,
+                "exactly.once.partitions": str(SPARK_PARTITIONS),
+                "transactional.id.prefix": self.topic,
+                "kafka.transaction.timeout.ms": str(int(1000 * TRANSACTION_TIMEOUT_SECONDS)),
+            }
+        return options
+
+
+ALL_WAYS = tuple(
+    Way(api, guarantee)
+    for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE)
+    for api in (FORMAT, FOREACH_BATCH)
+)
+
+
+def transactional_id(topic: str, spark_partition: int) -> str:
+    """Also the name of the consumer group that is the partition's ledger."""
+    return f"{topic}.{spark_partition}"
+
+
+def sentinel_group(topic: str) -> str:
+    return f"{topic}.driver"

@@ -1,0 +1,104 @@
+"""Ways to break the product in the streams' workers, by name; ``CHAOS_MUTANT`` chooses one.
+
+Each is what a sink may do wrong. The product itself has no code for this.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+_RACE_SECONDS = 3.0
+
+
+def drops_a_row(writer) -> None:
+    _change_first_batch(writer, lambda batch: batch.slice(1))
+
+
+def sends_a_row_twice(writer) -> None:
+    _change_first_batch(writer, _with_first_row_again)
+
+
+def counts_at_enqueue(writer) -> None:
+    """At-least-once: a task is done when its records are in the client's queue."""
+    from spark_kafka_sink.producer import cache
+    from spark_kafka_sink.producer.delivery_report import DeliveryReport
+
+    cache.Lease.close = lambda self, seconds: DeliveryReport()
+
+
+def has_no_ledger(writer) -> None:
+    """Exactly-once: what was committed before is written again."""
+    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions.ledger import Decision
+
+    partition.decide = lambda *_: Decision.SEND
+
+
+def reads_ledger_first(writer) -> None:
+    """Exactly-once: an earlier attempt may commit between the look at the ledger and its end."""
+    from spark_kafka_sink.transactions import partition
+
+    begin, read_ledger = partition._begin, partition._read_ledger
+
+    def begin_wrongly(options, ledger_topic, transaction, offsets, prefix, task):
+        initialize = transaction.initialize
+
+        def read_and_initialize(topics, wait):
+            found = read_ledger(offsets, prefix, task, wait)
+            partition._read_ledger = lambda *_: found
+            time.sleep(_RACE_SECONDS)
+            initialize(topics, wait)
+
+        transaction.initialize = read_and_initialize
+        return begin(options, ledger_topic, transaction, offsets, prefix, task)
+
+    partition._begin = begin_wrongly
+
+
+def skips_the_wrong_micro_batch(writer) -> None:
+    """Exactly-once: a micro-batch that the ledger does not have is taken for written."""
+    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions.ledger import Decision
+
+    decide = partition.decide
+
+    def decide_wrongly(task, sentinel, entry, others=()):
+        is_next = entry is not None and entry.batch_id < task.batch_id
+        if is_next and task.batch_id % 5 == 4:
+            return Decision.VERIFY
+        return decide(task, sentinel, entry, others)
+
+    partition.decide = decide_wrongly
+    partition.check_replay = lambda *_: None
+
+
+MUTANTS: dict[str, Callable[[object], None]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        drops_a_row,
+        sends_a_row_twice,
+        counts_at_enqueue,
+        has_no_ledger,
+        reads_ledger_first,
+        skips_the_wrong_micro_batch,
+    )
+}
+
+
+def _change_first_batch(writer, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+    """The first Arrow batch of every task is another one."""
+    write_partition = writer.write_partition
+
+    def write(batches, options):
+        changed = (change(b) if n == 0 else b for n, b in enumerate(batches))
+        return write_partition(changed, options)
+
+    writer.write_partition = write
+
+
+def _with_first_row_again(batch: pa.RecordBatch) -> pa.RecordBatch:
+    table = pa.Table.from_batches([batch, batch.slice(0, 1)])
+    return table.combine_chunks().to_batches()[0]
