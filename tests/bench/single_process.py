@@ -3,8 +3,7 @@
 - confluent_kafka.Producer, called row by row.
 - librdkafka alone: its batch call on prepared arrays. Either librdkafka chooses each record's
   partition, or the records are already grouped by partition.
-- this sink's ``write_partition`` on Arrow batches; also without the clocks and the client's
-  statistics that its reports need.
+- this sink's ``write_partition`` on Arrow batches.
 
 All have the same settings and send the same rows, each in its own process, interleaved.
 Argument: rounds (default 3).
@@ -19,7 +18,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import pyarrow as pa
 from common import AS_THEY_COME, create_topics, in_process, spread, table, write_figures
@@ -31,18 +29,15 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.messages import MessageBatch, prepare
 from spark_kafka_sink.local_kafka import LocalKafka
-from spark_kafka_sink.producer import producer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, unpartitioned
-from spark_kafka_sink.spark import writer
 from spark_kafka_sink.spark.writer import write_partition
 
 ROW_BY_ROW = "confluent_kafka.Producer"
 LIBRDKAFKA = "librdkafka alone"
 GROUPED = "librdkafka alone, records already grouped by partition"
 OURS = "this sink, Arrow batches in memory"
-UNMEASURED = "this sink without clocks and statistics"
-PEERS = (ROW_BY_ROW, LIBRDKAFKA, GROUPED, OURS, UNMEASURED)
+PEERS = (ROW_BY_ROW, LIBRDKAFKA, GROUPED, OURS)
 TOPIC, PARTITIONS = "alone", 4
 ROWS = {100: 2_000_000, 1000: 500_000}
 ROWS_A_BATCH, BATCHES = 10_000, 10
@@ -76,9 +71,7 @@ def main() -> None:
 
 def one_process(peer: str, servers: str, size: int) -> None:
     options = parse({"kafka.bootstrap.servers": servers, "topic": TOPIC, **AS_THEY_COME})
-    if peer == UNMEASURED:
-        measure_nothing()
-    make = {ROW_BY_ROW: row_by_row, OURS: ours, UNMEASURED: ours}.get(peer)
+    make = {ROW_BY_ROW: row_by_row, OURS: ours}.get(peer)
     batches = [batch_of(size, number) for number in range(BATCHES)]
     rounds = ROWS[size] // ROWS_A_BATCH // BATCHES
     send = make(options, batches) if make else alone(options, batches, peer == GROUPED)
@@ -94,12 +87,6 @@ def one_process(peer: str, servers: str, size: int) -> None:
         "cpu_microseconds_a_row": statistics.median(microseconds),
     }
     print(json.dumps(result))
-
-
-def measure_nothing() -> None:
-    writer._timed = lambda batches, waited: batches
-    producer.NonBlockingProducer._timed = lambda self, wait: nullcontext()
-    producer._STATISTICS_INTERVAL_MS = "0"
 
 
 def cpu_seconds() -> float:

@@ -32,8 +32,7 @@ from spark_kafka_sink.local_kafka import LocalKafka
 
 MICRO_BATCHES, ROWS = 40, 1000
 PARTS = WHOLE, ADD_BATCH = "triggerExecution", "addBatch"
-REPORTS = ", report.path"
-PEERS = (SPARKS_OWN, OURS, OURS + REPORTS, FOREACH_BATCH, FOREACH_BATCH + REPORTS, FLOOR)
+PEERS = (SPARKS_OWN, OURS, FOREACH_BATCH, FLOOR)
 
 
 def main() -> None:
@@ -81,9 +80,7 @@ def run(spark: SparkSession, peer: str, servers: str) -> dict[str, list[float]]:
     rows = rows.selectExpr("cast(value as string) as key", "repeat('v', 100) as value")
     with tempfile.TemporaryDirectory() as checkpoint:
         options = {"kafka.bootstrap.servers": servers, "topic": "small"}
-        if peer.endswith(REPORTS):
-            options["report.path"] = f"{checkpoint}/reports"
-        writer = to_peer(rows.writeStream, peer.removesuffix(REPORTS), options)
+        writer = to_peer(rows.writeStream, peer, options)
         query = writer.option("checkpointLocation", checkpoint).start()
         while query.lastProgress is None or query.lastProgress["batchId"] < MICRO_BATCHES:
             assert query.isActive
