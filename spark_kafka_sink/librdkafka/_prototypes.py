@@ -80,8 +80,6 @@ EVENT_DESCRIBECLUSTER_RESULT = 0x200000
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 ADMIN_OP_DESCRIBECONFIGS = 5
-ADMIN_OP_LISTCONSUMERGROUPOFFSETS = 14
-ADMIN_OP_ALTERCONSUMERGROUPOFFSETS = 15
 ADMIN_OP_DESCRIBETOPICS = 19
 ADMIN_OP_DESCRIBECLUSTER = 20
 ACL_OPERATION_WRITE = 4
@@ -309,46 +307,12 @@ partition_list_add = prototype(
 partition_list_destroy = prototype(
     "rd_kafka_topic_partition_list_destroy", None, POINTER(TopicPartitionList)
 )
-admin_options_set_require_stable_offsets = prototype(
-    "rd_kafka_AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int
-)
-list_group_offsets_new = prototype(
-    "rd_kafka_ListConsumerGroupOffsets_new", c_void_p, c_char_p, POINTER(TopicPartitionList)
-)
-list_group_offsets_destroy = prototype("rd_kafka_ListConsumerGroupOffsets_destroy", None, c_void_p)
-list_group_offsets = prototype(
-    "rd_kafka_ListConsumerGroupOffsets",
-    None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p,
+poll_set_consumer = prototype("rd_kafka_poll_set_consumer", c_int, c_void_p)
+committed = prototype("rd_kafka_committed", c_int, c_void_p, POINTER(TopicPartitionList), c_int)
+commit_queue = prototype(
+    "rd_kafka_commit_queue",
+    c_int, c_void_p, POINTER(TopicPartitionList), c_void_p, c_void_p, c_void_p,
 )  # fmt: skip
-event_list_group_offsets_result = prototype(
-    "rd_kafka_event_ListConsumerGroupOffsets_result", c_void_p, c_void_p
-)
-list_group_offsets_result_groups = prototype(
-    "rd_kafka_ListConsumerGroupOffsets_result_groups",
-    POINTER(c_void_p), c_void_p, POINTER(c_size_t),
-)  # fmt: skip
-alter_group_offsets_new = prototype(
-    "rd_kafka_AlterConsumerGroupOffsets_new", c_void_p, c_char_p, POINTER(TopicPartitionList)
-)
-alter_group_offsets_destroy = prototype(
-    "rd_kafka_AlterConsumerGroupOffsets_destroy", None, c_void_p
-)
-alter_group_offsets = prototype(
-    "rd_kafka_AlterConsumerGroupOffsets",
-    None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p,
-)  # fmt: skip
-event_alter_group_offsets_result = prototype(
-    "rd_kafka_event_AlterConsumerGroupOffsets_result", c_void_p, c_void_p
-)
-alter_group_offsets_result_groups = prototype(
-    "rd_kafka_AlterConsumerGroupOffsets_result_groups",
-    POINTER(c_void_p), c_void_p, POINTER(c_size_t),
-)  # fmt: skip
-group_result_name = prototype("rd_kafka_group_result_name", c_char_p, c_void_p)
-group_result_error = prototype("rd_kafka_group_result_error", c_void_p, c_void_p)
-group_result_partitions = prototype(
-    "rd_kafka_group_result_partitions", POINTER(TopicPartitionList), c_void_p
-)
 
 
 def string_array(values: Sequence[bytes]) -> Any:

@@ -277,7 +277,7 @@ class Client:
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
         try:
-            with self.admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
+            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
                 c.admin_options_set_include_authorized_operations(options, int(include_rights))
                 c.describe_topics(self.handle, collection, options, self._queue)
         finally:
@@ -288,7 +288,7 @@ class Client:
 
         The answer arrives as a ClusterDescription event.
         """
-        with self.admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
+        with self._admin_options(c.ADMIN_OP_DESCRIBECLUSTER, timeout) as options:
             c.describe_cluster(self.handle, options, self._queue)
 
     def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
@@ -305,7 +305,7 @@ class Client:
     def _fetch_configurations(self, kind: int, names: Sequence[str], timeout: float) -> None:
         resources = [c.config_resource_new(kind, name.encode()) for name in names]
         try:
-            with self.admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
+            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
                 array = (ctypes.c_void_p * len(resources))(*resources)
                 c.describe_configs(self.handle, array, len(resources), options, self._queue)
         finally:
@@ -313,8 +313,8 @@ class Client:
                 c.config_resource_destroy(resource)
 
     @contextmanager
-    def admin_options(self, operation: int, timeout: float) -> Iterator[int]:
-        """Options of a request, an ``rd_kafka_AdminOptions_t``; stays inside this package."""
+    def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:
+        """Options of a request, an ``rd_kafka_AdminOptions_t``."""
         self._bootstrap()
         options = c.admin_options_new(self.handle, operation)
         try:

@@ -1,14 +1,13 @@
-"""Offsets of consumer groups, read and written without a consumer."""
+"""The offset of a consumer group, read and written by a consumer that never joins the group."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client, milliseconds
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -32,11 +31,12 @@ class OffsetAnswer:
     committed: CommittedOffset | None = None
 
 
-class OffsetsClient(Client):
-    """A consumer handle that never consumes or joins its group.
+class GroupClient(Client):
+    """A consumer handle of one group. It finds the group's coordinator at once, in the background.
 
-    In a producer's handle, librdkafka dereferences a null pointer if a broker answers a request for
-    offsets with NOT_COORDINATOR (librdkafka's issue 5040). ``group``: one that the user may read.
+    Admin requests for offsets would need only one handle for all groups, but librdkafka's can abort
+    the process when a coordinator moves or is lost (its issues 3663, 4605, 5040 and 5397).
+    If the user may not see the group, a BrokerError event says so, and requests time out.
     """
 
     _KIND = c.CONSUMER
@@ -44,59 +44,67 @@ class OffsetsClient(Client):
     def __init__(
         self, settings: Mapping[str, str], group: str, *, asks_for_tokens: bool = False
     ) -> None:
-        # Warnings would only list settings that consumers do not have.
-        own = {"group.id": group, "log_level": "3"}
+        own = {
+            "group.id": group,
+            "enable.auto.commit": "false",
+            # Only stable offsets are read.
+            "isolation.level": "read_committed",
+            # How long a commit, and the end of the client, waits for a lost coordinator.
+            "session.timeout.ms": "1000",
+            # Between requests for an offset that is not stable, or that is still being loaded.
+            "retry.backoff.ms": "50",
+            "retry.backoff.max.ms": "50",
+            # Half of it is the pause between two connections, also if none has failed.
+            "reconnect.backoff.ms": str(min(20, int(settings.get("reconnect.backoff.ms", 20)))),
+            # Warnings would only list settings that consumers do not have.
+            "log_level": "3",
+        }
         super().__init__({**settings, **own}, asks_for_tokens=asks_for_tokens)
+        # Events about the group join the others.
+        c.poll_set_consumer(self.handle)
+        self._bootstrap()
+        # It begins when something wakes its main thread.
+        with partition_list(self, "") as partitions:
+            c.committed(self.handle, partitions, 0)
 
 
-def fetch_offsets(
-    client: OffsetsClient, groups: Sequence[str], topic: str, seconds: float
-) -> Mapping[str, OffsetAnswer]:
-    """The groups' offsets for partition 0 of the topic, requested at once; waits that long.
+def fetch_offset(client: GroupClient, topic: str, seconds: float) -> OffsetAnswer:
+    """The group's offset for partition 0 of the topic; waits that long.
 
-    Only stable offsets: while a transaction that will change one is open, or is being ended, its
-    code is UNSTABLE_OFFSET_COMMIT (``rd_kafka_ListConsumerGroupOffsets``).
+    Only a stable offset: while a transaction that will change it is open, or is being ended, there
+    is no answer (``rd_kafka_committed``).
     """
-
-    def request(queue: int, options: int) -> None:
-        error = c.admin_options_set_require_stable_offsets(options, 1)
-        if error:
-            c.error_destroy(error)
-        for group in groups:
-            with partition_list(client, topic) as partitions:
-                wanted = c.list_group_offsets_new(group.encode(), partitions)
-            array = (ctypes.c_void_p * 1)(wanted)
-            c.list_group_offsets(client.handle, array, 1, options, queue)
-            c.list_group_offsets_destroy(wanted)
-
-    answers = {group: OffsetAnswer(ErrorCode.TIMED_OUT) for group in groups}
-    operation = c.ADMIN_OP_LISTCONSUMERGROUPOFFSETS
-    for event in _events(client, operation, request, len(groups), seconds):
-        result = c.event_list_group_offsets_result(event)
-        answers.update(_answers(event, result, c.list_group_offsets_result_groups, groups))
-    return answers
+    with partition_list(client, topic) as partitions:
+        code = c.committed(client.handle, partitions, milliseconds(seconds))
+        element = partitions.contents.elems[0]
+        code = code or element.err
+        if code or element.offset < 0:
+            return OffsetAnswer(code)
+        size = element.metadata_size
+        text = ctypes.string_at(element.metadata, size) if size else b""
+        return OffsetAnswer(0, CommittedOffset(element.offset, text.decode(errors="replace")))
 
 
-def store_offset(
-    client: OffsetsClient, group: str, topic: str, offset: CommittedOffset, seconds: float
-) -> int:
-    """Commit a group's offset for partition 0 of the topic; waits that long; returns a code.
+def store_offset(client: GroupClient, topic: str, offset: CommittedOffset, seconds: float) -> int:
+    """Commit the group's offset for partition 0 of the topic; waits that long; returns a code.
 
-    (``rd_kafka_AlterConsumerGroupOffsets``)
+    (``rd_kafka_commit_queue``, because ``rd_kafka_commit`` has no time-out)
     """
-
-    def request(queue: int, options: int) -> None:
+    queue = c.queue_new(client.handle)
+    try:
         with partition_list(client, topic, offset) as partitions:
-            wanted = c.alter_group_offsets_new(group.encode(), partitions)
-        array = (ctypes.c_void_p * 1)(wanted)
-        c.alter_group_offsets(client.handle, array, 1, options, queue)
-        c.alter_group_offsets_destroy(wanted)
-
-    answers = {group: OffsetAnswer(ErrorCode.TIMED_OUT)}
-    for event in _events(client, c.ADMIN_OP_ALTERCONSUMERGROUPOFFSETS, request, 1, seconds):
-        result = c.event_alter_group_offsets_result(event)
-        answers.update(_answers(event, result, c.alter_group_offsets_result_groups, [group]))
-    return answers[group].code
+            code = int(c.commit_queue(client.handle, partitions, queue, None, None))
+        if code:
+            return code
+        event = c.queue_poll(queue, milliseconds(seconds))
+        if not event:
+            return ErrorCode.TIMED_OUT
+        try:
+            return int(c.event_error(event))
+        finally:
+            c.event_destroy(event)
+    finally:
+        c.queue_destroy(queue)
 
 
 @contextmanager
@@ -117,47 +125,3 @@ def partition_list(
         yield partitions
     finally:
         c.partition_list_destroy(partitions)
-
-
-def _events(
-    client: Client, operation: int, request: Any, count: int, seconds: float
-) -> Iterator[int]:
-    """Send requests, and yield their result events; fewer than ``count`` if the time is up."""
-    deadline = Deadline(seconds)
-    queue = c.queue_new(client.handle)
-    try:
-        with client.admin_options(operation, seconds) as options:
-            request(queue, options)
-        while count and (event := c.queue_poll(queue, milliseconds(deadline.remaining()))):
-            count -= 1
-            try:
-                yield event
-            finally:
-                c.event_destroy(event)
-    finally:
-        c.queue_destroy(queue)
-
-
-def _answers(
-    event: int, result: int, result_groups: Any, asked: Sequence[str]
-) -> dict[str, OffsetAnswer]:
-    if c.event_error(event):
-        # It does not say for which of the groups.
-        return dict.fromkeys(asked, OffsetAnswer(c.event_error(event)))
-    count = ctypes.c_size_t()
-    groups = result_groups(result, ctypes.byref(count))
-    return {c.group_result_name(groups[i]).decode(): _answer(groups[i]) for i in range(count.value)}
-
-
-def _answer(group: int) -> OffsetAnswer:
-    error = c.group_result_error(group)
-    if error:
-        return OffsetAnswer(int(c.error_code(error)))
-    partitions = c.group_result_partitions(group).contents
-    if not partitions.cnt:
-        return OffsetAnswer(ErrorCode.NO_ERROR)
-    element = partitions.elems[0]
-    if element.err or element.offset < 0:
-        return OffsetAnswer(element.err)
-    text = ctypes.string_at(element.metadata, element.metadata_size) if element.metadata else b""
-    return OffsetAnswer(0, CommittedOffset(element.offset, text.decode(errors="replace")))

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
 
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.librdkafka.events import TokenNeeded
+from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
 from spark_kafka_sink.librdkafka.group_offsets import (
     CommittedOffset,
-    OffsetsClient,
-    fetch_offsets,
+    GroupClient,
+    OffsetAnswer,
+    fetch_offset,
     store_offset,
 )
 from spark_kafka_sink.producer.oauth_token import TokenFunction
 
+# A refusal to name the coordinator is noticed only when a request's time is up.
+_FIRST_REQUEST_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05
 _FREE_SECONDS = 0.8
+# Each client has some threads and connections.
+_CLIENTS_AT_ONCE = 16
 
 _REFUSED: Mapping[int, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this user Read on consumer groups that begin "
@@ -34,8 +39,6 @@ _REFUSED: Mapping[int, str] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user Write and Describe on "
     "transactional ids that begin with transactional.id.prefix",
 }
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,79 +69,84 @@ class Wait:
         time.sleep(self.deadline.slice(_PAUSE_SECONDS))
 
 
-class Offsets:
-    """Offsets of groups for partition 0 of a topic. Connects at once, in the background.
+class GroupOffset:
+    """The offset of a group for partition 0 of a topic. Connects at once, in the background.
 
-    ``group``: one that the user may read. Used by one thread, and closed at the end.
+    Used by one thread, and closed at the end.
     """
 
     def __init__(self, settings: ClientSettings, topic: str, group: str) -> None:
+        self.group = group
         self._settings = settings
         self._topic = topic
-        self._group = group
         self._tokens = TokenFunction(settings)
         self._client = self._connected()
 
-    def _connected(self) -> OffsetsClient:
-        client = OffsetsClient(
-            self._settings, self._group, asks_for_tokens=bool(self._settings.oauth_callback)
+    def _connected(self) -> GroupClient:
+        client = GroupClient(
+            self._settings, self.group, asks_for_tokens=bool(self._settings.oauth_callback)
         )
         #: it has not asked for its first token yet
         self._awaits_token = bool(self._settings.oauth_callback)
-        client.connect(_REQUEST_SECONDS)
+        #: why the brokers do not name the coordinator
+        self._refusal = ErrorCode.NO_ERROR
         return client
 
-    def read(self, groups: Sequence[str], wait: Wait) -> dict[str, CommittedOffset | None]:
-        """The groups' stable offsets; an error is never "no offset".
+    def read(self, wait: Wait) -> CommittedOffset | None:
+        """The group's stable offset, None if it has none; an error is never "no offset".
 
         Raises TransactionFailed or DeadlineExceeded.
         """
-        found: dict[str, CommittedOffset | None] = {}
+        return self._repeat(lambda seconds: fetch_offset(self._client, self._topic, seconds), wait)
 
-        def fetch(seconds: float) -> int:
-            answers = fetch_offsets(self._client, groups, self._topic, seconds)
-            found.update((group, answer.committed) for group, answer in answers.items())
-            return next((answer.code for answer in answers.values() if answer.code), 0)
+    def write(self, offset: CommittedOffset, wait: Wait) -> None:
+        """Commit the group's offset. Raises TransactionFailed or DeadlineExceeded."""
 
-        self._repeat(fetch, wait)
-        return found
+        def store(seconds: float) -> OffsetAnswer:
+            return OffsetAnswer(store_offset(self._client, self._topic, offset, seconds))
 
-    def write(self, group: str, offset: CommittedOffset, wait: Wait) -> None:
-        """Commit a group's offset. Raises TransactionFailed or DeadlineExceeded."""
-        self._repeat(
-            lambda seconds: store_offset(self._client, group, self._topic, offset, seconds), wait
-        )
+        self._repeat(store, wait)
 
-    def _repeat(self, request: Callable[[float], int], wait: Wait) -> None:
+    def _repeat(
+        self, request: Callable[[float], OffsetAnswer], wait: Wait
+    ) -> CommittedOffset | None:
+        seconds = _FIRST_REQUEST_SECONDS
         while True:
             self._log_in(wait)
-            code = request(wait.deadline.slice(_REQUEST_SECONDS))
-            if code == ErrorCode.NO_ERROR:
-                return
+            answer = request(wait.deadline.slice(seconds))
+            if answer.code == ErrorCode.NO_ERROR:
+                return answer.committed
+            self._take_events()
+            code = self._refusal or answer.code
             if wait.is_over(code):
                 raise wait.error(code)
             wait.pause()
-            if code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                # It may go on asking a broker that is no longer the coordinator.
-                self.close()
-                self._client = self._connected()
+            # It may go on asking a broker that hangs, or is no longer the coordinator.
+            self.close()
+            self._client = self._connected()
+            seconds = min(2 * seconds, _REQUEST_SECONDS)
 
     def _log_in(self, wait: Wait) -> None:
         """Handle the client's events, and give a new client its token: requests wait for it."""
         while True:
-            for event in self._client.poll(0.0):
-                if isinstance(event, TokenNeeded):
-                    self._tokens.call()
-                    self._awaits_token = False
-            self._tokens.pass_on(self._client)
+            self._take_events()
             if wait.deadline.expired or not (self._awaits_token or self._tokens.is_pending):
                 return
             wait.pause()
 
+    def _take_events(self) -> None:
+        for event in self._client.poll(0.0):
+            if isinstance(event, TokenNeeded):
+                self._tokens.call()
+                self._awaits_token = False
+            elif isinstance(event, BrokerError) and event.code in _REFUSED:
+                self._refusal = ErrorCode(event.code)
+        self._tokens.pass_on(self._client)
+
     def close(self) -> None:
         self._client.close(Deadline(_FREE_SECONDS))
 
-    def __enter__(self) -> Offsets:
+    def __enter__(self) -> GroupOffset:
         return self
 
     def __exit__(
@@ -148,3 +156,18 @@ class Offsets:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def read_offsets(
+    settings: ClientSettings, topic: str, groups: Sequence[str], wait: Wait
+) -> dict[str, CommittedOffset | None]:
+    """The stable offsets of many groups; raises what ``GroupOffset.read`` raises."""
+    found: dict[str, CommittedOffset | None] = {}
+    for first in range(0, len(groups), _CLIENTS_AT_ONCE):
+        with ExitStack() as stack:
+            offsets = [
+                stack.enter_context(GroupOffset(settings, topic, group))
+                for group in groups[first : first + _CLIENTS_AT_ONCE]
+            ]
+            found.update((each.group, each.read(wait)) for each in offsets)
+    return found

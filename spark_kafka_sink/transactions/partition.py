@@ -19,7 +19,6 @@ from spark_kafka_sink.records.refusal import RefusedRecords
 from spark_kafka_sink.transactions.ledger import (
     Decision,
     Entry,
-    Sentinel,
     Task,
     check_replay,
     decide,
@@ -30,7 +29,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_sentinel,
     sentinel_group,
 )
-from spark_kafka_sink.transactions.offset_calls import Offsets, Wait
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
 from spark_kafka_sink.transactions.transaction import State, Transaction
 
 
@@ -51,9 +50,13 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
     began: PartitionTransaction | None = None
     try:
-        # Connects while the transaction is initialized.
-        with Offsets(options.producer.client, settings.ledger_topic, group) as offsets:
-            began = _begin(options, settings.ledger_topic, transaction, offsets, prefix, task)
+        client, topic = options.producer.client, settings.ledger_topic
+        # Both connect while the transaction is initialized.
+        with (
+            GroupOffset(client, topic, sentinel_group(prefix)) as sealed,
+            GroupOffset(client, topic, group) as own,
+        ):
+            began = _begin(options, topic, transaction, sealed, own, prefix, task)
         yield began
     except KafkaSinkError as error:
         if transaction.state is State.OPEN:
@@ -101,7 +104,8 @@ def _begin(
     options: SinkOptions,
     ledger_topic: str,
     transaction: Transaction,
-    offsets: Offsets,
+    sealed: GroupOffset,
+    own: GroupOffset,
     prefix: str,
     task: Task,
 ) -> PartitionTransaction:
@@ -113,7 +117,15 @@ def _begin(
     )
     # In this order: an earlier attempt could commit between a look at the ledger and its end.
     transaction.initialize([options.topic or ledger_topic], wait)
-    sentinel, entry, others = _read_ledger(offsets, prefix, task, wait)
+    sentinel = read_sentinel(sealed.read(wait), sealed.group)
+    entry = read_entry(own.read(wait), own.group)
+    others: list[Entry] = []
+    if sentinel is not None and needs_all_entries(task, sentinel):
+        number = max(sentinel.partitions, task.partitions)
+        groups = [entry_group(prefix, partition) for partition in range(number)]
+        all_found = read_offsets(options.producer.client, ledger_topic, groups, wait)
+        entries = [read_entry(committed, group) for group, committed in all_found.items()]
+        others = [each for each in entries if each is not None]
     decision = decide(task, sentinel, entry, others)
     if decision is Decision.SEND:
         transaction.begin()
@@ -121,22 +133,6 @@ def _begin(
         raise ledger_error(decision, task, sentinel, entry, prefix)
     committed = entry if decision is Decision.VERIFY else None
     return PartitionTransaction(transaction, prefix, ledger_topic, task, committed)
-
-
-def _read_ledger(
-    offsets: Offsets, prefix: str, task: Task, wait: Wait
-) -> tuple[Sentinel | None, Entry | None, list[Entry]]:
-    driver, group = sentinel_group(prefix), entry_group(prefix, task.partition)
-    found = offsets.read([driver, group], wait)
-    sentinel = read_sentinel(found[driver], driver)
-    entry = read_entry(found[group], group)
-    if sentinel is None or not needs_all_entries(task, sentinel):
-        return sentinel, entry, []
-    number = max(sentinel.partitions, task.partitions)
-    groups = [entry_group(prefix, partition) for partition in range(number)]
-    all_found = offsets.read(groups, wait)
-    entries = [read_entry(committed, each) for each, committed in all_found.items()]
-    return sentinel, entry, [each for each in entries if each is not None]
 
 
 class PartitionTransaction:

@@ -7,7 +7,7 @@ from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged
 from spark_kafka_sink.transactions.ledger import Sentinel, read_sentinel, sentinel_group
-from spark_kafka_sink.transactions.offset_calls import Offsets, Wait
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
 
 
 def seal(
@@ -32,12 +32,12 @@ def seal(
         f"micro-batch {batch_id}: sealing the ledger {prefix}",
     )
     group = sentinel_group(prefix)
-    with Offsets(options.producer.client, settings.ledger_topic, group) as offsets:
-        before = read_sentinel(offsets.read([group], wait)[group], group)
+    with GroupOffset(options.producer.client, settings.ledger_topic, group) as offset:
+        before = read_sentinel(offset.read(wait), group)
         if before is not None and before.batch_id > batch_id:
             raise LedgerAhead(
                 f"micro-batch {batch_id}: the ledger {prefix} has sealed micro-batch "
                 f"{before.batch_id} meanwhile. Two queries use the same transactional.id.prefix or "
                 "checkpoint: stop one of them"
             )
-        offsets.write(group, Sentinel(batch_id, settings.partitions).to_offset(), wait)
+        offset.write(Sentinel(batch_id, settings.partitions).to_offset(), wait)

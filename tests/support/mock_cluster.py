@@ -34,6 +34,9 @@ mock_broker_set_up = prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c
 
 PRODUCE = 0
 METADATA = 3
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+FIND_COORDINATOR = 10
 INIT_PRODUCER_ID = 22
 
 # The controller in its metadata answers; the cluster has no broker with this id unless we add it.

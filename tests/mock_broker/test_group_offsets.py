@@ -1,0 +1,144 @@
+"""The ledger's offsets are read and written, whatever the group's coordinator answers."""
+
+from __future__ import annotations
+
+import pytest
+from mock_cluster import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import DeadlineExceeded, TransactionFailed
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
+
+OFFSET = CommittedOffset(5, '{"naïve": true}')
+COORDINATOR_LOAD_IN_PROGRESS = 14
+COORDINATOR_NOT_AVAILABLE = 15
+NOT_COORDINATOR = 16
+UNSTABLE_OFFSET_COMMIT = 88
+
+# More often than librdkafka repeats a commit itself. TRANSPORT: the connection ends.
+PASSING = pytest.mark.parametrize(
+    "codes",
+    [
+        [NOT_COORDINATOR] * 4,
+        [COORDINATOR_NOT_AVAILABLE] * 4,
+        [COORDINATOR_LOAD_IN_PROGRESS] * 4,
+        [ErrorCode.REQUEST_TIMED_OUT] * 4,
+        [UNSTABLE_OFFSET_COMMIT] * 4,
+        [ErrorCode.TRANSPORT] * 4,
+        [NOT_COORDINATOR, ErrorCode.TRANSPORT, NOT_COORDINATOR, ErrorCode.TRANSPORT],
+    ],
+    ids=lambda codes: "-".join(str(int(code)) for code in dict.fromkeys(codes)),
+)
+
+
+def wait(seconds=60.0):
+    return Wait(Deadline(seconds), f"an.option, {seconds:g} s", "reading the ledger p")
+
+
+def read(offset, wait):
+    return offset.read(wait)
+
+
+def write(offset, wait):
+    offset.write(OFFSET, wait)
+
+
+CALLS = pytest.mark.parametrize(
+    ("call", "request_kind"), [(read, OFFSET_FETCH), (write, OFFSET_COMMIT)], ids=["read", "write"]
+)
+
+
+@pytest.fixture
+def settings(options):
+    return options().producer.client
+
+
+@pytest.fixture
+def offset(settings):
+    with GroupOffset(settings, "t", "p.0") as offset:
+        yield offset
+
+
+def test_an_offset_is_read_with_its_metadata(offset):
+    assert offset.read(wait()) is None
+    offset.write(OFFSET, wait())
+    assert offset.read(wait()) == OFFSET
+
+
+@PASSING
+def test_a_read_survives(cluster, offset, codes):
+    offset.write(OFFSET, wait())
+    cluster.push_errors(OFFSET_FETCH, codes)
+    assert offset.read(wait()) == OFFSET
+
+
+@PASSING
+def test_a_write_survives(cluster, offset, codes):
+    cluster.push_errors(OFFSET_COMMIT, codes)
+    offset.write(OFFSET, wait())
+    assert offset.read(wait()) == OFFSET
+
+
+def test_the_coordinator_is_looked_up_until_it_is_there(cluster, settings):
+    cluster.push_errors(FIND_COORDINATOR, [COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSPORT])
+    with GroupOffset(settings, "t", "p.0") as offset:
+        assert offset.read(wait()) is None
+
+
+def test_a_user_who_may_not_see_the_group_is_told_so(cluster, settings):
+    cluster.push_errors(FIND_COORDINATOR, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 1000)
+    with (
+        GroupOffset(settings, "t", "p.0") as offset,
+        pytest.raises(TransactionFailed, match="grant this user Read on consumer groups"),
+    ):
+        offset.read(wait())
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Read on consumer groups"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Read on the topic of the ledger"),
+    ],
+)
+@CALLS
+def test_a_refused_request_is_an_error(cluster, offset, call, request_kind, code, advice):
+    cluster.push_errors(request_kind, [code])
+    with pytest.raises(TransactionFailed, match=f"the ledger p: .*grant this user {advice}"):
+        call(offset, wait())
+
+
+def test_an_unstable_offset_is_no_offset_yet(cluster, offset):
+    cluster.push_errors(OFFSET_FETCH, [UNSTABLE_OFFSET_COMMIT] * 1000)
+    with pytest.raises(DeadlineExceeded, match=r"until the time was up \(an\.option, 1 s\)"):
+        offset.read(wait(1))
+
+
+@pytest.mark.parametrize("call", [read, write])
+def test_a_lost_coordinator_ends_the_wait_at_its_deadline(cluster, offset, call):
+    assert offset.read(wait()) is None
+    for broker in (0, 1):
+        cluster.set_down(broker)
+    before = Deadline(60)
+    with pytest.raises(DeadlineExceeded, match=r"an\.option, 2 s"):
+        call(offset, wait(2))
+    assert before.remaining() > 50
+    for broker in (0, 1):
+        cluster.set_up(broker)
+    offset.write(OFFSET, wait())
+    assert offset.read(wait()) == OFFSET
+
+
+def test_the_offsets_of_many_groups(settings):
+    groups = [f"p.{number}" for number in range(20)]
+    for number in (3, 18):
+        with GroupOffset(settings, "t", groups[number]) as offset:
+            offset.write(CommittedOffset(number, "{}"), wait())
+    found = read_offsets(settings, "t", groups, wait())
+    assert list(found) == groups
+    assert {group: committed.offset for group, committed in found.items() if committed} == {
+        "p.3": 3,
+        "p.18": 18,
+    }
