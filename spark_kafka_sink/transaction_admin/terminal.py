@@ -1,0 +1,96 @@
+"""Transactions, held-up partitions and the ledger as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spark_kafka_sink.transaction_admin.state import HeldPartition, LedgerRow, TransactionalId
+from spark_kafka_sink.transactions.ledger import Entry
+
+
+def transactions(ids: Sequence[TransactionalId], now: float) -> RenderableType:
+    """A row per transactional id; ``now`` in seconds since the epoch."""
+    table = Table("transactional id", "state", "open for", "time-out", "producer id", "epoch")
+    table.add_column("partitions")
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for each in ids:
+        age = "" if each.started_at is None else duration(max(0.0, now - each.started_at))
+        table.add_row(
+            Text(each.name),
+            Text(each.state, "bold" if each.is_open else ""),
+            age if each.is_open else "",
+            duration(each.timeout_ms / 1000),
+            str(each.producer_id),
+            str(each.producer_epoch),
+            Text(_partitions(each) if each.is_open else ""),
+        )
+    return table
+
+
+def held(partitions: Sequence[HeldPartition], names: Mapping[int, str]) -> RenderableType:
+    """A row per partition; ``names``: transactional ids by producer id, as far as they are known."""
+    table = Table("topic", "partition", "last stable offset", "high watermark", "held up")
+    table.add_column("by")
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for each in partitions:
+        waiting = each.high_watermark - each.stable_offset
+        table.add_row(
+            Text(each.partition.topic),
+            str(each.partition.number),
+            f"{each.stable_offset:,}",
+            f"{each.high_watermark:,}",
+            Text(f"{waiting:,}", "red" if waiting else ""),
+            Text(_holder(each, names) if waiting else ""),
+        )
+    return Group(Text("What read_committed readers wait for", "bold"), table)
+
+
+def ledger(prefix: str, rows: Sequence[LedgerRow]) -> RenderableType:
+    if not rows:
+        return Text(f"Ledger {prefix}: none of its consumer groups has an offset")
+    table = Table("group", "micro-batch", "partitions", "rows", "fingerprint", "for partition 0 of")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for row in rows:
+        committed = row.committed
+        is_entry = isinstance(committed, Entry)
+        table.add_row(
+            Text(row.group),
+            str(committed.batch_id),
+            str(committed.partitions),
+            f"{committed.rows:,}" if is_entry else "",
+            Text(committed.fingerprint if is_entry else ""),
+            Text(row.topic),
+        )
+    return Group(Text(f"Ledger {prefix}: what is committed", "bold"), table)
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    if seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _partitions(transaction: TransactionalId) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for each in transaction.partitions:
+        by_topic.setdefault(each.topic, []).append(str(each.number))
+    return "; ".join(f"{topic} {', '.join(numbers)}" for topic, numbers in by_topic.items())
+
+
+def _holder(held: HeldPartition, names: Mapping[int, str]) -> str:
+    if held.oldest is None:
+        return "a transaction that has just ended"
+    name = names.get(held.oldest.producer_id, "another prefix")
+    return f"{name} (producer {held.oldest.producer_id}, epoch {held.oldest.producer_epoch})"
