@@ -47,7 +47,7 @@ def claims() -> tuple[int, list[str]]:
     options, extras = setup["options"], setup["options.extras_require"]
     _, python = lower_bound(options["python_requires"])
     needs = options["install_requires"] + "".join(
-        extras[name] for name in ("spark", "jobs", "report", "metrics")
+        extras[name] for name in ("spark", "jobs", "report", "metrics", "transactions")
     )
     requirements = sorted({*needs.split()})
     lowest = [f"{name}=={version}.*" for name, version in map(lower_bound, requirements)]

@@ -53,18 +53,17 @@ class Cluster:
                 **own, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
 
-    def names(self, prefix: str) -> dict[str, int]:
-        """Producer ids by transactional id, of those that begin with the prefix.
+    def producers(self) -> dict[str, int]:
+        """Producer ids by transactional id, of those that the user may describe.
 
-        Brokers name only those that the user may describe (ListTransactions).
+        (ListTransactions)
         """
         with _named():
             by_broker = self._admin.list_transactions()
-        found = (each for listings in by_broker.values() for each in listings)
         return {
             each.transactional_id: each.producer_id
-            for each in found
-            if each.transactional_id.startswith(prefix)
+            for listings in by_broker.values()
+            for each in listings
         }
 
     def describe(self, names: Iterable[str]) -> list[TransactionalId]:
@@ -94,7 +93,7 @@ class Cluster:
             (found,) = self._admin.describe_topics([topic])
         return [Partition(topic, each["partition_index"]) for each in found["partitions"]]
 
-    def held(self, partitions: Sequence[Partition]) -> list[HeldPartition]:
+    def offsets(self, partitions: Sequence[Partition]) -> list[HeldPartition]:
         """The partitions' offsets, and their oldest open transactions.
 
         (ListOffsets in both isolation levels, DescribeProducers)
@@ -120,7 +119,7 @@ class Cluster:
             )
         return result
 
-    def offsets(self, groups: Iterable[str]) -> dict[str, dict[Partition, CommittedOffset]]:
+    def group_offsets(self, groups: Iterable[str]) -> dict[str, dict[Partition, CommittedOffset]]:
         """Committed offsets by group and partition; without those of open transactions.
 
         (OffsetFetch)

@@ -92,5 +92,5 @@ def _partitions(transaction: TransactionalId) -> str:
 def _holder(held: HeldPartition, names: Mapping[int, str]) -> str:
     if held.oldest is None:
         return "a transaction that has just ended"
-    name = names.get(held.oldest.producer_id, "another prefix")
+    name = names.get(held.oldest.producer_id, "an unknown id")
     return f"{name} (producer {held.oldest.producer_id}, epoch {held.oldest.producer_epoch})"
