@@ -90,7 +90,7 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
     passed = (
         run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
         and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
-        and run([*install, f"{wheel}[spark,jobs,report,metrics,test]"], SETUP_SECONDS)
+        and run([*install, f"{wheel}[spark,jobs,report,metrics,transactions,test]"], SETUP_SECONDS)
         and run([own, "-m", "pip", "list"], SETUP_SECONDS)
     )
     built = time.monotonic()

@@ -91,6 +91,9 @@ class Cluster:
         """None if the topic does not exist."""
         with _named():
             (found,) = self._admin.describe_topics([topic])
+            error = kafka_errors.for_code(found["error_code"])
+            if error not in (kafka_errors.NoError, kafka_errors.UnknownTopicOrPartitionError):
+                raise error(topic)
         return [Partition(topic, each["partition_index"]) for each in found["partitions"]]
 
     def offsets(self, partitions: Sequence[Partition]) -> list[HeldPartition]:

@@ -116,7 +116,9 @@ def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) ->
     _log_in(options.producer.client, deadline)
     with Cluster(options.producer.client, deadline) as cluster:
         producers = cluster.producers()
-        is_wanted = str.startswith if action == "list" else belongs_to
+        is_wanted: Callable[[str, str], bool] = (
+            str.startswith if action == "list" else belongs_to
+        )
         ids = in_order(cluster.describe(name for name in producers if is_wanted(name, prefix)))
         partitions = {
             part
@@ -171,7 +173,7 @@ def _list(console: Console, action: str, prefix: str, found: _Found) -> None:
         f"whose id begins with {prefix}" if action == "list" else f"of the query with {prefix}"
     )
     if not found.open:
-        console.print(Text(f"No open transaction {whose}"))
+        console.print(Text(f"No open transaction {whose}, or none that this user may describe"))
     else:
         console.print(Text(f"Open transactions {whose}", "bold"))
         console.print(terminal.transactions(found.open, time.time()))

@@ -73,13 +73,12 @@ def ledger(prefix: str, rows: Sequence[LedgerRow]) -> RenderableType:
 
 def duration(seconds: float) -> str:
     """``0.4 s``, ``12 s``, ``3 min 20 s`` or ``2 h 5 min``."""
-    if seconds < 10 and seconds != int(seconds):
+    if seconds < 10 and not seconds.is_integer():
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    parts = ((hours, "h"), (minutes, "min"), (0 if hours else rest, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
 
 
 def _partitions(transaction: TransactionalId) -> str:
