@@ -8,15 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.text import Text
 
 from spark_kafka_sink.config.options import SinkOptions, parse
-from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.bounded import call_each
-from spark_kafka_sink.doctor.brokers import Brokers, error_text, for_confluent_kafka
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, KafkaSinkError
 from spark_kafka_sink.transaction_admin import terminal
 from spark_kafka_sink.transaction_admin.cluster import Cluster
@@ -113,7 +110,6 @@ def _bounded(function: Callable[[], T], deadline: Deadline) -> T:
 
 
 def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) -> _Found:
-    _log_in(options.producer.client, deadline)
     with Cluster(options.producer.client, deadline) as cluster:
         producers = cluster.producers()
         is_wanted: Callable[[str, str], bool] = (
@@ -137,18 +133,6 @@ def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) ->
         names = {producer_id: name for name, producer_id in producers.items()}
         ledger = _ledger(cluster, options, prefix, ids) if action == "describe" else []
         return _Found(ids, held, names, ledger)
-
-
-def _log_in(settings: ClientSettings, deadline: Deadline) -> None:
-    """With librdkafka: kafka-python would try a wrong password until its time is up."""
-    try:
-        brokers = Brokers(for_confluent_kafka(settings))
-    except KafkaException as error:
-        raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
-    try:
-        brokers.log_in(deadline)
-    finally:
-        brokers.close()
 
 
 def _ledger(

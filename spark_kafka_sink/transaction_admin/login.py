@@ -5,12 +5,14 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
+from confluent_kafka import KafkaException
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.doctor.brokers import Brokers, error_text, for_confluent_kafka
 from spark_kafka_sink.doctor.network import has_hidden_certificate, tls_context, uses_tls
-from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
 from spark_kafka_sink.producer.oauth_token import Token, TokenFunction
 
 # Without them, Python's TLS would accept what librdkafka's refuses.
@@ -18,9 +20,10 @@ _TLS_SETTINGS_THAT_PYTHON_LACKS = ("ssl.crl.location", "ssl.engine.location")
 
 
 def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
-    """kafka-python's settings for the same brokers, TLS and user.
+    """kafka-python's settings for the same brokers, TLS and user, once librdkafka was let in.
 
-    Raises InvalidOption for what it does not support, AuthenticationFailed if there is no token.
+    Raises InvalidOption for what kafka-python does not support; AuthenticationFailed, also if there
+    is no token; BrokerUnavailable.
     """
     protocol = settings.get("security.protocol", "plaintext").upper()
     servers = (each.strip() for each in settings["bootstrap.servers"].split(","))
@@ -33,7 +36,25 @@ def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
         result["ssl_context"] = _tls(settings)
     if protocol.startswith("SASL"):
         result |= _sasl(settings, deadline)
+    _log_in(settings, deadline)
     return result
+
+
+def _log_in(settings: ClientSettings, deadline: Deadline) -> None:
+    """With librdkafka first: kafka-python tries a wrong password until its time is up."""
+    try:
+        brokers = Brokers(for_confluent_kafka(settings))
+    except KafkaException as error:
+        raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
+    try:
+        brokers.log_in(deadline)
+    except AuthenticationFailed as error:
+        raise AuthenticationFailed(f"the brokers refuse the login: {error}. Ask doctor") from None
+    except BrokerUnavailable as error:
+        servers = settings["bootstrap.servers"]
+        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Ask doctor") from None
+    finally:
+        brokers.close()
 
 
 def _tls(settings: ClientSettings) -> ssl.SSLContext:
