@@ -24,7 +24,7 @@ from spark_kafka_sink.transaction_admin.state import (
     TransactionalId,
 )
 
-# Its log lines say again what its errors say; those of the level DEBUG show the password.
+# Its log lines say again what its errors say.
 _quiet = logging.getLogger("kafka")
 
 _RIGHTS: Mapping[type[Exception], str] = {

@@ -497,14 +497,6 @@ def test_only_the_query_that_was_named_is_ended(sink, transactions):
     assert sink.committed() == []
 
 
-@pytest.mark.parametrize("action", ["describe", "abort"])
-def test_a_query_has_to_be_named(sink, transactions, action):
-    servers = {"kafka.bootstrap.servers": sink.options["kafka.bootstrap.servers"]}
-    code, _, printed = transactions(action, options=servers)
-    assert code == 2
-    assert printed.startswith(f"error: {action} needs --prefix, the transactional.id.prefix of one")
-
-
 def test_brokers_that_do_not_answer_are_one_line(transactions):
     code, _, printed = transactions("list", options={"kafka.bootstrap.servers": "127.0.0.1:1"})
     assert code == 1
