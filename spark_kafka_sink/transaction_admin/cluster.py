@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -24,9 +23,6 @@ from spark_kafka_sink.transaction_admin.state import (
     TransactionalId,
 )
 
-# Its log lines say again what its errors say.
-_quiet = logging.getLogger("kafka")
-
 _RIGHTS: Mapping[type[Exception], str] = {
     kafka_errors.TransactionalIdAuthorizationFailedError: "Describe on transactional ids that "
     "begin with the prefix",
@@ -43,9 +39,6 @@ class Cluster:
     """
 
     def __init__(self, settings: ClientSettings, deadline: Deadline) -> None:
-        _quiet.addHandler(logging.NullHandler())
-        _quiet.setLevel(logging.CRITICAL)
-        _quiet.propagate = False
         own = login(settings, deadline)
         milliseconds = max(1, int(deadline.remaining() * 1000))
         with _named():
@@ -117,9 +110,7 @@ class Cluster:
                 if found.current_transaction_start_offset >= 0
             ]
             oldest = min(active, key=lambda producer: producer.first_offset, default=None)
-            result.append(
-                HeldPartition(partition, stable[each].offset, ends[each].offset, oldest)
-            )
+            result.append(HeldPartition(partition, stable[each].offset, ends[each].offset, oldest))
         return result
 
     def group_offsets(self, groups: Iterable[str]) -> dict[str, dict[Partition, CommittedOffset]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,9 @@ from spark_kafka_sink.transactions.partition import DEFAULT_PREFIX
 _FAILED = 1
 _UNUSABLE = 2
 _WIDTH_WITHOUT_TERMINAL = 1_000  # a line per row, for other programs
+
+# Its log lines say again what its errors say. With a handler, they are not printed.
+logging.getLogger("spark_kafka_sink.librdkafka").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
@@ -100,7 +104,7 @@ def _prefix(action: str, options: SinkOptions, prefix: str | None) -> str:
 def _bounded(function: Callable[[], T], deadline: Deadline) -> T:
     (call,) = call_each(lambda _: function(), [None], deadline)
     if isinstance(call.error, TimeoutError):
-        raise BrokerUnavailable(f"{call.error} (--timeout)")
+        raise BrokerUnavailable(f"the brokers do not answer: {call.error} (--timeout). Ask doctor")
     if call.error is not None:
         raise call.error
     return call.value  # type: ignore[return-value]  # without an error, there is one
@@ -112,16 +116,10 @@ def _bounded(function: Callable[[], T], deadline: Deadline) -> T:
 def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) -> _Found:
     with Cluster(options.producer.client, deadline) as cluster:
         producers = cluster.producers()
-        is_wanted: Callable[[str, str], bool] = (
-            str.startswith if action == "list" else belongs_to
-        )
+        is_wanted: Callable[[str, str], bool] = str.startswith if action == "list" else belongs_to
         ids = in_order(cluster.describe(name for name in producers if is_wanted(name, prefix)))
         partitions = {
-            part
-            for each in ids
-            if each.is_open
-            for part in each.partitions
-            if not part.is_internal
+            part for each in ids if each.is_open for part in each.partitions if not part.is_internal
         }
         if options.topic is not None:
             partitions.update(cluster.partitions(options.topic))
@@ -153,9 +151,7 @@ def _ledger(
 
 
 def _list(console: Console, action: str, prefix: str, found: _Found) -> None:
-    whose = (
-        f"whose id begins with {prefix}" if action == "list" else f"of the query with {prefix}"
-    )
+    whose = f"whose id begins with {prefix}" if action == "list" else f"of the query with {prefix}"
     if not found.open:
         console.print(Text(f"No open transaction {whose}, or none that this user may describe"))
     else:

@@ -33,7 +33,7 @@ def transactions(ids: Sequence[TransactionalId], now: float) -> RenderableType:
 
 
 def held(partitions: Sequence[HeldPartition], names: Mapping[int, str]) -> RenderableType:
-    """A row per partition; ``names``: transactional ids by producer id, as far as they are known."""
+    """A row per partition; ``names``: the known transactional ids, by producer id."""
     table = Table("topic", "partition", "last stable offset", "high watermark", "held up")
     table.add_column("by")
     for column in table.columns[1:5]:
@@ -59,13 +59,13 @@ def ledger(prefix: str, rows: Sequence[LedgerRow]) -> RenderableType:
         column.justify = "right"
     for row in rows:
         committed = row.committed
-        is_entry = isinstance(committed, Entry)
+        entry = committed if isinstance(committed, Entry) else None
         table.add_row(
             Text(row.group),
             str(committed.batch_id),
             str(committed.partitions),
-            f"{committed.rows:,}" if is_entry else "",
-            Text(committed.fingerprint if is_entry else ""),
+            f"{entry.rows:,}" if entry else "",
+            Text(entry.fingerprint if entry else ""),
             Text(row.topic),
         )
     return Group(Text(f"Ledger {prefix}: what is committed", "bold"), table)

@@ -466,7 +466,7 @@ def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions
     assert (code, rows) == (0, [])
     assert f"No open transaction whose id begins with {sink.group('')[:-1]}" in printed
     code, rows, _ = transactions("describe")
-    assert [row[:3] for row in rows[:2]] == [[sink.group(n), "CompleteAbort", ""] for n in (0, 1)]
+    assert [row[:3] for row in rows[:2]] == [[sink.group(n), "Empty", ""] for n in (0, 1)]
     assert sink.committed() == expected
     expected += sink.write_batch(1)
     assert sink.committed() == expected

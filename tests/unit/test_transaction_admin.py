@@ -205,7 +205,9 @@ def test_a_query_has_to_be_named(action, capsys):
     assert said.startswith(f"error: {action} needs --prefix, the transactional.id.prefix of one")
 
 
-@pytest.mark.parametrize("arguments", [[], ["list"], ["list", *SERVERS, "--yes"], ["end", *SERVERS]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["list"], ["list", *SERVERS, "--yes"], ["end", *SERVERS]]
+)
 def test_wrong_usage_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["transactions", *arguments])
