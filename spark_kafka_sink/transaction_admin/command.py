@@ -187,9 +187,9 @@ def _abort(
     if not is_confirmed:
         console.print(
             Text(
-                "Dry run: nothing was ended. --yes ends these transactions; their records never "
-                "become visible to read_committed readers. Stop the query first: its tasks would "
-                "fail, and be repeated"
+                "Dry run: nothing was ended. --yes ends these transactions, and what they have not "
+                "committed never becomes visible to read_committed readers. Stop the query first: "
+                "its running tasks would fail, and be repeated"
             )
         )
         return 0

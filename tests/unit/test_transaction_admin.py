@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import ssl
 import sys
+import threading
 
 import pytest
 from rich.console import Console
@@ -12,9 +13,9 @@ from rich.console import Console
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import InvalidOption, LedgerLost
+from spark_kafka_sink.errors import InvalidOption, LedgerLost, TransactionFailed
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.transaction_admin import login, terminal
+from spark_kafka_sink.transaction_admin import command, login, terminal
 from spark_kafka_sink.transaction_admin.state import (
     ActiveProducer,
     HeldPartition,
@@ -196,6 +197,35 @@ def test_what_kafka_python_lacks_is_refused(translated, settings, error):
 def test_wrong_options_exit_with_2(capsys):
     assert main(["transactions", "list", *SERVERS, "--option", "topik=t"]) == 2
     assert capsys.readouterr().err.startswith("error: unknown option topik")
+
+
+def test_one_that_cannot_be_ended_keeps_no_other_open(monkeypatch, capsys):
+    def end(options, transaction, wait):
+        if transaction.name == "a.0":
+            raise TransactionFailed(f"{wait.purpose}: not allowed", code="X")
+
+    ids = [transactional_id("a.0"), transactional_id("a.1"), transactional_id("a.2", "Empty")]
+    monkeypatch.setattr(command, "_find", lambda *_: command._Found(ids, [], {}))
+    monkeypatch.setattr(command, "end", end)
+    assert main(["transactions", "abort", *SERVERS, "--prefix", "a"]) == 0
+    printed = capsys.readouterr()
+    assert "Dry run: nothing was ended" in printed.out
+    assert "ended: " not in printed.out
+    assert main(["transactions", "abort", *SERVERS, "--prefix", "a", "--yes"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == "error: ending a.0: not allowed\n"
+    assert [line for line in printed.out.splitlines() if "ended" in line] == ["ended: a.1"]
+
+
+def test_brokers_that_do_not_answer_are_not_waited_for(monkeypatch, capsys):
+    go_on = threading.Event()
+    monkeypatch.setattr(command, "_find", lambda *_: go_on.wait(60))
+    try:
+        assert main(["transactions", "list", *SERVERS, "--timeout", "0.05"]) == 1
+    finally:
+        go_on.set()
+    said = capsys.readouterr().err
+    assert said.startswith("error: the brokers do not answer: no end after ")
 
 
 @pytest.mark.parametrize("action", ["describe", "abort"])
