@@ -1,4 +1,4 @@
-"""``python -m spark_kafka_sink``: a doctor for jobs, reports of streams, and a local Kafka."""
+"""``python -m spark_kafka_sink``: a doctor, reports of streams, transactions, a local Kafka."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     0, or 1 if it failed, ``status`` finds no Kafka, ``doctor`` finds something that fails, or
     ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is wrong or unreadable.
+    ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is wrong.
     """
     choice = _parser().parse_args(arguments)
     try:
@@ -25,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _doctor(choice)
         if choice.command == "report":
             return _report(choice)
+        if choice.command == "transactions":
+            return _transactions(choice)
         if choice.action == "start":
             print(detached.start(choice.brokers))
             return 0
@@ -37,12 +40,16 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
-        description="Says what would go wrong in a job, and what a stream did; runs a local Kafka.",
+        description="Says what would go wrong in a job, and what a stream did; ends transactions "
+        "that it left open; runs a local Kafka.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_doctor(commands.add_parser("doctor", help="check what a job needs, from options to Kafka"))
     _add_report(
         commands.add_parser("report", help="show what a stream's micro-batches did, and why")
+    )
+    _add_transactions(
+        commands.add_parser("transactions", help="what exactly-once queries have left open")
     )
     kafka = commands.add_parser("kafka", help="a real Apache Kafka on this machine")
     actions = kafka.add_subparsers(dest="action", required=True)
@@ -56,6 +63,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    _add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--write-test-record",
+        action="store_true",
+        help="also write a record to the topic, and begin a transactional producer",
+    )
+    _add_timeout(parser)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     options = parser.add_mutually_exclusive_group(required=True)
     options.add_argument(
         "--config",
@@ -71,12 +89,29 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="an option of the sink; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--write-test-record",
-        action="store_true",
-        help="also write a record to the topic, and begin a transactional producer",
-    )
+
+
+def _add_transactions(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    for name, purpose in (
+        ("list", "open transactions, and what they hold up"),
+        ("describe", "all transactional ids of one query, and its ledger"),
+        ("abort", "end the open transactions of one query"),
+    ):
+        action = actions.add_parser(name, help=purpose)
+        _add_options(action)
+        action.add_argument(
+            "--prefix",
+            help="what the transactional ids begin with"
+            if name == "list"
+            else "the query's transactional.id.prefix",
+        )
+        _add_timeout(action)
+        if name == "abort":
+            action.add_argument("--yes", action="store_true", help="end them; else only show them")
+
+
+def _add_timeout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=_seconds,
@@ -119,7 +154,7 @@ def _doctor(choice: argparse.Namespace) -> int:
     from spark_kafka_sink.doctor import diagnose, report
 
     try:
-        options = _configured(choice.config) if choice.config else dict(choice.options)
+        options = _options(choice)
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)
         return 2
@@ -139,6 +174,34 @@ def _report(choice: argparse.Namespace) -> int:
         print(f"report needs pip install 'spark-kafka-sink[report]' ({error})", file=sys.stderr)
         return 2
     return command.run(choice.path, choice.html, choice.follow, wait=partial(time.sleep, 1.0))
+
+
+def _transactions(choice: argparse.Namespace) -> int:
+    try:
+        from spark_kafka_sink.transaction_admin import command
+    except ModuleNotFoundError as error:
+        print(
+            f"transactions needs pip install 'spark-kafka-sink[transactions]' ({error})",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        options = _options(choice)
+    except InvalidConfiguration as error:
+        print(error, file=sys.stderr)
+        return 2
+    return command.run(
+        choice.action,
+        options,
+        choice.prefix,
+        choice.timeout,
+        is_confirmed=getattr(choice, "yes", False),
+    )
+
+
+def _options(choice: argparse.Namespace) -> Mapping[str, str]:
+    """Raises InvalidConfiguration."""
+    return _configured(choice.config) if choice.config else dict(choice.options)
 
 
 def _configured(file: Path) -> Mapping[str, str]:

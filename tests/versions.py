@@ -47,7 +47,7 @@ def claims() -> tuple[int, list[str]]:
     options, extras = setup["options"], setup["options.extras_require"]
     _, python = lower_bound(options["python_requires"])
     needs = options["install_requires"] + "".join(
-        extras[name] for name in ("spark", "jobs", "report", "metrics")
+        extras[name] for name in ("spark", "jobs", "report", "metrics", "transactions")
     )
     requirements = sorted({*needs.split()})
     lowest = [f"{name}=={version}.*" for name, version in map(lower_bound, requirements)]
@@ -90,7 +90,7 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
     passed = (
         run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
         and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
-        and run([*install, f"{wheel}[spark,jobs,report,metrics,test]"], SETUP_SECONDS)
+        and run([*install, f"{wheel}[spark,jobs,report,metrics,transactions,test]"], SETUP_SECONDS)
         and run([own, "-m", "pip", "list"], SETUP_SECONDS)
     )
     built = time.monotonic()

@@ -15,9 +15,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.network import Server
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+from spark_kafka_sink.producer.oauth_token import resolve
 
 _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05
@@ -122,6 +124,12 @@ class Brokers:
         thread = threading.Thread(target=box.clear, name="rd_kafka_destroy", daemon=True)
         thread.start()
         thread.join(_FREE_SECONDS)
+
+
+def for_confluent_kafka(settings: ClientSettings) -> dict[str, Any]:
+    """librdkafka's settings, and the function for tokens, which confluent_kafka calls itself."""
+    name = settings.oauth_callback
+    return {**settings, **({"oauth_cb": resolve(name)} if name else {})}
 
 
 def error_code(error: KafkaException) -> int:

@@ -11,9 +11,8 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor.brokers import Brokers
+from spark_kafka_sink.doctor.brokers import Brokers, for_confluent_kafka
 from spark_kafka_sink.doctor.network import ApiVersions, Server
-from spark_kafka_sink.producer.oauth_token import resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,9 +63,8 @@ class Examination:
 
     @property
     def login(self) -> dict[str, Any]:
-        """``settings`` for confluent_kafka, which calls the function for tokens itself."""
-        name = self.settings.oauth_callback
-        return {**self.settings, **({"oauth_cb": resolve(name)} if name else {})}
+        """``settings`` for confluent_kafka."""
+        return for_confluent_kafka(self.settings)
 
     @property
     def topic_name(self) -> str:

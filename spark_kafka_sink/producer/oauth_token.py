@@ -80,14 +80,19 @@ class TokenFunction:
         else:
             client.fail_token(outcome)
 
-    def problem(self, seconds: float) -> str:
-        """Call the function, and wait that long: why it gives no token, or ""."""
+    def fetch(self, seconds: float) -> Token | str:
+        """Call the function, and wait that long: a token, or why there is none."""
         self.call()
         if self._thread is not None:
             self._thread.join(seconds)
             if self._thread.is_alive():
                 return f"{self._option} has not returned after {seconds:.1f} s"
-        return "" if isinstance(self._outcome, Token) else self._outcome
+        return self._outcome
+
+    def problem(self, seconds: float) -> str:
+        """Call the function, and wait that long: why it gives no token, or ""."""
+        outcome = self.fetch(seconds)
+        return "" if isinstance(outcome, Token) else outcome
 
     @property
     def _option(self) -> str:

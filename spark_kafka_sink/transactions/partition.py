@@ -32,6 +32,9 @@ from spark_kafka_sink.transactions.ledger import (
 from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
 from spark_kafka_sink.transactions.transaction import State, Transaction
 
+#: of ``transactional.id.prefix``; the query's id follows
+DEFAULT_PREFIX = "kafka-nb-"
+
 
 @contextmanager
 def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTransaction]:
@@ -79,7 +82,7 @@ def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
             "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
             "does not tell the query's id; choose a name that no other query uses, and keep it"
         )
-    return f"kafka-nb-{query_id}"
+    return f"{DEFAULT_PREFIX}{query_id}"
 
 
 def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:

@@ -26,6 +26,7 @@ from topics import Topics
 
 import spark_kafka_sink
 from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
@@ -393,6 +394,115 @@ def test_brokers_with_too_few_replicas_are_warned_of(kafka, sink, caplog):
         check(parse(sink.options))
     assert "the brokers have transaction.state.log.replication.factor=1, less than 3" in caplog.text
     assert f"topic {sink.topic} has min.insync.replicas=1, less than 2" in caplog.text
+
+
+# --- python -m spark_kafka_sink transactions ------------------------------------------------------
+
+
+@pytest.fixture
+def transactions(sink, capsys):
+    """Runs the command: its exit code, the rows of its tables, and everything that it prints."""
+
+    def run(action, *arguments, options=None):
+        given = (sink.options if options is None else options).items()
+        words = [word for name, value in given for word in ("--option", f"{name}={value}")]
+        code = main(["transactions", action, *words, *arguments])
+        printed = capsys.readouterr()
+        lines = [line.split("│")[1:-1] for line in printed.out.splitlines()]
+        rows = [[cell.strip() for cell in line] for line in lines if line]
+        return code, rows, printed.out + printed.err
+
+    return run
+
+
+def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions):
+    expected = sink.write_batch(0)
+    started = time.time()
+    Process(sink, 1, 0, ["1-a", "1-b"], "flushed").kill()
+    Process(sink, 1, 1, ["1-c"], "committing").kill()
+    stable, ends = sink.topics.ends(sink.topic)
+
+    code, rows, _ = transactions("list")
+    assert code == 0
+    ids = [row for row in rows if len(row) == 7]
+    held = [row for row in rows if len(row) == 6]
+    assert [row[:2] for row in ids] == [[sink.group(n), "Ongoing"] for n in (0, 1)]
+    first, second = (seconds(row[2]) for row in ids)
+    assert 0 < second <= first <= time.time() - started
+    assert {row[3] for row in ids} == {"10 min"}
+    # The second client of each id; the producer's id does not change.
+    assert {row[5] for row in ids} == {"1"}
+    assert [row[:5] for row in held] == [
+        [sink.topic, str(n), str(stable[n]), str(ends[n]), str(ends[n] - stable[n])]
+        for n in ends
+        if stable[n] < ends[n]
+    ]
+    assert sum(int(row[4]) for row in held) == 3
+    # The partitions' leaders tell the same of the producers as the coordinators.
+    names = {f"{name} (producer {number}, epoch {epoch})" for name, *_, number, epoch, _ in ids}
+    assert {row[5] for row in held} <= names
+
+    code, rows, printed = transactions("describe")
+    assert code == 0
+    assert [row[:2] for row in rows[:2]] == [row[:2] for row in ids]
+    assert [[*row[:4], bool(row[4]), row[5]] for row in rows[-3:]] == [
+        [sink.group("driver"), "0", "2", "", False, sink.topic],
+        [sink.group(0), "0", "2", "2", True, sink.topic],
+        [sink.group(1), "0", "2", "1", True, sink.topic],
+    ]
+
+    code, rows, printed = transactions("abort")
+    assert (code, [row[0] for row in rows[:2]]) == (0, [sink.group(0), sink.group(1)])
+    assert "Dry run: nothing was ended" in printed
+    assert sink.topics.ends(sink.topic) == (stable, ends)
+
+    code, _, printed = transactions("abort", "--yes")
+    assert code == 0
+    assert [line for line in printed.splitlines() if line.startswith("ended: ")] == [
+        f"ended: {sink.group(0)}",
+        f"ended: {sink.group(1)}",
+    ]
+    code, rows, printed = transactions("list")
+    assert (code, rows) == (0, [])
+    assert f"No open transaction whose id begins with {sink.group('')[:-1]}" in printed
+    code, rows, _ = transactions("describe")
+    assert [row[:3] for row in rows[:2]] == [[sink.group(n), "Empty", ""] for n in (0, 1)]
+    assert sink.committed() == expected
+    expected += sink.write_batch(1)
+    assert sink.committed() == expected
+
+
+def seconds(text):
+    """Of ``1 min 3 s``, for example."""
+    units = {"s": 1, "min": 60}
+    words = text.split()
+    return sum(
+        float(number) * units[unit] for number, unit in zip(words[::2], words[1::2], strict=True)
+    )
+
+
+def test_only_the_query_that_was_named_is_ended(sink, transactions):
+    Process(sink, 0, 0, ["0-a"], "flushed").kill()
+    Process(sink, 0, 1, ["0-b"], "flushed", transactional_id_prefix=sink.group(1)).kill()
+    servers = {"kafka.bootstrap.servers": sink.options["kafka.bootstrap.servers"]}
+    prefix = sink.options["transactional.id.prefix"]
+    both = [sink.group("0"), sink.group("1.1")]
+    code, rows, _ = transactions("list", "--prefix", prefix, options=servers)
+    assert (code, [row[0] for row in rows if len(row) == 7]) == (0, both)
+    code, rows, printed = transactions("abort", "--yes", "--prefix", prefix, options=servers)
+    assert (code, printed.splitlines()[-1]) == (0, f"ended: {both[0]}")
+    code, rows, _ = transactions("list", options=servers)
+    assert [row[0] for row in rows if len(row) == 7 and row[0].startswith(prefix)] == both[1:]
+    assert transactions("abort", "--yes", "--prefix", sink.group(1), options=servers)[0] == 0
+    assert sink.committed() == []
+
+
+def test_brokers_that_do_not_answer_are_one_line(transactions):
+    code, _, printed = transactions("list", options={"kafka.bootstrap.servers": "127.0.0.1:1"})
+    assert code == 1
+    assert printed.startswith("error: ")
+    assert "127.0.0.1:1" in printed
+    assert printed.count("\n") == 1
 
 
 # --- through Spark -------------------------------------------------------------------------------

@@ -137,13 +137,17 @@ class Topics:
     def read_committed(self, topic: str) -> list[bytes | None]:
         """The values that a read_committed consumer sees, once no transaction is open."""
         deadline = Deadline(self._patience_seconds)
-        partitions = [TopicPartition(topic, n) for n in self._metadata(topic, deadline).partitions]
-        while (stable := self._ends(partitions, IsolationLevel.READ_COMMITTED)) != self._ends(
-            partitions, IsolationLevel.READ_UNCOMMITTED
-        ):
-            assert not deadline.expired, f"a transaction is still open: {stable}"
+        while (offsets := self.ends(topic))[0] != offsets[1]:
+            assert not deadline.expired, f"a transaction is still open: {offsets}"
             time.sleep(0.02)  # nothing tells us when it ends
         return [record.value for record in self.read(topic)]
+
+    def ends(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
+        """By partition: the last stable offsets, and the high watermarks."""
+        numbers = self._metadata(topic, Deadline(self._patience_seconds)).partitions
+        partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+        stable = self._ends(partitions, IsolationLevel.READ_COMMITTED)
+        return stable, self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
 
     def _ends(self, partitions: list[TopicPartition], level: IsolationLevel) -> dict[int, int]:
         wanted = {each: OffsetSpec.latest() for each in partitions}

@@ -1,0 +1,1 @@
+"""``python -m spark_kafka_sink transactions``: shows and ends what queries have left open."""

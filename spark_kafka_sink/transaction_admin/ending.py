@@ -1,0 +1,21 @@
+"""Ends a transaction as the next attempt of its task would: by taking its id over."""
+
+from __future__ import annotations
+
+from spark_kafka_sink.config.producer_options import ProducerOptions
+from spark_kafka_sink.transaction_admin.state import TransactionalId
+from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.transaction import Transaction
+
+
+def end(options: ProducerOptions, transaction: TransactionalId, wait: Wait) -> None:
+    """Fence the producer, and wait until the brokers have aborted its transaction.
+
+    One whose commit has begun is committed. Raises what ``Transaction.initialize`` raises.
+    """
+    successor = Transaction(options, transaction.name, transaction.timeout_ms)
+    topics = [each.topic for each in transaction.partitions if not each.is_internal]
+    try:
+        successor.initialize(topics[:1], wait)
+    finally:
+        successor.close()

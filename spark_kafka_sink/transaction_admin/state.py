@@ -1,0 +1,118 @@
+"""What brokers know of a query's transactions and of its ledger, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.transactions.ledger import (
+    Entry,
+    Sentinel,
+    entry_group,
+    read_entry,
+    read_sentinel,
+    sentinel_group,
+)
+
+#: as DescribeTransactions names them: an end that was begun goes on by itself
+_OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is one of ``__consumer_offsets``: the ledger."""
+        return self.topic.startswith("__")
+
+
+@dataclass(frozen=True)
+class TransactionalId:
+    """A transactional id, as its coordinator describes it (KIP-664).
+
+    ``started_at``: of its open transaction, by the brokers' clock, in seconds since the epoch.
+    ``partitions``: to which that transaction has sent.
+    """
+
+    name: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_at: float | None
+    partitions: tuple[Partition, ...]
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in _OPEN_STATES
+
+
+@dataclass(frozen=True)
+class ActiveProducer:
+    """A producer with an open transaction in a partition, as the partition's leader knows it."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+
+
+@dataclass(frozen=True)
+class HeldPartition:
+    """A partition's offsets; ``oldest``: the producer that holds up readers, if one does.
+
+    ``stable_offset``: where a reader with isolation.level=read_committed waits.
+    """
+
+    partition: Partition
+    stable_offset: int
+    high_watermark: int
+    oldest: ActiveProducer | None
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """A group of the ledger, and the topic for whose partition 0 it has an offset."""
+
+    group: str
+    topic: str
+    committed: Sentinel | Entry
+
+
+def belongs_to(transactional_id: str, prefix: str) -> bool:
+    """Whether the query with that prefix uses the id, which is ``<prefix>.<partition>``."""
+    found, _, number = transactional_id.rpartition(".")
+    return found == prefix and number.isdecimal()
+
+
+def in_order(ids: Iterable[TransactionalId]) -> list[TransactionalId]:
+    """By query, then by number of the Spark partition."""
+
+    def key(each: TransactionalId) -> tuple[str, int, str]:
+        prefix, _, number = each.name.rpartition(".")
+        return prefix, int(number) if number.isdecimal() else -1, each.name
+
+    return sorted(ids, key=key)
+
+
+def ledger_groups(prefix: str, partitions: int) -> list[str]:
+    return [sentinel_group(prefix), *(entry_group(prefix, each) for each in range(partitions))]
+
+
+def ledger_rows(
+    prefix: str, offsets: Mapping[str, Mapping[Partition, CommittedOffset]]
+) -> list[LedgerRow]:
+    """From the groups' offsets by partition; raises LedgerLost if the sink did not write one."""
+    rows = []
+    for group, by_partition in offsets.items():
+        read = read_sentinel if group == sentinel_group(prefix) else read_entry
+        for partition, committed in sorted(by_partition.items()):
+            found = read(committed, group)
+            if found is not None:
+                rows.append(LedgerRow(group, partition.topic, found))
+    return rows
