@@ -33,7 +33,7 @@ class Option(Generic[T]):
     maximum: int | None = None
     java_name: str | None = None
     is_required: bool = False
-    #: for the README: what applies instead of a default
+    #: for docs/options.md: what applies instead of a default
     if_absent: str = "-"
 
     @property

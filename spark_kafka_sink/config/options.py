@@ -39,7 +39,7 @@ from spark_kafka_sink.errors import InvalidOption
 
 _MAX_INT = 2**31 - 1
 
-# --- the table: the only source for parsing, error messages and the README -----------------------
+# --- the table: the only source for parsing, error messages and docs/options.md --------------
 
 BOOTSTRAP_SERVERS = Option(
     "kafka.bootstrap.servers",
@@ -149,7 +149,7 @@ DELIVERY_GUARANTEE = Option(
     default="at-least-once",
     meaning="`exactly-once` writes every micro-batch of a streaming query in transactions, one per "
     "Spark partition, and skips what an earlier attempt has committed: see "
-    "[exactly-once](docs/exactly-once.md).",
+    "[exactly-once](exactly-once.md).",
 )
 EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     "exactly.once.partitions",
@@ -248,7 +248,7 @@ BATCH_ID: Option[int | None] = Option(
     "`foreach_batch` sets it.",
 )
 
-#: all entries above, in the order of the README
+#: all entries above, in the order of docs/options.md
 OPTIONS: tuple[Option[Any], ...] = tuple(
     each for each in vars().values() if isinstance(each, Option)
 )

@@ -41,7 +41,8 @@ def options(examination: Examination) -> list[Finding]:
     try:
         examination.parsed = parse(examination.given)
     except (InvalidOption, LibraryUnavailable) as error:
-        return [failed(str(error), "Correct what the message names; the README lists the options")]
+        advice = "Correct what the message names; docs/options.md lists the options"
+        return [failed(str(error), advice)]
     return [passed(f"valid: {len(examination.given)} given")]
 
 

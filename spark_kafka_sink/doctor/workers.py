@@ -268,7 +268,7 @@ def kafka_nb_python(examination: Examination) -> list[Finding]:
         return [
             warned(
                 "not in use: every worker compiles PySpark anew when it starts",
-                f"{_use_this_python()} (README: Quicker Python workers)",
+                f"{_use_this_python()} (docs/tuning.md)",
                 others[0].command,
             )
         ]
