@@ -81,7 +81,7 @@ class Cluster:
         ]
 
     def partitions(self, topic: str) -> list[Partition]:
-        """None if the topic does not exist."""
+        """Empty if the topic does not exist."""
         with _named():
             (found,) = self._admin.describe_topics([topic])
             error = kafka_errors.for_code(found["error_code"])
