@@ -28,7 +28,7 @@ CONFIG: ConfigDict = {
 
 
 def written() -> str:
-    """The page, with the part between the two comments made anew."""
+    """The page, with the part between the two comments regenerated."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     text = "\n\n".join(each.strip() for each in sections())

@@ -85,7 +85,7 @@ def diagnose(
     ``topic``, and begins a transactional producer under a name of its own. With ``spark``, a
     session on this machine, it also looks at the session's settings.
 
-    Ends about ``timeout_seconds`` after the first result is asked for: what has not run by then is
+    Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
     """
     deadline = Deadline(timeout_seconds)

@@ -55,8 +55,8 @@ _RUNNING, _ENDED, _FAILED = "running", "ended", "failed"
 class KafkaSinkListener(StreamingQueryListener):
     """Tells what Spark and the sink report of a session's streaming queries.
 
-    Add it before the queries start: ``spark.streams.addListener(listener)``. Spark's side (rows,
-    times, lag of the source) arrives by itself. What was delivered arrives in one of two ways:
+    Add it before the queries start: ``spark.streams.addListener(listener)``. Spark reports rows,
+    times and the source's lag without further setup. The sink's reports arrive in one of two ways:
 
     - ``foreach_batch(options, on_report=listener.on_report)``, in classic sessions;
     - ``report_path``: the folder of the option ``report.path``, or a list of them, of which the

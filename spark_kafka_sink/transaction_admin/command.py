@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -114,7 +115,7 @@ def _bounded(function: Callable[[], T], deadline: Deadline) -> T:
 
 
 def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) -> _Found:
-    with Cluster(options.producer.client, deadline) as cluster:
+    with closing(Cluster(options.producer.client, deadline)) as cluster:
         producers = cluster.producers()
         is_wanted: Callable[[str, str], bool] = str.startswith if action == "list" else belongs_to
         ids = in_order(cluster.describe(name for name in producers if is_wanted(name, prefix)))
