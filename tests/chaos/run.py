@@ -62,6 +62,7 @@ class Outcome:
     failures: list[Failure]
     completed_batches: dict[str, int]
     rows_read: dict[str, int]
+    longest_read_delay_seconds: float
     starts: int
     unexpected_ends_of_brokers: int
     checks: dict[str, list[Check]]
@@ -84,7 +85,7 @@ def chaos(
     with ExitStack() as stack:
         brokers = stack.enter_context(ThreeBrokers(folder))
         brokers.create_topics(topics, TOPIC_PARTITIONS)
-        along = ReaderAlong(brokers.internal_servers, topics, TOPIC_PARTITIONS)
+        along = ReaderAlong(brokers.internal_servers, topics, TOPIC_PARTITIONS, folder)
         stack.enter_context(along)
         streams = StreamProcess(
             folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES, mutant
@@ -153,7 +154,7 @@ def _judge(
     left = _wait_for_end(folder)
     hanging, ends = _wait_until_stable(brokers, topics)
     stable = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, Deadline(60))
-    seen = along.finish(stable)
+    seen, lacking = along.finish(stable)
     servers = brokers.internal_servers
     committed = read_all(servers, topics, TOPIC_PARTITIONS, READ_COMMITTED, stable)
     uncommitted = read_all(servers, topics, TOPIC_PARTITIONS, READ_UNCOMMITTED, ends)
@@ -174,6 +175,7 @@ def _judge(
     }
     checks["all"] = [
         hanging,
+        Check("the reader along reaches the ends", len(stable), tuple(lacking)),
         invariants.failures_are_named(failures, injector.worker_kills, ATTEMPT_SECONDS),
         invariants.attempts_are_bounded(attempts, ATTEMPT_SECONDS),
         Check(
@@ -201,6 +203,7 @@ def _judge(
         failures,
         completed,
         {topic: reading.row.size for topic, reading in committed.items()},
+        along.longest_delay_seconds,
         streams.starts,
         brokers.unexpected_ends,
         checks,
@@ -293,6 +296,8 @@ def report(outcome: Outcome) -> str:
     lines.append(f"restarts of queries: {len(outcome.failures)}")
     lines += [f"  {times:5} {name}" for name, times in sorted(restarts.items())]
     lines.append(f"restarts of Spark: {outcome.starts - 1}")
+    delay = outcome.longest_read_delay_seconds
+    lines.append(f"the reader along saw a row at most {delay:.1f} s after its timestamp")
     if outcome.unexpected_ends_of_brokers:
         lines.append(f"brokers ended by themselves: {outcome.unexpected_ends_of_brokers}")
     for where, checks in outcome.checks.items():
