@@ -108,6 +108,8 @@ REFUSED: Mapping[str, str] = {
         ),
         _NO_SUCH_SETTING,
     ),
+    "enable.gapless.guarantee": "after one failed record, librdkafka would let the client send none; "
+    "leave it out",
     "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
     "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
     "delivery.report.only.error": _OURS,

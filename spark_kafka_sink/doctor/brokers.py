@@ -42,6 +42,8 @@ class Brokers:
         self._refusal: Deadline | None = None
         configuration: dict[str, Any] = {
             **settings,
+            # It sends nothing, and a user who may not write must be let in all the same.
+            "enable.idempotence": "false",
             "log_level": 0,
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": self._on_statistics,
