@@ -108,8 +108,8 @@ REFUSED: Mapping[str, str] = {
         ),
         _NO_SUCH_SETTING,
     ),
-    "enable.gapless.guarantee": "after one failed record, librdkafka would let the client send none; "
-    "leave it out",
+    "enable.gapless.guarantee": "leave it out; with it, a client could send nothing more "
+    "after one failed record",
     "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
     "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
     "delivery.report.only.error": _OURS,
