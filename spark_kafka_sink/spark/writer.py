@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.errors import InvalidRecord
+from spark_kafka_sink.errors import InvalidOption, InvalidRecord
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait, total
 
 if TYPE_CHECKING:
@@ -210,6 +210,13 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         return KafkaCommitMessage(write_partition(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        if None in messages:
+            # Spark tells nobody the trigger. Its EpochCoordinator logs this, and commits nothing.
+            raise InvalidOption(
+                "trigger(continuous=...) is not supported: Spark commits an epoch before it has "
+                "passed on its rows. Stop the query, and use trigger(processingTime=...) or "
+                "trigger(availableNow=True)"
+            )
         report = _total(messages, batchId)
         seal(self._options, report.query_id, batchId, len(messages))
         keep_report(report, self._options)

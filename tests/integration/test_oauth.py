@@ -7,6 +7,7 @@ import sys
 import time
 import types
 
+import exactly_once_task
 import pyarrow as pa
 import pytest
 import token_functions
@@ -23,7 +24,7 @@ from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
 from spark_kafka_sink.local_kafka import LocalKafka, Security
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.preflight import check
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.writer import seal, write_partition
 
 SHORT_SECONDS = 5.0  # a token's life
 
@@ -96,6 +97,20 @@ def test_a_task_that_outlasts_its_token_gets_new_ones(options, topics):
     write_partition(batches(15, seconds=1.0), parse(options))
     assert values(topics, options) == list(range(15))
     assert options.calls() >= 15 / SHORT_SECONDS
+
+
+def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
+    options |= {
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "1",
+        "transactional.id.prefix": "with-tokens",
+    }
+    parsed = parse(options)
+    check(parsed)
+    for batch_id in (0, 0, 1):
+        exactly_once_task.write(options, batch_id, 0, [f"{batch_id}"])
+        seal(parsed, "a-query", batch_id, 1)
+    assert topics.read_committed(options["topic"]) == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(

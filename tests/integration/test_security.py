@@ -7,18 +7,23 @@ import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
+import exactly_once_task
 import pytest
 import trustme
 from acls import Acls
 from certificates import chain_pem, key_pem, write_pem, write_pkcs12
-from confluent_kafka.admin import AclOperation
+from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from streams import stream_of
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.doctor import Outcome, diagnose
+from spark_kafka_sink.errors import TransactionFailed
 from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.spark.preflight import check
+from spark_kafka_sink.spark.writer import seal
 
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 60 s
 DOCTOR_SECONDS = 120.0  # a busy machine is no failure
@@ -483,3 +488,34 @@ def test_transactions_says_at_once_what_is_wrong(store, sasl_ssl, topics, capsys
     assert error in said
     assert said.count("\n") == 1
     assert "password-of" not in said
+
+
+def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_plaintext, topics):
+    made = topics("sasl_plaintext")
+    topic = made.create()
+    login = scram(user="bob")
+    given = options(sasl_plaintext, "SASL_PLAINTEXT", login, topic) | {
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "1",
+        "transactional.id.prefix": f"of-{topic}",
+    }
+    prefixed = {"pattern": ResourcePatternType.PREFIXED}
+    groups = prefixed | {"kind": ResourceType.GROUP}
+    transactional_ids = prefixed | {"kind": ResourceType.TRANSACTIONAL_ID}
+    write, describe, read = AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.READ
+    allow = sasl_plaintext.acls.allow
+    allow("bob", topic, write)
+    with pytest.raises(TransactionFailed, match="grant this user Write and Describe on trans"):
+        exactly_once_task.write(given, 0, 0, ["a"])
+    allow("bob", f"of-{topic}", write, describe, **transactional_ids)
+    with pytest.raises(TransactionFailed, match="grant this user Read on consumer groups"):
+        exactly_once_task.write(given, 0, 0, ["a"])
+    allow("bob", f"of-{topic}", read, **groups)
+    with pytest.raises(TransactionFailed, match="grant this user Read on the topic of the ledger"):
+        exactly_once_task.write(given, 0, 0, ["a"])
+    allow("bob", topic, read)
+    parsed = parse(given)
+    check(parsed)
+    exactly_once_task.write(given, 0, 0, ["a"])
+    seal(parsed, "a-query", 0, 1)
+    assert made.read_committed(topic) == [b"a"]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from streams import counts, run, stream_of
 
 import spark_kafka_sink
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
 
 def test_append_mode_writes_every_micro_batch(spark, bootstrap_servers, topics, tmp_path):
@@ -52,6 +57,29 @@ def test_update_mode_through_the_format_is_refused_by_spark(spark, bootstrap_ser
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(Exception, match="does not support Update mode"):
         query.awaitTermination(60)
+
+
+def test_continuous_processing_commits_no_epoch(spark, bootstrap_servers, topics, tmp_path):
+    """Spark would commit epochs whose rows it still buffers: they would be lost."""
+    rows = spark.readStream.format("rate").option("numPartitions", 1).load()
+    writer = rows.selectExpr("string(value) AS value").writeStream.format("kafka-nb")
+    writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
+    writer = writer.option("topic", topics.create()).option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(continuous="100 milliseconds").start()
+    deadline = Deadline(60)
+    while not any((tmp_path / "offsets").glob("[0-9]*")):
+        assert not deadline.expired
+        assert query.isActive, query.exception()
+        time.sleep(0.1)
+    time.sleep(3)  # without the refusal, epochs would be committed within a second
+    query.stop()
+    assert not list((tmp_path / "commits").glob("[0-9]*"))
+
+
+def test_an_epoch_that_no_task_wrote_is_not_committed():
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    with pytest.raises(InvalidOption, match=r"trigger\(continuous=\.\.\.\) is not supported"):
+        KafkaStreamWriter(options).commit([None], 3)
 
 
 def test_a_restarted_query_continues_where_it_stopped(spark, bootstrap_servers, topics, tmp_path):

@@ -57,6 +57,14 @@ sink = spark_kafka_sink.foreach_batch(
 finish(updates.writeStream.outputMode("update").foreachBatch(sink), "update")
 
 if how == "found":
+    once = {**options, "delivery.guarantee": "exactly-once", "exactly.once.partitions": "2"}
+    rows = stream.selectExpr("concat('once-', value) AS value").repartition(2, "value")
+    finish(rows.writeStream.format("kafka-nb").options(**once), "once")
+    prefix = {"transactional.id.prefix": f"{topic}-updates"}  # Connect does not tell the query's id
+    sink = spark_kafka_sink.foreach_batch(once | prefix)
+    updates = updates.selectExpr("concat('once-', value) AS value").repartition(2, "value")
+    finish(updates.writeStream.outputMode("update").foreachBatch(sink), "updates-once")
+
     bad = spark.range(1).select(
         F.lit(None).cast("string").alias("topic"), F.lit("v").alias("value")
     )
