@@ -481,7 +481,7 @@ def seconds(text):
     )
 
 
-def test_only_the_query_that_was_named_is_ended(sink, transactions):
+def test_only_the_query_that_was_named_is_ended(sink, transactions, tmp_path):
     Process(sink, 0, 0, ["0-a"], "flushed").kill()
     Process(sink, 0, 1, ["0-b"], "flushed", transactional_id_prefix=sink.group(1)).kill()
     servers = {"kafka.bootstrap.servers": sink.options["kafka.bootstrap.servers"]}
@@ -493,7 +493,15 @@ def test_only_the_query_that_was_named_is_ended(sink, transactions):
     assert (code, printed.splitlines()[-1]) == (0, f"ended: {both[0]}")
     code, rows, _ = transactions("list", options=servers)
     assert [row[0] for row in rows if len(row) == 7 and row[0].startswith(prefix)] == both[1:]
-    assert transactions("abort", "--yes", "--prefix", sink.group(1), options=servers)[0] == 0
+    job = {
+        "name": "numbers",
+        "source": {"format": "rate"},
+        "sink": {"options": sink.options | {"transactional.id.prefix": sink.group(1)}},
+        "checkpoint": "/unused",
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
+    found = transactions("abort", "--yes", "--config", str(tmp_path / "job.yaml"), options={})
+    assert (found[0], found[2].splitlines()[-1]) == (0, f"ended: {both[1]}")
     assert sink.committed() == []
 
 
