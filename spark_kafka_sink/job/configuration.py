@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from spark_kafka_sink.config.option import did_you_mean
-from spark_kafka_sink.config.options import BOOTSTRAP_SERVERS, SinkOptions, parse
+from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS
+from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.job.document import Document, Mistake, Path, Place, invalid
 from spark_kafka_sink.job.model import Job, Sink, Source, Trigger

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
-from spark_kafka_sink.config.options import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC, parse
+from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.job.configuration import Configuration, load
 from spark_kafka_sink.job.document import Mistake, Place, invalid

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config.options import TOPIC, at_least_once, parse
+from spark_kafka_sink.config.option_table import TOPIC
+from spark_kafka_sink.config.options import at_least_once, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.datasource import FORMAT, is_classic, make_known

@@ -37,7 +37,8 @@ from topics import Topics
 
 import spark_kafka_sink.__main__ as spark_kafka_sink_command
 from spark_kafka_sink.config.option import PREFIX
-from spark_kafka_sink.config.options import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS, parse
+from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.job import command as job_command
 from spark_kafka_sink.job import replay_command
 from spark_kafka_sink.local_kafka import LocalKafka

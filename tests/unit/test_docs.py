@@ -11,7 +11,7 @@ from markdown_pages import API, GUIDE, PAGES, ROOT, anchors, blocks, code_in_tex
 
 from spark_kafka_sink.config.client_settings import known_names
 from spark_kafka_sink.config.option import PREFIX
-from spark_kafka_sink.config.options import OPTIONS
+from spark_kafka_sink.config.option_table import OPTIONS
 
 PICTURE = ROOT / "docs" / "way_of_a_row.svg"
 ALIASES = {"bash", "console", "shell", "py", "python3", "yml"}

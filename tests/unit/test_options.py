@@ -6,7 +6,8 @@ import re
 import pytest
 
 from spark_kafka_sink.config.client_settings import transactional
-from spark_kafka_sink.config.options import OPTIONS, SinkOptions, at_least_once, parse
+from spark_kafka_sink.config.option_table import OPTIONS
+from spark_kafka_sink.config.options import SinkOptions, at_least_once, parse
 from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions
 from spark_kafka_sink.errors import InvalidOption
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spark_kafka_sink import errors
 from spark_kafka_sink.config.option import Option
-from spark_kafka_sink.config.options import OPTIONS
+from spark_kafka_sink.config.option_table import OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
