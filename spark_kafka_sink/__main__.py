@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -21,20 +23,28 @@ def main(arguments: list[str] | None = None) -> int:
     ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is wrong.
     """
     choice = _parser().parse_args(arguments)
+    commands = {
+        "doctor": _doctor,
+        "report": _report,
+        "transactions": _transactions,
+        "kafka": _kafka,
+    }
     try:
-        if choice.command == "doctor":
-            return _doctor(choice)
-        if choice.command == "report":
-            return _report(choice)
-        if choice.command == "transactions":
-            return _transactions(choice)
-        if choice.action == "start":
-            print(detached.start(choice.brokers))
-            return 0
-        return _stop() if choice.action == "stop" else _status()
+        return commands[choice.command](choice)
     except LocalKafkaError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # Whoever reads the output has ended, as `head` does. Python would write the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _kafka(choice: argparse.Namespace) -> int:
+    if choice.action == "start":
+        print(detached.start(choice.brokers))
+        return 0
+    return _stop() if choice.action == "stop" else _status()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,7 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="how many brokers (default: 1)"
     )
-    actions.add_parser("stop", help="stop it; its logs and data are kept")
+    actions.add_parser(
+        "stop",
+        help="stop it; its logs and data stay in its folder, and the next start begins empty",
+    )
     actions.add_parser("status", help="print its address if it runs")
     return parser
 
@@ -164,7 +177,8 @@ def _doctor(choice: argparse.Namespace) -> int:
         write_test_record=choice.write_test_record,
     )
     say_results = report.say_json if choice.json else report.say_text
-    return 0 if say_results(results, partial(print, flush=True)) else 1
+    with closing(results):
+        return 0 if say_results(results, partial(print, flush=True)) else 1
 
 
 def _report(choice: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ BOOTSTRAP_SERVERS = Option(
     default=None,
     is_required=True,
     if_absent="none: required",
-    meaning="Comma-separated `host:port` of some brokers.",
+    meaning="Comma-separated `host:port` of some brokers, such as `localhost:9092`.",
 )
 TOPIC: Option[str | None] = Option(
     "topic",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -78,7 +78,7 @@ def diagnose(
     timeout_seconds: float = 30.0,
     write_test_record: bool = False,
     spark: SparkSession | None = None,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option

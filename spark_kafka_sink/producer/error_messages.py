@@ -60,14 +60,22 @@ def no_metadata(
 ) -> TopicUnavailable | MetadataTimeout:
     """For a topic whose records awaited metadata; ``code`` is that of the latest answer."""
     waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
-    if code in NON_RETRIABLE_TOPIC_ERRORS or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return topic_unavailable(
-            topic, code, f"create it; the brokers did not create it within {waited}"
-        )
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return _not_created(topic, waited)
+    if code in NON_RETRIABLE_TOPIC_ERRORS:
+        return topic_unavailable(topic, code)
     return MetadataTimeout(
         f"no metadata for topic {topic} within {waited}{_last_broker_error(report)}. Check that "
         f"the brokers are reachable{_more_time_for_metadata(budget)}",
         topic=topic,
+    )
+
+
+def _not_created(topic: str, waited: str) -> TopicUnavailable:
+    return topic_unavailable(
+        topic,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"create it, or correct its name; the brokers did not create it within {waited}",
     )
 
 
@@ -91,11 +99,19 @@ def buffer_exhausted(
     )
 
 
-def deadline_exceeded(timeout_seconds: float, report: DeliveryReport) -> DeadlineExceeded:
+def deadline_exceeded(
+    timeout_seconds: float, report: DeliveryReport, waiting: tuple[str, int] | None
+) -> DeadlineExceeded | TopicUnavailable:
+    """``waiting``: a topic whose records await metadata, and the code of the latest answer."""
+    waited = f"{timeout_seconds:g} s (close.timeout.ms)"
+    topic, code = waiting or ("", ErrorCode.NO_ERROR)
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return _not_created(topic, waited)
+    lacking = f"; topic {topic} has no metadata yet" if topic else ""
     return DeadlineExceeded(
-        f"the brokers did not acknowledge all records within {timeout_seconds:g} s "
-        f"(close.timeout.ms){_last_broker_error(report)}. Check that they are reachable and keep "
-        "up; raise close.timeout.ms if they are only slow"
+        f"the brokers did not acknowledge all records within {waited}{lacking}"
+        f"{_last_broker_error(report)}. Check that they are reachable and keep up; raise "
+        "close.timeout.ms if they are only slow"
     )
 
 
@@ -119,7 +135,10 @@ def delivery_failed(
 def refusal(topic: str, partition: int, code: int) -> str:
     """Why records were refused; ``partition`` -1: before they had one."""
     where = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
-    return f"{where}: {error_text(code)} ({error_name(code)}){_advice(partition, code)}"
+    text = error_text(code)
+    if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
+        text = text.removeprefix("Broker: ")  # no broker has seen it
+    return f"{where}: {text} ({error_name(code)}){_advice(partition, code)}"
 
 
 def _missing_producer_id(report: DeliveryReport) -> str:
@@ -135,7 +154,10 @@ def _advice(partition: int, code: int) -> str:
     if code != ErrorCode.MSG_SIZE_TOO_LARGE:
         return ""
     if partition == UNASSIGNED:
-        return f"; a record is larger than the client may send: raise {MAX_REQUEST_SIZE}"
+        return (
+            f"; a record is larger than the client may send: raise {MAX_REQUEST_SIZE}, and the "
+            "topic's max.message.bytes if that is smaller"
+        )
     return "; a record is larger than the topic allows: raise its max.message.bytes"
 
 

@@ -268,7 +268,7 @@ class NonBlockingProducer:
                 return
             self._check_open()
             if deadline.expired:
-                raise error_messages.deadline_exceeded(timeout_seconds, self._deliveries.report)
+                raise self._deadline_exceeded(timeout_seconds)
 
     def wait_for(self, delivery: Delivery, timeout_seconds: float) -> None:
         """Like ``flush``, for the records of one send."""
@@ -282,7 +282,7 @@ class NonBlockingProducer:
             if not delivery.is_complete:
                 self._check_open()
                 if deadline.expired:
-                    raise error_messages.deadline_exceeded(timeout_seconds, self._deliveries.report)
+                    raise self._deadline_exceeded(timeout_seconds, delivery.topic)
         if delivery.was_purged:
             raise ProducerClosed("the producer was closed before all records were acknowledged")
         if delivery.failed:
@@ -444,3 +444,10 @@ class NonBlockingProducer:
         failure = error_messages.first_failure(self._deliveries, self._topics, self._budget, topic)
         if failure is not None:
             raise failure
+
+    def _deadline_exceeded(
+        self, timeout_seconds: float, topic: str | None = None
+    ) -> KafkaSinkError:
+        """For records that were not acknowledged in time, of any topic or of one."""
+        waiting = self._topics.first_failure(0.0, topic)
+        return error_messages.deadline_exceeded(timeout_seconds, self._deliveries.report, waiting)

@@ -13,6 +13,7 @@ _DOMINATES = 0.5  # of the tasks' time
 _SHORT_TASK_MS = 100
 _STRAGGLES = 3  # times as long as the average task
 _ONE_PARTITION = 0.8  # of the records
+_FEW_RECORDS = 1_000  # per micro-batch
 _ONE_TOPIC = 0.8  # of the bytes
 _SLOW_ROUND_TRIP_MS = 100
 _STANDS_OUT = 2  # times as long as the median
@@ -74,7 +75,7 @@ def slowest(points: Sequence[Interval]) -> Interval | None:
 def summary(history: History) -> list[tuple[str, str]]:
     """What takes the time, and what to do: of all micro-batches, the slowest and the latest."""
     total, latest = history.total, history.latest[-1]
-    found = [("all", f"{explain(total)} {standstill(total)}".strip())]
+    found = [("all", f"{standstill(total)} {explain(total)}".strip())]
     point = slowest(history.points)
     if point:
         found.append(("slowest", f"({extent(point)}) {explain(point)}"))
@@ -88,7 +89,7 @@ def standstill(interval: Interval) -> str:
     idle = share(interval.idle_ms / interval.elapsed_ms)
     return (
         f"For at least {idle} of the time no task ran: Spark waited for its trigger or for rows, "
-        "planned micro-batches, or was not running."
+        "planned micro-batches, or was not running. While tasks ran:"
     )
 
 
@@ -96,7 +97,7 @@ def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
     kafka = shares["buffer_wait_ms"] + shares["acknowledgement_wait_ms"]
     if shares["rows_wait_ms"] >= _DOMINATES:
         return Explanation(
-            f"{_part(shares, 'rows_wait_ms')}: the source or the query is slow, not Kafka.",
+            f"{_part(shares, 'rows_wait_ms')}: for the source or the query, not for Kafka.",
             "Look at the query's stages in Spark's UI; use more partitions if cores are idle.",
         )
     if shares["metadata_wait_ms"] >= _DOMINATES:
@@ -156,10 +157,12 @@ def _kafka_advice(interval: Interval) -> str:
             "connections, moved leaders, or partitions with too few replicas in sync."
         )
     partition, records = interval.busiest_partitions.most_common(1)[0]
-    if partition and records >= _ONE_PARTITION * interval.records:
+    are_many = interval.records >= _FEW_RECORDS * interval.micro_batches
+    if partition and are_many and records >= _ONE_PARTITION * interval.records:
         return (
             f"{share(records / interval.records)} of the records go to the partition {partition}, "
-            "which one broker takes in their order: use keys that spread, or none."
+            "which one broker takes in their order: use keys that spread, or none; if the topic "
+            "has no other partition, add some."
         )
     hot = interval.sent_bytes_by_topic.most_common(1)
     everything = interval.sent_bytes_by_topic.total()

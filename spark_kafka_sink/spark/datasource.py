@@ -117,12 +117,20 @@ def prepare_reports(options: SinkOptions) -> None:
         create(options.report_path)
 
 
+def _cast(column: str, given: str) -> str:
+    if COLUMNS[column] != _TEXT:
+        return ""
+    is_nested = given.startswith(("struct", "array", "map"))
+    return f", for instance {'to_json' if is_nested else 'string'}({column})"
+
+
 def check_schema(schema: StructType, topic: str | None) -> None:
     """Raise InvalidSchema, with one message for all problems, if rows cannot become records."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     used = used_columns(topic)
     problems = [
         f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column])}"
+        f"{_cast(column, types[column])}"
         for column in used
         if column in types and types[column] not in COLUMNS[column]
     ]

@@ -143,13 +143,13 @@ def decide(  # noqa: PLR0911 - a table, row by row
     now = task.batch_id
     if any(known is not None and known.batch_id > now for known in (sentinel, entry)):
         return Decision.FAIL_AHEAD
-    if entry is not None and entry.batch_id == now:
-        is_same = entry.partitions == task.partitions
-        return Decision.VERIFY if is_same else Decision.FAIL_CHANGED
-    if sentinel is not None and sentinel.batch_id == now:
-        # Sealed, although this partition has no entry of it.
-        is_same = sentinel.partitions == task.partitions
-        return Decision.FAIL_LOST if is_same else Decision.FAIL_CHANGED
+    done = _latest(task, sentinel, entry)
+    if done is not None and done.batch_id == now:
+        if done.partitions != task.partitions:
+            return Decision.FAIL_CHANGED
+        # A sealed micro-batch has an entry of every partition.
+        is_there = entry is not None and entry.batch_id == now
+        return Decision.VERIFY if is_there else Decision.FAIL_LOST
     if any(each.batch_id >= now and each.partitions != task.partitions for each in others):
         return Decision.FAIL_CHANGED
     if now == task.first_batch:
@@ -160,6 +160,12 @@ def decide(  # noqa: PLR0911 - a table, row by row
     if is_missing and task.partition < sentinel.partitions:
         return Decision.FAIL_LOST
     return Decision.SEND
+
+
+def _latest(task: Task, sentinel: Sentinel | None, entry: Entry | None) -> Sentinel | Entry | None:
+    """What tells the number of partitions: how many tasks there were counts, if that is known."""
+    is_sealed = sentinel is not None and sentinel.batch_id == task.batch_id
+    return sentinel if is_sealed else entry or sentinel
 
 
 def ledger_error(
@@ -180,8 +186,8 @@ def ledger_error(
         return PartitionsChanged(
             f"{task}: this micro-batch was begun with another number of Spark partitions than "
             f"exactly.once.partitions={task.partitions}; {known}"
-            f"{_number_of(entry or sentinel)}. Set the earlier number again until this micro-batch "
-            "is complete, and change it afterwards"
+            f"{_number_of(_latest(task, sentinel, entry))}. Set the earlier number again until "
+            "this micro-batch is complete, and change it afterwards"
         )
     return LedgerLost(
         f"{task}: {known}. Its consumer groups were deleted or have expired "

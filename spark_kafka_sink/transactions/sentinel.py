@@ -16,15 +16,9 @@ def seal(
     """Write the sentinel, before Spark records the micro-batch as done.
 
     Raises PartitionsChanged if the micro-batch had another number of tasks than the option says,
-    LedgerAhead if a later micro-batch is sealed, TransactionFailed or DeadlineExceeded.
+    after it was sealed with that number; LedgerAhead if a later micro-batch is sealed,
+    TransactionFailed or DeadlineExceeded.
     """
-    if tasks != settings.partitions:
-        raise PartitionsChanged(
-            f"micro-batch {batch_id} had {tasks} Spark partitions, and "
-            f"exactly.once.partitions={settings.partitions}. It is in Kafka, but cannot be "
-            f"repeated safely. End the query with repartition({settings.partitions}, key), or set "
-            f"exactly.once.partitions={tasks}"
-        )
     seconds = options.close_timeout_ms / 1000
     wait = Wait(
         Deadline(seconds),
@@ -40,4 +34,13 @@ def seal(
                 f"{before.batch_id} meanwhile. Two queries use the same transactional.id.prefix or "
                 "checkpoint: stop one of them"
             )
-        offset.write(Sentinel(batch_id, settings.partitions).to_offset(), wait)
+        offset.write(Sentinel(batch_id, tasks).to_offset(), wait)
+    if tasks != settings.partitions:
+        raise PartitionsChanged(
+            f"micro-batch {batch_id} had {tasks} Spark partitions, and "
+            f"exactly.once.partitions={settings.partitions}. It is in Kafka. Set "
+            f"exactly.once.partitions={tasks}, and start the query again: it sends nothing twice. "
+            f"To have {settings.partitions} later, change the option when no micro-batch is "
+            f"incomplete, together with a repartition({settings.partitions}, key) at the end of "
+            "the query"
+        )

@@ -343,8 +343,16 @@ def test_another_number_of_partitions_within_a_micro_batch(sink):
 def test_other_partitions_than_the_option_says(sink):
     with pytest.raises(PartitionsChanged, match=r"more Spark partitions than .*partitions=2"):
         sink.write(0, 2, ["0-a"])
+    sink.write(0, 0, ["0-a"])
     with pytest.raises(PartitionsChanged, match=r"had 1 Spark partitions.*partitions=2"):
         sink.seal(0, tasks=1)
+    with pytest.raises(PartitionsChanged, match="with 1 partitions"):
+        sink.write(0, 0, ["0-a"])
+    sink.options["exactly.once.partitions"] = "1"
+    for batch_id in (0, 1):
+        sink.write(batch_id, 0, [f"{batch_id}-a"])
+        sink.seal(batch_id, tasks=1)
+    assert sink.committed() == ["0-a", "1-a"]
 
 
 def test_other_rows_on_a_replay(sink):
@@ -552,6 +560,10 @@ def test_a_query_with_fewer_partitions_than_the_option_says(spark, sink, tmp_pat
     words = stream_of(spark, tmp_path / "words", ["a"])
     with pytest.raises(StreamingQueryException, match="PartitionsChanged: micro-batch 0 had 1"):
         start(words, sink, tmp_path, "format", partitions=1)
+    sink.options["exactly.once.partitions"] = "1"
+    words = stream_of(spark, tmp_path / "words", ["b"])
+    start(words, sink, tmp_path, "format", partitions=1)
+    assert sink.committed() == ["a", "b"]
 
 
 def test_batch_writes_are_refused(spark, sink):

@@ -68,7 +68,7 @@ def test_a_slow_source(explain):
         return value
 
     texts = explain(lambda rows: rows.withColumn("value", slowly("value")))
-    assert_both_say(texts, "Waiting for rows from Spark takes .* not Kafka")
+    assert_both_say(texts, "Waiting for rows from Spark takes .* not for Kafka")
 
 
 def test_one_large_partition_of_the_dataframe(explain):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
+
+import pytest
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.brokers import Brokers
@@ -18,3 +22,17 @@ def test_a_user_who_may_write_nothing_can_log_in(cluster):
     with closing(Brokers(settings)) as brokers:
         for _ in range(20):  # a refusal would come after the login
             assert brokers.log_in(Deadline(10))
+
+
+@pytest.mark.parametrize("lines", [1, 11, 14])
+def test_the_command_ends_when_nobody_reads_its_output_any_more(cluster, lines):
+    """As with ``| head``, before and after doctor has connected."""
+    option = f"--option=kafka.bootstrap.servers={cluster.bootstrap_servers}"
+    command = [sys.executable, "-m", "spark_kafka_sink", "doctor", option, "--option=topic=t"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as doctor:
+        for _ in range(lines):
+            doctor.stdout.readline()
+        doctor.stdout.close()
+        said = doctor.stderr.read().decode()
+        doctor.wait(60)
+    assert (said, doctor.returncode) == ("", 1)

@@ -103,6 +103,16 @@ def test_a_buffer_full_of_records_without_metadata_fails_with_their_topic(
         p.send(records(["b"]))
 
 
+def test_a_missing_topic_is_named_when_the_time_for_acknowledgements_is_over(
+    producer, records, cluster
+):
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    p = producer(2**20, block_budget(max_block_ms=60_000))
+    p.send(records(["a"], topic="missing"))
+    with pytest.raises(TopicUnavailable, match=r"topic missing: .* within 2 s \(close\.timeout"):
+        p.flush(2)
+
+
 def test_the_wait_for_room_restarts_when_records_are_acknowledged(producer, records, cluster):
     one_by_one = {
         "kafka_batch_size": "1",

@@ -1,7 +1,7 @@
 """Runs a program of a page, with the Python of this one, until its records are in Kafka.
 
 ``quick_start.py PROGRAM FOLDER``: the file, and a folder that replaces ``/tmp``. Needs nothing but
-the installed package. A Kafka of its own replaces localhost:9092.
+the installed package. ``KAFKA_BOOTSTRAP_SERVERS`` is a Kafka of its own.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ def main() -> None:
     file, folder = sys.argv[1:]
     with LocalKafka() as kafka:
         text = Path(file).read_text(encoding="utf-8")
-        text = text.replace("localhost:9092", kafka.bootstrap_servers).replace("/tmp", folder)
         # In a group of its own, because Spark is several processes.
-        program = subprocess.Popen([sys.executable, "-c", text], start_new_session=True)
+        program = subprocess.Popen(
+            [sys.executable, "-c", text.replace("/tmp", folder)],
+            env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers},
+            start_new_session=True,
+        )
         try:
             wait_for_records(kafka.bootstrap_servers, program)
         finally:

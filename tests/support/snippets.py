@@ -52,14 +52,14 @@ class Snippets:
 def _started(monkeypatch: pytest.MonkeyPatch) -> list[StreamingQuery]:
     """The queries that start from now on. Waiting for one ends when it has written rows."""
     queries: list[StreamingQuery] = []
-    start, wait = DataStreamWriter.start, StreamingQuery.awaitTermination
+    start = DataStreamWriter.start
 
     def remembered(writer, *arguments, **keywords):
         queries.append(start(writer, *arguments, **keywords))
         return queries[-1]
 
     def shortened(query, timeout=None):
-        return _wait_for_rows(query) if timeout is None else wait(query, timeout)
+        return _wait_for_rows(query)
 
     monkeypatch.setattr(DataStreamWriter, "start", remembered)
     monkeypatch.setattr(StreamingQuery, "awaitTermination", shortened)

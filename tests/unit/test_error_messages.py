@@ -31,7 +31,7 @@ def failed_delivery(partition, code):
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             SHARED,
             TopicUnavailable,
-            r"create it; the brokers did not create it within 1\.5 s",
+            r"create it, or correct its name; the brokers did not create it within 1\.5 s",
         ),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "grant this user per"),
         (ErrorCode.INVALID_TOPIC, SHARED, TopicUnavailable, "choose a name that the brokers allow"),
@@ -47,7 +47,10 @@ def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, t
 
 @pytest.mark.parametrize(
     ("partition", "advice"),
-    [(-1, r"raise kafka\.max\.request\.size"), (2, r"topic allows: raise its max\.message\.bytes")],
+    [
+        (-1, r"^topic t: Message size .* raise kafka\.max\.request\.size"),
+        (2, r"topic allows: raise its max\.message\.bytes"),
+    ],
 )
 def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partition, advice):
     delivery = failed_delivery(partition, ErrorCode.MSG_SIZE_TOO_LARGE)
@@ -82,5 +85,15 @@ def test_a_topic_that_only_the_client_finds_forbidden_is_unavailable():
 
 
 def test_the_last_broker_error_is_reported():
-    error = error_messages.deadline_exceeded(2.5, REPORT)
+    error = error_messages.deadline_exceeded(2.5, REPORT, None)
     assert "within 2.5 s (close.timeout.ms); last broker error: connection refused." in str(error)
+
+
+def test_a_deadline_names_the_topic_whose_records_still_await_metadata():
+    error = error_messages.deadline_exceeded(2.5, REPORT, ("t", ErrorCode.NO_ERROR))
+    assert "within 2.5 s (close.timeout.ms); topic t has no metadata yet; last" in str(error)
+    error = error_messages.deadline_exceeded(
+        2.5, REPORT, ("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    )
+    assert isinstance(error, TopicUnavailable)
+    assert str(error).endswith("the brokers did not create it within 2.5 s (close.timeout.ms)")

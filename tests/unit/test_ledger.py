@@ -95,6 +95,7 @@ def test_the_first_micro_batch_needs_no_ledger(
         (Task(5, 0, 3), sealed(4), entry(5), [entry(5), entry(4)], CHANGED),
         (Task(5, 0, 3), sealed(5), entry(5), [entry(5), entry(5)], CHANGED),
         (Task(5, 2, 3), sealed(5), None, [entry(5), entry(5)], CHANGED),
+        (Task(5, 0, 2), sealed(5, 1), entry(5), [entry(5)], CHANGED),
     ],
 )
 def test_the_number_of_partitions_changes_only_between_micro_batches(
@@ -102,6 +103,13 @@ def test_the_number_of_partitions_changes_only_between_micro_batches(
 ):
     assert needs_all_entries(task, sentinel)
     assert decide(task, sentinel, own, others) is decision
+
+
+def test_a_micro_batch_with_fewer_tasks_than_expected_is_repeated_with_their_number():
+    assert decide(Task(5, 0, 1), sealed(5, 1), entry(5, 2)) is VERIFY
+    assert decide(Task(6, 0, 1), sealed(5, 1), entry(5, 2)) is SEND
+    error = ledger_error(CHANGED, Task(5, 0, 2), sealed(5, 1), entry(5, 2), "orders")
+    assert "with 1 partitions. Set the earlier number" in str(error)
 
 
 def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():

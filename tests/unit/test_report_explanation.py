@@ -20,8 +20,8 @@ TABLE = {
     "rows": (
         {"rows_wait_ms": 3_320},
         (
-            "Waiting for rows from Spark takes 83 % of the tasks' time: the source or the query is "
-            "slow, not Kafka."
+            "Waiting for rows from Spark takes 83 % of the tasks' time: for the source or the "
+            "query, not for Kafka."
         ),
         "Spark's UI",
     ),
@@ -70,6 +70,11 @@ TABLE = {
         {"buffer_wait_ms": 2_200, "busiest_partition_records": 9_000, "sent_bytes_by_topic": {}},
         "Waiting for room in the buffer takes 55 %",
         "90 % of the records go to the partition orders-1",
+    ),
+    "one partition, few records": (
+        {"buffer_wait_ms": 2_200, "records": 9, "busiest_partition_records": 9},
+        "Waiting for room in the buffer takes 55 %",
+        "Look at the brokers' load",
     ),
     "Kafka in both ways": (
         {"acknowledgement_wait_ms": 1_200, "buffer_wait_ms": 1_600},

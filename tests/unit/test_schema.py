@@ -62,8 +62,9 @@ def test_columns_that_make_a_record_are_accepted(columns):
 @pytest.mark.parametrize(
     ("column", "kind", "shown", "allowed"),
     [
-        ("value", LongType(), "bigint", "string or binary"),
-        ("key", schema(("a", TEXT)), "struct<a:string>", "string or binary"),
+        ("value", LongType(), "bigint", "string or binary, for instance string(value)"),
+        ("key", schema(("a", TEXT)), "struct<a:string>",
+         "string or binary, for instance to_json(key)"),
         ("topic", BYTES, "binary", "string"),
         ("partition", LongType(), "bigint", "int"),
         ("timestamp", LongType(), "bigint", "timestamp"),

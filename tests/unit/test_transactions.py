@@ -20,7 +20,6 @@ from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.spark.foreach_batch import _with_prefix
 from spark_kafka_sink.transactions.offset_calls import Wait
 from spark_kafka_sink.transactions.partition import exactly_once, prefix_of
-from spark_kafka_sink.transactions.sentinel import seal
 
 OPTIONS = parse(
     {
@@ -103,9 +102,3 @@ def test_a_task_of_more_partitions_than_the_option_says_connects_to_nothing():
         exactly_once(OPTIONS, origin),
     ):
         pass
-
-
-@pytest.mark.parametrize("tasks", [1, 3])
-def test_a_micro_batch_of_another_number_of_tasks_is_not_sealed(tasks):
-    with pytest.raises(PartitionsChanged, match=f"micro-batch 7 had {tasks} Spark partitions"):
-        seal(OPTIONS, SETTINGS, "orders", 7, tasks)
