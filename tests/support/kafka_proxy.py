@@ -103,33 +103,37 @@ class KafkaProxy:
 
     async def _stop(self) -> None:
         await self._stop_listening()
-        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        while tasks := await self._tasks_left():
             for task in tasks:
                 # asyncio's own, which accept connections, would leave them open.
                 if task.get_coro().__qualname__.startswith("KafkaProxy."):
                     task.cancel()
             await asyncio.wait(tasks)
+
+    async def _tasks_left(self) -> set[asyncio.Task]:
+        # A connection that was accepted last begins its task in the meantime.
         await asyncio.sleep(CLOSE_SECONDS)
+        return asyncio.all_tasks() - {asyncio.current_task()}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
+        both = [writer]
         try:
             server = self.kafka.bootstrap_servers.split(",")[self._node - 1]
             host, _, port = server.rpartition(":")
             there, back = await asyncio.open_connection(host, port)
+            both.append(back)
             self._connections.add(back)
             requests = asyncio.create_task(self._send_requests(reader, back, delays))
             answers = asyncio.create_task(self._send_answers(there, writer, delays))
             await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
-            writer.transport.abort()
-            back.transport.abort()
-            self._connections.discard(back)
         except OSError:
             pass  # nobody there yet: the client sees its connection closed
         finally:
-            writer.transport.abort()
-            self._connections.discard(writer)
+            for each in both:
+                each.transport.abort()
+                self._connections.discard(each)
 
     async def _send_requests(self, reader, writer, delays) -> None:
         try:
