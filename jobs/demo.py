@@ -72,7 +72,7 @@ def broker() -> Iterator[str]:
     if existing:
         yield existing
         return
-    console.print("starting Kafka ... (the first time this downloads 44 MB)")
+    console.print("starting Kafka ... (only the first time, this downloads 44 MB)")
     with LocalKafka() as kafka:
         yield kafka.bootstrap_servers
 
@@ -248,8 +248,8 @@ def report(
         table.add_row(topic.removeprefix(prefix), *(f"{count[topic]:,}" for count in counts))
     console.print(table)
     console.print(
-        f"micro-batches: first {durations[0]:.2f} s, then {statistics.median(durations[1:]):.2f} s "
-        f"(median of {len(durations) - 1})"
+        f"micro-batches: first {durations[0]:.2f} s, including the start of Spark's Python workers; "
+        f"then {statistics.median(durations[1:]):.2f} s (median of {len(durations) - 1})"
     )
     for record in list(missing)[:3]:
         console.print(f"missing: {record}", markup=False)

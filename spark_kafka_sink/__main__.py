@@ -22,7 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
     ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is wrong or unreadable.
     ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is wrong.
     """
-    choice = _parser().parse_args(arguments)
+    parser = _parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        parser.print_help()
+        return 2
+    choice = parser.parse_args(words)
     commands = {
         "doctor": _doctor,
         "report": _report,

@@ -18,12 +18,22 @@ _WITHOUT_TERMINAL = (120, 24)
 
 
 def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
-    """Say each result as it comes, and a summary; returns whether none failed."""
+    """Say each result as it comes, and a summary; returns whether none failed.
+
+    What was skipped comes together at the end, so that it does not hide what failed.
+    """
     counts = dict.fromkeys(Outcome, 0)
+    skipped: dict[str, list[str]] = {}
     columns = shutil.get_terminal_size(_WITHOUT_TERMINAL).columns
     for result in results:
         counts[result.outcome] += 1
-        say(paragraph(result, columns))
+        if result.outcome is Outcome.SKIPPED and not result.advice:
+            skipped.setdefault(_with_subject(result), []).append(result.name)
+        else:
+            say(paragraph(result, columns))
+    for reason, names in skipped.items():
+        begin = f"{Outcome.SKIPPED.value:<{_OUTCOME_WIDTH}}  "
+        say("\n".join(_wrapped(f"{reason}: {', '.join(names)}", columns, begin)))
     say(", ".join(f"{n} {outcome.value}" for outcome, n in counts.items() if n))
     return not counts[Outcome.FAILED]
 
@@ -34,11 +44,14 @@ def paragraph(result: Result, columns: int) -> str:
         f"{result.outcome.value:<{_OUTCOME_WIDTH}}  {result.name:<{_NAME_WIDTH}}"
         f"  {result.seconds:5.2f} s  "
     )
-    about = f"{result.subject}: " if result.subject else ""
-    lines = _wrapped(about + result.message, columns, begin)
+    lines = _wrapped(_with_subject(result), columns, begin)
     if result.advice:
         lines += _wrapped(result.advice, columns, f"{_INDENT}-> ")
     return "\n".join(lines)
+
+
+def _with_subject(result: Result) -> str:
+    return f"{result.subject}: {result.message}" if result.subject else result.message
 
 
 def _wrapped(text: str, columns: int, begin: str) -> list[str]:

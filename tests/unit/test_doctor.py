@@ -162,6 +162,20 @@ def test_text_fits_the_terminal_and_counts(monkeypatch):
     assert max(map(len, lines)) <= 90
 
 
+def test_what_was_skipped_for_one_reason_is_one_line_at_the_end():
+    skipped = [
+        Result(name, "", Outcome.SKIPPED, 0.0, "needs login", "") for name in ("cluster", "topic")
+    ]
+    said = []
+    report.say_text([skipped[0], RESULTS[0], skipped[1]], said.append)
+    assert said[1:] == ["skipped  needs login: cluster, topic", "1 passed, 2 skipped"]
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert main([]) == 2
+    assert "check what a job needs" in capsys.readouterr().out
+
+
 def test_json_has_stable_names():
     said = []
     assert report.say_json(RESULTS[:1], said.append)
