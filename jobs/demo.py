@@ -248,7 +248,7 @@ def report(
         table.add_row(topic.removeprefix(prefix), *(f"{count[topic]:,}" for count in counts))
     console.print(table)
     console.print(
-        f"micro-batches: first {durations[0]:.2f} s, including the start of Spark's Python workers; "
+        f"micro-batches: first {durations[0]:.2f} s, with the start of Spark's Python workers; "
         f"then {statistics.median(durations[1:]):.2f} s (median of {len(durations) - 1})"
     )
     for record in list(missing)[:3]:
