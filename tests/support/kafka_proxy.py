@@ -118,19 +118,23 @@ class KafkaProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
-        both = [writer]
+        both, directions = [writer], []
         try:
             server = self.kafka.bootstrap_servers.split(",")[self._node - 1]
             host, _, port = server.rpartition(":")
             there, back = await asyncio.open_connection(host, port)
             both.append(back)
             self._connections.add(back)
-            requests = asyncio.create_task(self._send_requests(reader, back, delays))
-            answers = asyncio.create_task(self._send_answers(there, writer, delays))
-            await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
+            directions = [
+                asyncio.create_task(self._send_requests(reader, back, delays)),
+                asyncio.create_task(self._send_answers(there, writer, delays)),
+            ]
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         except OSError:
             pass  # nobody there yet: the client sees its connection closed
         finally:
+            for each in directions:
+                each.cancel()
             for each in both:
                 each.transport.abort()
                 self._connections.discard(each)
