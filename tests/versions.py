@@ -94,7 +94,9 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
         and run([own, "-m", "pip", "list"], SETUP_SECONDS)
     )
     built = time.monotonic()
-    passed = passed and run([own, "-m", "pytest", "-q", "-W", IGNORED, *TESTS], TEST_SECONDS)
+    # Not with `python -m`, which would find the package in this folder instead.
+    pytest = str(environment / "bin" / "pytest")
+    passed = passed and run([pytest, "-q", "-W", IGNORED, *TESTS], TEST_SECONDS)
     ended = time.monotonic()
     print(
         f"{name}: {'passed' if passed else 'FAILED'} with {python} "

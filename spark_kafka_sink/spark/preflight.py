@@ -138,6 +138,10 @@ class _Brokers:
                 "it names"
             ) from None
 
+    @property
+    def answers_are_late(self) -> bool:
+        return self.end_of_answers is not None and self.end_of_answers.expired
+
     def listen(self, deadline: Deadline) -> list[Answer]:
         """Return the answers received so far, or wait a moment for the next event.
 
@@ -203,13 +207,14 @@ def _reach(
     else:
         brokers.client.connect(seconds)
     while not deadline.expired and not (brokers.are_down and refusal.expired):
-        answers = brokers.listen(deadline)
+        is_late = brokers.answers_are_late  # then still take what has arrived
+        answers = brokers.listen(Deadline(0.0) if is_late else deadline)
         # One answer is about all topics.
         if descriptions := [each for each in answers if isinstance(each, TopicDescription)]:
             return descriptions
         if any(isinstance(each, ClusterDescription) and not each.code for each in answers):
             return []
-        if brokers.end_of_answers is not None and brokers.end_of_answers.expired:
+        if is_late and brokers.answers_are_late:
             return []
     waited = seconds - deadline.remaining()
     option = f" ({budget.metadata_option})" if waited == budget.metadata_seconds else ""

@@ -39,21 +39,18 @@ def has_no_ledger(writer) -> None:
 
 def reads_ledger_first(writer) -> None:
     """Exactly-once: an earlier attempt may commit between the look at the ledger and its end."""
+    from spark_kafka_sink.deadline import Deadline
     from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions.offset_calls import Wait
 
-    begin, read_ledger = partition._begin, partition._read_ledger
+    begin = partition._begin
 
-    def begin_wrongly(options, ledger_topic, transaction, offsets, prefix, task):
-        initialize = transaction.initialize
-
-        def read_and_initialize(topics, wait):
-            found = read_ledger(offsets, prefix, task, wait)
-            partition._read_ledger = lambda *_: found
-            time.sleep(_RACE_SECONDS)
-            initialize(topics, wait)
-
-        transaction.initialize = read_and_initialize
-        return begin(options, ledger_topic, transaction, offsets, prefix, task)
+    def begin_wrongly(options, ledger_topic, transaction, sealed, own, prefix, task):
+        for each in (sealed, own):
+            found = each.read(Wait(Deadline(_RACE_SECONDS), "", "reading too early"))
+            each.read = lambda wait, found=found: found
+        time.sleep(_RACE_SECONDS)
+        return begin(options, ledger_topic, transaction, sealed, own, prefix, task)
 
     partition._begin = begin_wrongly
 
