@@ -94,7 +94,14 @@ class LocalKafka:
                 self.stop()
                 if attempt == _START_TRIES or not isinstance(error, _PortTaken):
                     raise
+                self._clear()
         return self
+
+    def _clear(self) -> None:
+        """Remove what a start that failed has written; Kafka would not format it once more."""
+        for node in range(1, self._size + 1):
+            shutil.rmtree(self.folder / f"data-{node}", ignore_errors=True)
+            self._log(node).unlink(missing_ok=True)
 
     def __exit__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka import LocalKafka, Security, detached
+from spark_kafka_sink.local_kafka import LocalKafka, Security, cluster, detached
 from spark_kafka_sink.local_kafka.java_runtime import cache_folder, java_home
 from spark_kafka_sink.local_kafka.processes import is_running
 
@@ -127,6 +128,20 @@ def test_a_broker_that_cannot_start_is_reported_with_its_log():
     with pytest.raises(LocalKafkaError, match=r"(?s)many.*num\.partitions"), broken:
         pass
     assert broken.pids == []
+
+
+def test_a_port_that_was_taken_in_the_meantime_is_replaced(monkeypatch):
+    free_ports, tries = cluster._free_ports, []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+
+        def ports(count):
+            tries.append(free_ports(count))
+            first = taken.getsockname()[1] if len(tries) == 1 else tries[-1][0]
+            return [first, *tries[-1][1:]]
+
+        monkeypatch.setattr(cluster, "_free_ports", ports)
+        with LocalKafka() as kafka:
+            assert kafka.bootstrap_servers == f"127.0.0.1:{tries[1][0]}"
 
 
 def test_only_one_or_three_brokers():
