@@ -11,8 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from black_hole import black_hole
-from kafka_proxy import KafkaProxy
-from mock_cluster import METADATA
+from kafka_proxy import METADATA, KafkaProxy
 
 from spark_kafka_sink.errors import BrokerUnavailable, TopicUnavailable
 from spark_kafka_sink.librdkafka import _prototypes as c
@@ -112,9 +111,11 @@ def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster, monkeypa
     """Like a listener that requires a login when the client sends none."""
     # However busy the machine is, it is noticed earlier than this.
     monkeypatch.setattr(preflight, "_ANSWER_SECONDS", 10.0)
-    cluster.push_errors(METADATA, [ErrorCode.TRANSPORT] * 10_000)
-    with pytest.raises(BrokerUnavailable, match=r"kafka\.security\.protocol"):
-        preflight.check(options())
+    with KafkaProxy() as proxy:
+        proxy.kafka, proxy.hangs_up_on = cluster, METADATA
+        with pytest.raises(BrokerUnavailable, match=r"kafka\.security\.protocol"):
+            preflight.check(options(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}"))
+        assert any(key == METADATA for _, key in proxy.requests)
 
 
 def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from mock_cluster import MockCluster
+
 from spark_kafka_sink.local_kafka import LocalKafka
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
@@ -30,6 +32,8 @@ class KafkaProxy:
     ``metadata_delay_seconds`` and ``produce_delay_seconds``, and ``delay_seconds`` for all answers,
     may be changed at any time. Like a broker, which handles one request of a connection at a time,
     the proxy holds an answer back until those before it were sent.
+    ``hangs_up_on``: the API key of requests that end their connection, as at a broker that requires
+    a login first.
     ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
     metadata in the order of arrival, and ``answers_before_records`` the number of their answers
     that left before the first produce request came, or None. ``reset`` starts counting again.
@@ -37,9 +41,10 @@ class KafkaProxy:
 
     def __init__(self, node: int = 1) -> None:
         self.metadata_delay_seconds = self.produce_delay_seconds = self.delay_seconds = 0.0
+        self.hangs_up_on: int | None = None
         self._node = node
         self.reset()
-        self.kafka: LocalKafka | None = None
+        self.kafka: LocalKafka | MockCluster | None = None
         self.port = 0
         self._connections: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -146,6 +151,8 @@ class KafkaProxy:
                 await self._is_speaking.wait()
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 self.requests[_client_id(frame), api_key] += 1
+                if api_key == self.hangs_up_on:
+                    return
                 if api_key == METADATA:
                     self.metadata_requests.append(_metadata_request(frame))
                     delays[correlation] = METADATA, self.metadata_delay_seconds
