@@ -75,7 +75,8 @@ def slowest(points: Sequence[Interval]) -> Interval | None:
 def summary(history: History) -> list[tuple[str, str]]:
     """What takes the time, and what to do: of all micro-batches, the slowest and the latest."""
     total, latest = history.total, history.latest[-1]
-    found = [("all", f"{standstill(total)} {explain(total)}".strip())]
+    idle = standstill(total)
+    found = [("all", f"{idle} While tasks ran: {explain(total)}" if idle else str(explain(total)))]
     point = slowest(history.points)
     if point:
         found.append(("slowest", f"({extent(point)}) {explain(point)}"))
@@ -89,7 +90,7 @@ def standstill(interval: Interval) -> str:
     idle = share(interval.idle_ms / interval.elapsed_ms)
     return (
         f"For at least {idle} of the time no task ran: Spark waited for its trigger or for rows, "
-        "planned micro-batches, or was not running. While tasks ran:"
+        "planned micro-batches, or was not running."
     )
 
 

@@ -16,7 +16,7 @@ _INIT_PRODUCER_ID = 22
 
 
 def test_a_user_who_may_write_nothing_can_log_in(cluster):
-    """The sink's settings ask for idempotence, but a client that sends nothing needs no right."""
+    """The sink's settings enable idempotence; a client that sends nothing needs no right to it."""
     cluster.push_errors(_INIT_PRODUCER_ID, [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 10)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": "true"}
     with closing(Brokers(settings)) as brokers:
