@@ -29,3 +29,7 @@ class Deadline:
     def slice(self, seconds: float) -> float:
         """Seconds left, at most ``seconds``: for waits that must check something in between."""
         return min(seconds, self.remaining())
+
+    def at_most(self, seconds: float) -> Deadline:
+        """The moment ``seconds`` from now, or this one if it comes first."""
+        return Deadline(self.slice(seconds), self._clock)

@@ -172,6 +172,13 @@ class ReplayDiffers(KafkaSinkError):
     """
 
 
+class RowsIncomplete(KafkaSinkError):
+    """Exactly-once: Spark ended a task before it had passed all rows, so nothing was committed.
+
+    What to do: nothing about this error. The query was stopped, or another error ended it.
+    """
+
+
 class PartitionsChanged(KafkaSinkError):
     """Exactly-once: the number of Spark partitions is not ``exactly.once.partitions``, or not the
     one with which the micro-batch was begun.

@@ -15,6 +15,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     UnsupportedSaveMode,
 )
+from spark_kafka_sink.spark.private_api import check_worker
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -87,13 +88,21 @@ class KafkaSink(DataSource):
         del overwrite  # complete mode: the whole result each time, as in Spark's own sink
         from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
-        return KafkaStreamWriter(self._checked(schema))
+        options = self._checked(schema)
+        if options.exactly_once is not None and options.batch_id is not None:
+            raise InvalidOption(
+                f"batch.id={options.batch_id} does not go with delivery.guarantee=exactly-once: "
+                "Spark's own id of the micro-batch decides what was committed; leave batch.id out"
+            )
+        return KafkaStreamWriter(options)
 
     def _checked(self, schema: StructType) -> SinkOptions:
         try:
             options = parse(self.options)
             check_schema(schema, options.topic)
             if self._is_planning:
+                if options.exactly_once is not None:
+                    check_worker()
                 _preflight(options)
                 prepare_reports(options)
         except KafkaSinkError as error:

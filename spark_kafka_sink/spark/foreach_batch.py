@@ -23,6 +23,7 @@ from spark_kafka_sink.spark.datasource import (
     used_columns,
 )
 from spark_kafka_sink.spark.preflight import check
+from spark_kafka_sink.spark.private_api import check_worker
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
 
@@ -65,6 +66,8 @@ def foreach_batch(
         names = batch.schema.names
         try:
             check_schema(batch.schema, parsed.topic)
+            if parsed.exactly_once is not None:
+                check_worker()
             check(parsed)
             prepare_reports(parsed)
         except KafkaSinkError as error:

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait, total
+from spark_kafka_sink.spark.private_api import require_end_of_rows, rows_socket
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,8 +43,8 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     """Send all rows and wait until the brokers have acknowledged or committed them.
 
     With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded, and with exactly-once
-    what ``transactions.partition`` raises.
+    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded; with exactly-once
+    RowsIncomplete, InvalidOption, and what ``transactions.partition`` raises.
     """
     waited = Counter[Wait]()
     started = time.monotonic()
@@ -58,8 +59,12 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
         return told
 
     try:
+        if options.exactly_once is not None:
+            rows_socket().close()  # before anything is sent, see that the end can be seen
         with _lease(options, origin) as lease:
             _send(_timed(batches, waited), lease, options)
+            if options.exactly_once is not None:
+                require_end_of_rows()
             lease.close(options.close_timeout_ms / 1000)
     except BaseException:
         if options.report_path is not None:

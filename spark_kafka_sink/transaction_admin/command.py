@@ -138,11 +138,12 @@ def _ledger(
     cluster: Cluster, options: SinkOptions, prefix: str, ids: Sequence[TransactionalId]
 ) -> list[LedgerRow]:
     sealed = ledger_rows(prefix, cluster.group_offsets([sentinel_group(prefix)]))
+    numbers = [each.name.rpartition(".")[2] for each in ids]
     partitions = max(
         (
             options.exactly_once.partitions if options.exactly_once else 0,
             *(row.committed.partitions for row in sealed),
-            *(int(each.name.rpartition(".")[2]) + 1 for each in ids),
+            *(int(number) + 1 for number in numbers if number.isdecimal()),
         )
     )
     return ledger_rows(prefix, cluster.group_offsets(ledger_groups(prefix, partitions)))

@@ -5,17 +5,13 @@ from __future__ import annotations
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.transaction_admin.state import TransactionalId
 from spark_kafka_sink.transactions.offset_calls import Wait
-from spark_kafka_sink.transactions.transaction import Transaction
+from spark_kafka_sink.transactions.transaction import fence
 
 
 def end(options: ProducerOptions, transaction: TransactionalId, wait: Wait) -> None:
     """Fence the producer, and wait until the brokers have aborted its transaction.
 
-    One whose commit has begun is committed. Raises what ``Transaction.initialize`` raises.
+    One whose commit has begun is committed. Raises what ``transactions.transaction.fence`` raises.
     """
-    successor = Transaction(options, transaction.name, transaction.timeout_ms)
     topics = [each.topic for each in transaction.partitions if not each.is_internal]
-    try:
-        successor.initialize(topics[:1], wait)
-    finally:
-        successor.close()
+    fence(options, transaction.name, transaction.timeout_ms, topics[:1], wait)

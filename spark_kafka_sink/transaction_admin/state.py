@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.transactions.ledger import (
     Entry,
+    Layout,
     Sentinel,
     entry_group,
+    layout_group,
     read_entry,
+    read_layout,
     read_sentinel,
     sentinel_group,
 )
@@ -81,13 +84,14 @@ class LedgerRow:
 
     group: str
     topic: str
-    committed: Sentinel | Entry
+    committed: Sentinel | Layout | Entry
 
 
 def belongs_to(transactional_id: str, prefix: str) -> bool:
-    """Whether the query with that prefix uses the id, which is ``<prefix>.<partition>``."""
+    """Whether the query with that prefix uses the id: of a Spark partition, or of the layout."""
     found, _, number = transactional_id.rpartition(".")
-    return found == prefix and number.isdecimal()
+    is_of_partition = found == prefix and number.isdecimal()
+    return is_of_partition or transactional_id == layout_group(prefix)
 
 
 def in_order(ids: Iterable[TransactionalId]) -> list[TransactionalId]:
@@ -101,16 +105,21 @@ def in_order(ids: Iterable[TransactionalId]) -> list[TransactionalId]:
 
 
 def ledger_groups(prefix: str, partitions: int) -> list[str]:
-    return [sentinel_group(prefix), *(entry_group(prefix, each) for each in range(partitions))]
+    entries = (entry_group(prefix, each) for each in range(partitions))
+    return [sentinel_group(prefix), layout_group(prefix), *entries]
 
 
 def ledger_rows(
     prefix: str, offsets: Mapping[str, Mapping[Partition, CommittedOffset]]
 ) -> list[LedgerRow]:
     """From the groups' offsets by partition; raises LedgerLost if the sink did not write one."""
+    readers: dict[str, Callable[[CommittedOffset, str], Sentinel | Layout | Entry | None]] = {
+        sentinel_group(prefix): read_sentinel,
+        layout_group(prefix): read_layout,
+    }
     rows = []
     for group, by_partition in offsets.items():
-        read = read_sentinel if group == sentinel_group(prefix) else read_entry
+        read = readers.get(group, read_entry)
         for partition, committed in sorted(by_partition.items()):
             found = read(committed, group)
             if found is not None:

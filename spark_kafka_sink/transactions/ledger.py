@@ -1,9 +1,13 @@
 """The ledger: what it says about a micro-batch, and what follows for a task. Sends nothing.
 
-Each Spark partition has a consumer group ``<prefix>.<partition>``, and the driver has
-``<prefix>.driver``. The offset of a group is the id of its latest micro-batch, and the offset's
-metadata is JSON. A task commits its entry in the transaction that contains its records; the driver
-writes the sentinel when all tasks of the micro-batch have succeeded.
+Each Spark partition has a consumer group ``<prefix>.<partition>``, and two belong to all:
+``<prefix>.driver`` and ``<prefix>.layout``. The offset of a group is the id of its latest
+micro-batch, and the offset's metadata is JSON. A task commits its entry in the transaction that
+contains its records. The driver writes the sentinel when all tasks of the micro-batch have
+succeeded. A task writes the layout when a micro-batch begins with a new number of partitions.
+
+Tests search every order of the protocol's steps with the functions of this file
+(tests/search/layout_model.py).
 """
 
 from __future__ import annotations
@@ -58,8 +62,29 @@ class Entry:
         return _to_offset(self.batch_id, fields)
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How many Spark partitions a micro-batch has, from before its first record is sent.
+
+    ``partitions`` 0: a task is claiming the layout, so the number is not known.
+    ``is_final``: a partition has been committed with this number, so no other can follow.
+    """
+
+    batch_id: int
+    partitions: int
+    is_final: bool = False
+
+    def to_offset(self) -> CommittedOffset:
+        return _to_offset(self.batch_id, {"partitions": self.partitions, "is_final": self.is_final})
+
+
 def sentinel_group(prefix: str) -> str:
     return f"{prefix}.driver"
+
+
+def layout_group(prefix: str) -> str:
+    """Also the transactional id of those who write the layout."""
+    return f"{prefix}.layout"
 
 
 def entry_group(prefix: str, partition: int) -> str:
@@ -80,6 +105,14 @@ def read_entry(committed: CommittedOffset | None, group: str) -> Entry | None:
         return None
     fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
     return Entry(committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"])
+
+
+def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
+    """Raises LedgerLost if the group's offset is not a layout."""
+    if committed is None:
+        return None
+    fields = _fields(committed, group, partitions=int, is_final=bool)
+    return Layout(committed.offset, fields["partitions"], fields["is_final"])
 
 
 def _to_offset(batch_id: int, fields: dict[str, Any]) -> CommittedOffset:
@@ -121,55 +154,89 @@ class Decision(Enum):
 
     SEND = "send its rows"
     VERIFY = "send nothing: compare its rows with those committed before"
+    CLAIM = "claim the layout, or wait until a task of the same number has; then decide again"
     FAIL_AHEAD = "fail: LedgerAhead"
     FAIL_LOST = "fail: LedgerLost"
     FAIL_CHANGED = "fail: PartitionsChanged"
 
 
-def needs_all_entries(task: Task, sentinel: Sentinel | None) -> bool:
-    """Whether ``decide`` needs the entries of all partitions: their number may have changed."""
-    return sentinel is not None and sentinel.partitions != task.partitions
+def partitions_of(batch_id: int, sentinel: Sentinel | None, layout: Layout | None) -> int | None:
+    """The only number of partitions whose tasks may send rows of a micro-batch; None: no number."""
+    if layout is not None and layout.batch_id == batch_id:
+        return layout.partitions
+    if sentinel is not None and sentinel.batch_id == batch_id - 1:
+        return sentinel.partitions
+    return None
 
 
-def decide(  # noqa: PLR0911 - a table, row by row
-    task: Task, sentinel: Sentinel | None, entry: Entry | None, others: Iterable[Entry] = ()
+def decide(
+    task: Task, sentinel: Sentinel | None, layout: Layout | None, entry: Entry | None
 ) -> Decision:
     """What a task does, from the ledger as it is after its ``init_transactions``.
 
     Spark starts a micro-batch only when the one before is sealed, so the sentinel names this one
     or the one before, unless somebody has restored, deleted or bypassed something.
-    ``others``: the entries of all partitions, of the earlier number too, if that has changed.
     """
     now = task.batch_id
-    if any(known is not None and known.batch_id > now for known in (sentinel, entry)):
+    if any(known is not None and known.batch_id > now for known in (sentinel, layout, entry)):
         return Decision.FAIL_AHEAD
-    done = _latest(task, sentinel, entry)
-    if done is not None and done.batch_id == now:
-        if done.partitions != task.partitions:
-            return Decision.FAIL_CHANGED
-        # A sealed micro-batch has an entry of every partition.
-        is_there = entry is not None and entry.batch_id == now
-        return Decision.VERIFY if is_there else Decision.FAIL_LOST
-    if any(each.batch_id >= now and each.partitions != task.partitions for each in others):
+    begun = _begun(task, sentinel, layout, entry)
+    if begun is not None and begun.partitions != task.partitions:
         return Decision.FAIL_CHANGED
-    if now == task.first_batch:
+    if entry is not None and entry.batch_id == now:
+        return Decision.VERIFY
+    if _is_lost(task, sentinel, entry):
+        return Decision.FAIL_LOST
+    if partitions_of(now, sentinel, layout) == task.partitions:
         return Decision.SEND
+    return Decision.CLAIM
+
+
+def _begun(
+    task: Task, sentinel: Sentinel | None, layout: Layout | None, entry: Entry | None
+) -> Sentinel | Layout | Entry | None:
+    """What shows that a partition of the micro-batch was committed, and so fixes their number."""
+    if sentinel is not None and sentinel.batch_id == task.batch_id:
+        return sentinel  # it counts the tasks that there were; entries have the option's number
+    if entry is not None and entry.batch_id == task.batch_id:
+        return entry
+    if layout is not None and layout.batch_id == task.batch_id and layout.is_final:
+        return layout
+    return None
+
+
+def _is_lost(task: Task, sentinel: Sentinel | None, entry: Entry | None) -> bool:
+    """Whether something is missing that must be there when a partition is not committed yet."""
+    now = task.batch_id
+    if sentinel is not None and sentinel.batch_id == now:
+        return True  # a sealed micro-batch has an entry of every partition
+    if now == task.first_batch:
+        return False
     if sentinel is None or sentinel.batch_id < now - 1:
-        return Decision.FAIL_LOST
+        return True
     is_missing = entry is None or entry.batch_id < now - 1
-    if is_missing and task.partition < sentinel.partitions:
-        return Decision.FAIL_LOST
-    return Decision.SEND
+    return is_missing and task.partition < sentinel.partitions
 
 
-def _latest(task: Task, sentinel: Sentinel | None, entry: Entry | None) -> Sentinel | Entry | None:
-    """What tells the number of partitions: how many tasks there were counts, if that is known."""
-    is_sealed = sentinel is not None and sentinel.batch_id == task.batch_id
-    return sentinel if is_sealed else entry or sentinel
+def claimed_layout(task: Task, entries: Iterable[Entry]) -> Layout:
+    """The layout that a claim commits.
+
+    ``entries``: of all partitions that the former number has, read after their transactional ids
+    were taken over. If one of them belongs to the micro-batch, the former number is final.
+    """
+    for entry in entries:
+        if entry.batch_id == task.batch_id and entry.partitions != task.partitions:
+            return Layout(task.batch_id, entry.partitions, is_final=True)
+    return Layout(task.batch_id, task.partitions)
 
 
 def ledger_error(
-    decision: Decision, task: Task, sentinel: Sentinel | None, entry: Entry | None, prefix: str
+    decision: Decision,
+    task: Task,
+    sentinel: Sentinel | None,
+    layout: Layout | None,
+    entry: Entry | None,
+    prefix: str,
 ) -> KafkaSinkError:
     """The error of a decision to fail."""
     known = (
@@ -183,10 +250,11 @@ def ledger_error(
             f"to write these micro-batches once more on purpose, set {again}"
         )
     if decision is Decision.FAIL_CHANGED:
+        begun = _begun(task, sentinel, layout, entry)
+        number = "" if begun is None else f" with {begun.partitions} partitions"
         return PartitionsChanged(
-            f"{task}: this micro-batch was begun with another number of Spark partitions than "
-            f"exactly.once.partitions={task.partitions}; {known}"
-            f"{_number_of(_latest(task, sentinel, entry))}. Set the earlier number again until "
+            f"{task}: a part of this micro-batch was committed{number}, and it has "
+            f"exactly.once.partitions={task.partitions} now; {known}. Set the former number until "
             "this micro-batch is complete, and change it afterwards"
         )
     return LedgerLost(
@@ -214,7 +282,3 @@ def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
 
 def _batch(known: Sentinel | Entry | None) -> str:
     return "none" if known is None else f"micro-batch {known.batch_id}"
-
-
-def _number_of(known: Sentinel | Entry | None) -> str:
-    return "" if known is None else f", with {known.partitions} partitions"

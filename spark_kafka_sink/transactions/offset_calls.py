@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from spark_kafka_sink.config.producer_options import ClientSettings
@@ -48,6 +48,10 @@ class Wait:
     deadline: Deadline
     option: str
     purpose: str
+
+    def at_most(self, seconds: float) -> Wait:
+        """The same wait, cut short."""
+        return replace(self, deadline=self.deadline.at_most(seconds))
 
     def error(self, code: int, text: str = "") -> KafkaSinkError:
         """For what the brokers answered last."""

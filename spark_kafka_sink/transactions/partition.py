@@ -8,7 +8,13 @@ from contextlib import contextmanager
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, PartitionsChanged
+from spark_kafka_sink.errors import (
+    InvalidOption,
+    InvalidRecord,
+    KafkaSinkError,
+    PartitionsChanged,
+    TransactionFenced,
+)
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
@@ -16,20 +22,15 @@ from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.transactions.claim import LedgerReader, claim
 from spark_kafka_sink.transactions.ledger import (
     Decision,
     Entry,
     Task,
     check_replay,
-    decide,
     entry_group,
-    ledger_error,
-    needs_all_entries,
-    read_entry,
-    read_sentinel,
-    sentinel_group,
 )
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import Wait
 from spark_kafka_sink.transactions.transaction import State, Transaction
 
 #: of ``transactional.id.prefix``; the query's id follows
@@ -48,18 +49,10 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
         raise ValueError("delivery.guarantee is at-least-once")
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
-    group = entry_group(prefix, task.partition)
     release_freed_memory()  # of the previous task, as with a lease
-    transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
-    began: PartitionTransaction | None = None
+    transaction, committed = _begin(options, settings, prefix, task)
+    began = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
-        client, topic = options.producer.client, settings.ledger_topic
-        # Both connect while the transaction is initialized.
-        with (
-            GroupOffset(client, topic, sentinel_group(prefix)) as sealed,
-            GroupOffset(client, topic, group) as own,
-        ):
-            began = _begin(options, topic, transaction, sealed, own, prefix, task)
         yield began
     except KafkaSinkError as error:
         if transaction.state is State.OPEN:
@@ -69,8 +62,7 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     finally:
         state = transaction.state
         transaction.close()
-        if began is not None:
-            began.take_report(state)
+        began.take_report(state)
 
 
 def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
@@ -104,38 +96,49 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
 
 
 def _begin(
-    options: SinkOptions,
-    ledger_topic: str,
-    transaction: Transaction,
-    sealed: GroupOffset,
-    own: GroupOffset,
-    prefix: str,
-    task: Task,
-) -> PartitionTransaction:
+    options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
+) -> tuple[Transaction, Entry | None]:
+    """The task's transaction, and what was committed before; claims the layout if need be."""
     budget = options.producer.budget
     wait = Wait(
         Deadline(budget.metadata_seconds),
         f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
         f"{task}: reading the ledger {prefix}",
     )
-    # In this order: an earlier attempt could commit between a look at the ledger and its end.
-    transaction.initialize([options.topic or ledger_topic], wait)
-    sentinel = read_sentinel(sealed.read(wait), sealed.group)
-    entry = read_entry(own.read(wait), own.group)
-    others: list[Entry] = []
-    if sentinel is not None and needs_all_entries(task, sentinel):
-        number = max(sentinel.partitions, task.partitions)
-        groups = [entry_group(prefix, partition) for partition in range(number)]
-        all_found = read_offsets(options.producer.client, ledger_topic, groups, wait)
-        entries = [read_entry(committed, group) for group, committed in all_found.items()]
-        others = [each for each in entries if each is not None]
-    decision = decide(task, sentinel, entry, others)
-    if decision is Decision.SEND:
-        transaction.begin()
-    elif decision is not Decision.VERIFY:
-        raise ledger_error(decision, task, sentinel, entry, prefix)
-    committed = entry if decision is Decision.VERIFY else None
-    return PartitionTransaction(transaction, prefix, ledger_topic, task, committed)
+    transactional_id = entry_group(prefix, task.partition)
+    # The others of its stage wait for the first task's claim.
+    awaits_claim = task.partition > 0
+    # The reader connects while the transaction is initialized.
+    with LedgerReader(options, settings, prefix, task) as reader:
+        while True:
+            transaction = Transaction(
+                options.producer, transactional_id, settings.transaction_timeout_ms
+            )
+            try:
+                # In this order: an earlier attempt could commit between a look at the ledger and
+                # its end.
+                transaction.initialize([options.topic or settings.ledger_topic], wait)
+                found = reader.read(wait)
+                decision = found.decide(task, prefix)
+                if decision is Decision.SEND:
+                    transaction.begin()
+                    return transaction, None
+                if decision is Decision.VERIFY:
+                    return transaction, found.entry
+            except BaseException:
+                transaction.close()
+                raise
+            # A claim may fence this client, so the next round has another one.
+            transaction.close()
+            if awaits_claim:
+                awaits_claim = False
+                reader.await_claim(wait)
+                continue
+            try:
+                claim(options, settings, prefix, task, reader, wait)
+            except TransactionFenced:
+                # Another task claims. Most probably one of the same stage.
+                wait.pause()
 
 
 class PartitionTransaction:
@@ -192,9 +195,9 @@ class PartitionTransaction:
             f"close.timeout.ms, {timeout_seconds:g} s",
             f"{self._task}: committing",
         )
-        self._transaction.commit(
-            self._group, self._ledger_topic, entry.to_offset(), wait, timeout_seconds
-        )
+        self._transaction.flush(timeout_seconds)
+        self._transaction.send_offset(self._group, self._ledger_topic, entry.to_offset(), wait)
+        self._transaction.commit(wait)
 
     def take_report(self, state: State) -> None:
         """What became of the records, from the transaction's last state before it was closed."""

@@ -99,23 +99,29 @@ class Transaction:
             self.producer.send(records)
             self.producer.raise_failure()
 
-    def commit(
-        self, group: str, topic: str, offset: CommittedOffset, wait: Wait, seconds: float
-    ) -> None:
-        """Wait for all records, then commit them together with the group's offset.
-
-        ``seconds``: the whole of that wait. If it is over while the brokers commit, only they know
-        the outcome.
-        """
+    def flush(self, seconds: float) -> None:
+        """Wait until all records are acknowledged."""
         self._check_age()
         with self._named():
             self.producer.flush(seconds)
+
+    def send_offset(self, group: str, topic: str, offset: CommittedOffset, wait: Wait) -> None:
+        """Make the group's offset part of the transaction.
+
+        Until the transaction ends, nobody can read the stable offset of that group.
+        """
         self._check_age()
         with self.producer.client_turn() as client:
             # In one call, because librdkafka aborts when a call's time is up.
             failure = calls.send_offset(client, group, topic, offset, wait.deadline.remaining())
         if failure is not None:
             raise self._call_error(failure, wait)
+
+    def commit(self, wait: Wait) -> None:
+        """Commit records and offsets, after ``flush``.
+
+        If the wait is over while the brokers commit, only they know the outcome.
+        """
         self._check_age()
         # From here on, a failure does not mean that nothing was committed.
         self.state = State.ENDED
@@ -227,3 +233,22 @@ class Transaction:
                 fatal.code, fatal.text, is_retriable=False, requires_abort=False, is_fatal=True
             )
             raise self._error(failure, "sending records") from error
+
+
+def fence(
+    options: ProducerOptions,
+    transactional_id: str,
+    timeout_ms: int,
+    topics: Sequence[str],
+    wait: Wait,
+) -> None:
+    """Take a transactional id over from whoever has it, and wait until its transaction has ended.
+
+    One whose commit has begun is committed, another one aborted. Raises what
+    ``Transaction.initialize`` raises.
+    """
+    successor = Transaction(options, transactional_id, timeout_ms)
+    try:
+        successor.initialize(topics, wait)
+    finally:
+        successor.close()

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 
 import pyarrow as pa
+from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import KafkaSinkError
@@ -55,7 +56,8 @@ def write(options: dict[str, str], batch_id: int, partition: int, values: Iterab
     """What a task does; returns its report."""
     writer._origin = lambda _: Origin("a-query", str(batch_id), partition)
     batches = (pa.record_batch({"value": pa.array([value])}) for value in values)
-    return writer.write_partition(batches, parse(options))
+    with connected() as (_, rows):
+        return run_as_worker(lambda: writer.write_partition(batches, parse(options)), rows)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,20 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.transactions.ledger import (
     Decision,
     Entry,
+    Layout,
     Sentinel,
     Task,
     check_replay,
+    claimed_layout,
     decide,
     ledger_error,
-    needs_all_entries,
+    partitions_of,
     read_entry,
+    read_layout,
     read_sentinel,
 )
 
-SEND, VERIFY = Decision.SEND, Decision.VERIFY
+SEND, VERIFY, CLAIM = Decision.SEND, Decision.VERIFY, Decision.CLAIM
 AHEAD, LOST, CHANGED = Decision.FAIL_AHEAD, Decision.FAIL_LOST, Decision.FAIL_CHANGED
 
 
@@ -54,19 +57,21 @@ def entry(batch_id: int | None, partitions: int = 2) -> Entry | None:
         (6, 6, AHEAD),
     ],
 )
-def test_what_a_task_does(latest_sealed, latest_committed, decision):
-    assert decide(Task(5, 0, 2), sealed(latest_sealed), entry(latest_committed)) is decision
+@pytest.mark.parametrize("layout", [None, Layout(1, 7), Layout(4, 2), Layout(5, 2)])
+def test_what_a_task_does(latest_sealed, latest_committed, layout, decision):
+    task = Task(5, 0, 2)
+    assert decide(task, sealed(latest_sealed), layout, entry(latest_committed)) is decision
 
 
 @pytest.mark.parametrize(
     ("batch_id", "first_batch", "latest_sealed", "latest_committed", "decision"),
     [
-        (0, 0, None, None, SEND),
+        (0, 0, None, None, CLAIM),
         (0, 0, None, 0, VERIFY),
         (0, 0, 0, None, LOST),
         (1, 0, None, None, LOST),
-        (5, 5, None, None, SEND),
-        (5, 5, 2, 2, SEND),
+        (5, 5, None, None, CLAIM),
+        (5, 5, 2, 2, CLAIM),
         (5, 5, 4, None, SEND),
         (5, 5, None, 5, VERIFY),
         (5, 5, 6, 6, AHEAD),
@@ -74,50 +79,72 @@ def test_what_a_task_does(latest_sealed, latest_committed, decision):
         (6, 5, 5, 5, SEND),
     ],
 )
-def test_the_first_micro_batch_needs_no_ledger(
+def test_the_first_micro_batch_needs_no_ledger_and_is_claimed(
     batch_id, first_batch, latest_sealed, latest_committed, decision
 ):
     task = Task(batch_id, 0, 2, first_batch)
-    assert decide(task, sealed(latest_sealed), entry(latest_committed)) is decision
+    assert decide(task, sealed(latest_sealed), None, entry(latest_committed)) is decision
+    if decision is CLAIM:
+        claimed = Layout(batch_id, 2)
+        assert decide(task, sealed(latest_sealed), claimed, entry(latest_committed)) is SEND
 
 
-# Of micro-batch 5, sealed and committed with two partitions, and now with another number.
+# Of micro-batch 5, after one with two partitions.
 @pytest.mark.parametrize(
-    ("task", "sentinel", "own", "others", "decision"),
+    ("task", "sentinel", "layout", "own", "decision"),
     [
-        (Task(5, 0, 3), sealed(4), entry(4), [entry(4), entry(4)], SEND),
-        (Task(5, 2, 3), sealed(4), None, [entry(4), entry(4)], SEND),
-        (Task(5, 2, 3), sealed(4), None, [entry(5), entry(4)], CHANGED),
-        (Task(5, 2, 3), sealed(4), None, [entry(5, 3), entry(4)], SEND),
-        (Task(5, 0, 1), sealed(4), entry(4), [entry(4), entry(5)], CHANGED),
-        (Task(5, 0, 1), sealed(4), entry(4), [entry(4), entry(4)], SEND),
-        (Task(5, 0, 1), sealed(4), None, [entry(4)], LOST),
-        (Task(5, 0, 3), sealed(4), entry(5), [entry(5), entry(4)], CHANGED),
-        (Task(5, 0, 3), sealed(5), entry(5), [entry(5), entry(5)], CHANGED),
-        (Task(5, 2, 3), sealed(5), None, [entry(5), entry(5)], CHANGED),
-        (Task(5, 0, 2), sealed(5, 1), entry(5), [entry(5)], CHANGED),
+        (Task(5, 0, 3), sealed(4), None, entry(4), CLAIM),
+        (Task(5, 2, 3), sealed(4), None, None, CLAIM),
+        (Task(5, 2, 3), sealed(4), Layout(5, 3), None, SEND),
+        (Task(5, 0, 2), sealed(4), Layout(5, 3), entry(4), CLAIM),
+        (Task(5, 0, 2), sealed(4), Layout(5, 0), entry(4), CLAIM),
+        (Task(5, 0, 2), sealed(4), Layout(5, 0), entry(5), VERIFY),
+        (Task(5, 2, 3), sealed(4), Layout(5, 2, is_final=True), None, CHANGED),
+        (Task(5, 0, 2), sealed(4), Layout(5, 2, is_final=True), entry(4), SEND),
+        (Task(5, 0, 1), sealed(4), None, entry(4), CLAIM),
+        (Task(5, 0, 1), sealed(4), Layout(5, 1), None, LOST),
+        (Task(5, 0, 3), sealed(4), None, entry(5), CHANGED),
+        (Task(5, 0, 3), sealed(5), None, entry(5), CHANGED),
+        (Task(5, 2, 3), sealed(5), None, None, CHANGED),
+        (Task(5, 0, 2), sealed(5, 1), None, entry(5), CHANGED),
+        (Task(5, 0, 2), sealed(4), Layout(6, 2), entry(4), AHEAD),
     ],
 )
-def test_the_number_of_partitions_changes_only_between_micro_batches(
-    task, sentinel, own, others, decision
+def test_only_the_number_of_partitions_that_was_claimed_may_send(
+    task, sentinel, layout, own, decision
 ):
-    assert needs_all_entries(task, sentinel)
-    assert decide(task, sentinel, own, others) is decision
+    assert decide(task, sentinel, layout, own) is decision
+
+
+def test_a_micro_batch_has_the_number_of_the_one_before_until_another_is_claimed():
+    assert partitions_of(5, None, None) is None
+    assert partitions_of(5, sealed(3), None) is None
+    assert partitions_of(5, sealed(4), None) == 2
+    assert partitions_of(5, sealed(4), Layout(4, 3)) == 2
+    assert partitions_of(5, sealed(4), Layout(5, 3)) == 3
+
+
+def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committed():
+    task = Task(5, 0, 3)
+    assert claimed_layout(task, []) == Layout(5, 3)
+    assert claimed_layout(task, [entry(4), entry(5, 3)]) == Layout(5, 3)
+    assert claimed_layout(task, [entry(4), entry(5)]) == Layout(5, 2, is_final=True)
 
 
 def test_a_micro_batch_with_fewer_tasks_than_expected_is_repeated_with_their_number():
-    assert decide(Task(5, 0, 1), sealed(5, 1), entry(5, 2)) is VERIFY
-    assert decide(Task(6, 0, 1), sealed(5, 1), entry(5, 2)) is SEND
-    error = ledger_error(CHANGED, Task(5, 0, 2), sealed(5, 1), entry(5, 2), "orders")
-    assert "with 1 partitions. Set the earlier number" in str(error)
+    assert decide(Task(5, 0, 1), sealed(5, 1), None, entry(5, 2)) is VERIFY
+    assert decide(Task(6, 0, 1), sealed(5, 1), None, entry(5, 2)) is SEND
+    error = ledger_error(CHANGED, Task(5, 0, 2), sealed(5, 1), None, entry(5, 2), "orders")
+    assert "was committed with 1 partitions" in str(error)
+    assert "Set the former number" in str(error)
 
 
 def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     numbers = [None, *range(4)]
     for s, e, first, partitions in itertools.product(numbers, numbers, range(3), (1, 2, 3)):
         task = Task(2, 0, partitions, first)
-        decision = decide(task, sealed(s), entry(e))
-        if decision is SEND:
+        decision = decide(task, sealed(s), None, entry(e))
+        if decision in (SEND, CLAIM):
             assert e is None or e < 2
             assert s is None or s < 2
             assert first == 2 or (s == 1 and e == 1)
@@ -128,11 +155,11 @@ def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     [
         (AHEAD, LedgerAhead, "restore the newer one"),
         (LOST, LedgerLost, "set exactly.once.first.batch=5"),
-        (CHANGED, PartitionsChanged, "Set the earlier number again"),
+        (CHANGED, PartitionsChanged, "Set the former number"),
     ],
 )
 def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice):
-    error = ledger_error(decision, Task(5, 1, 2), sealed(4), entry(None), "orders")
+    error = ledger_error(decision, Task(5, 1, 2), sealed(4), None, entry(None), "orders")
     assert type(error) is kind
     assert str(error).startswith("micro-batch 5, partition 1: ")
     assert "the ledger orders has sealed micro-batch 4, and has none of this partition" in str(

@@ -1,0 +1,82 @@
+"""Spark's private parts that exactly-once needs: the socket that brings a task's rows.
+
+Read in PySpark 4.1 to 4.3: ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its
+rows from ``infile``, a file of a socket's descriptor.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from importlib.abc import InspectLoader
+from types import CodeType, FrameType
+
+import pyspark
+
+from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
+
+_WORKER, _MAIN, _ROWS = "pyspark.worker", "main", "infile"
+# A worker that no daemon has forked is a program of its own.
+_WORKER_NAMES = (_WORKER, "__main__")
+
+
+def check_worker() -> None:
+    """On the driver: raise InvalidOption if tasks of this PySpark could not see where rows end."""
+    spec = importlib.util.find_spec(_WORKER)
+    code = (
+        spec.loader.get_code(_WORKER) if spec and isinstance(spec.loader, InspectLoader) else None
+    )
+    constants = () if code is None else code.co_consts
+    mains = [c for c in constants if isinstance(c, CodeType) and c.co_name == _MAIN]
+    if not any(_ROWS in main.co_varnames[: main.co_argcount] for main in mains):
+        raise _unsupported()
+
+
+def rows_socket() -> socket.socket:
+    """In a task: the socket that brings its rows, to be closed by the caller.
+
+    Raises InvalidOption if this PySpark's workers have none.
+    """
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - no public call has it
+    while frame is not None:
+        is_main = frame.f_code.co_name == _MAIN and frame.f_globals["__name__"] in _WORKER_NAMES
+        if is_main and _ROWS in frame.f_locals:
+            try:
+                # A descriptor of its own, so that closing it does not close Spark's.
+                return socket.socket(fileno=os.dup(frame.f_locals[_ROWS].fileno()))
+            except OSError as error:
+                raise _unsupported() from error
+        frame = frame.f_back
+    raise _unsupported()
+
+
+def require_end_of_rows() -> None:
+    """After the last row: raise RowsIncomplete unless Spark has marked the end of the rows.
+
+    Rows come as an Arrow stream. If the query fails or is stopped, Spark closes the socket in the
+    middle of it; pyarrow takes that for the end of the stream, and so does Spark's
+    ``ArrowStreamSerializer``. At the marker, pyarrow does not read on, so the socket is still open.
+    """
+    with rows_socket() as rows:
+        try:
+            is_closed = rows.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            is_closed = False
+        except ConnectionError:
+            is_closed = True
+    if is_closed:
+        raise RowsIncomplete(
+            "Spark ended the task before it had passed all rows: the query was stopped, or another "
+            "part of it has failed. Look for that error; this one only says that nothing was "
+            "committed"
+        )
+
+
+def _unsupported() -> InvalidOption:
+    return InvalidOption(
+        "delivery.guarantee=exactly-once is not supported with this PySpark "
+        f"({pyspark.__version__}): its workers do not show whether Spark has passed all rows of a "
+        "task. Use PySpark 4.1 to 4.3, or delivery.guarantee=at-least-once"
+    )

@@ -1,0 +1,162 @@
+"""Claims the layout of a micro-batch: how many Spark partitions it has, before a record is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.transactions.ledger import (
+    Decision,
+    Entry,
+    Layout,
+    Sentinel,
+    Task,
+    claimed_layout,
+    decide,
+    entry_group,
+    layout_group,
+    ledger_error,
+    partitions_of,
+    read_entry,
+    read_layout,
+    read_sentinel,
+    sentinel_group,
+)
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
+from spark_kafka_sink.transactions.transaction import Transaction, fence
+
+# A claim takes a tenth of a second, and some milliseconds for each partition of the former number.
+_PATIENCE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a task has found in the ledger."""
+
+    sentinel: Sentinel | None
+    layout: Layout | None
+    entry: Entry | None
+
+    def decide(self, task: Task, prefix: str) -> Decision:
+        """SEND, VERIFY or CLAIM; raises LedgerAhead, LedgerLost or PartitionsChanged."""
+        decision = decide(task, self.sentinel, self.layout, self.entry)
+        if decision in (Decision.SEND, Decision.VERIFY, Decision.CLAIM):
+            return decision
+        raise ledger_error(decision, task, self.sentinel, self.layout, self.entry, prefix)
+
+
+class LedgerReader:
+    """Reads what concerns a task. Its clients connect at once, in the background.
+
+    Used by one thread, and closed at the end.
+    """
+
+    def __init__(
+        self, options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
+    ) -> None:
+        self._task = task
+        groups = sentinel_group(prefix), layout_group(prefix), entry_group(prefix, task.partition)
+        with ExitStack() as stack:
+            self._sentinel, self._layout, self._entry = (
+                stack.enter_context(
+                    GroupOffset(options.producer.client, settings.ledger_topic, group)
+                )
+                for group in groups
+            )
+            self._clients = stack.pop_all()
+
+    def read(self, wait: Wait) -> Ledger:
+        """Raises LedgerLost, TransactionFailed or DeadlineExceeded."""
+        sentinel = read_sentinel(self._sentinel.read(wait), self._sentinel.group)
+        entry = read_entry(self._entry.read(wait), self._entry.group)
+        # Last: what the layout allows holds until another task takes over the transactional id.
+        return Ledger(sentinel, self._read_layout(wait), entry)
+
+    def _read_layout(self, wait: Wait) -> Layout | None:
+        """Partitions 0: a claim is open, perhaps of a task that has died."""
+        try:
+            found = self._layout.read(wait.at_most(_PATIENCE_SECONDS))
+        except DeadlineExceeded:
+            if wait.deadline.expired:
+                raise
+            return Layout(self._task.batch_id, 0)
+        return read_layout(found, self._layout.group)
+
+    def await_claim(self, wait: Wait) -> None:
+        """Wait for a while until a task with the same number of partitions has claimed."""
+        patience = wait.at_most(_PATIENCE_SECONDS)
+        while not patience.deadline.expired:
+            layout = self._read_layout(wait)
+            if layout is not None and self._ends_the_wait(layout):
+                return
+            patience.pause()
+
+    def _ends_the_wait(self, layout: Layout) -> bool:
+        is_of_batch = layout.batch_id == self._task.batch_id
+        return is_of_batch and (layout.is_final or layout.partitions == self._task.partitions)
+
+    def close(self) -> None:
+        self._clients.close()
+
+    def __enter__(self) -> LedgerReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def claim(
+    options: SinkOptions,
+    settings: ExactlyOnceOptions,
+    prefix: str,
+    task: Task,
+    reader: LedgerReader,
+    wait: Wait,
+) -> None:
+    """Make the task's number of partitions that of its micro-batch, if it still can be changed.
+
+    Whoever sends with another number is fenced. If one of its partitions is committed, that number
+    becomes final instead. Read the ledger again afterwards. Raises TransactionFenced if another
+    task claims meanwhile, LedgerAhead, LedgerLost, PartitionsChanged, and what Transaction raises.
+    """
+    group, topic = layout_group(prefix), settings.ledger_topic
+    transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
+    try:
+        transaction.initialize([topic], wait)
+        found = reader.read(wait)
+        if found.decide(task, prefix) is not Decision.CLAIM:
+            return
+        former = partitions_of(task.batch_id, found.sentinel, found.layout) or 0
+        transaction.begin()
+        # Until the transaction ends, who looks at the layout waits. So a task of the former number
+        # has either taken over its id by now, and is fenced below, or finds the new number.
+        claimed = Layout(task.batch_id, task.partitions)
+        transaction.send_offset(group, topic, claimed.to_offset(), wait)
+        ids = [entry_group(prefix, partition) for partition in range(former)]
+        for transactional_id in ids:
+            fence(
+                options.producer, transactional_id, settings.transaction_timeout_ms, [topic], wait
+            )
+        claimed = claimed_layout(task, _entries(options, topic, ids, wait))
+        if claimed.is_final:
+            transaction.send_offset(group, topic, claimed.to_offset(), wait)
+        transaction.commit(wait)
+    finally:
+        transaction.close()
+
+
+def _entries(options: SinkOptions, topic: str, groups: list[str], wait: Wait) -> Iterable[Entry]:
+    for group, committed in read_offsets(options.producer.client, topic, groups, wait).items():
+        entry = read_entry(committed, group)
+        if entry is not None:
+            yield entry

@@ -1,0 +1,56 @@
+"""The protocol of exactly-once holds in every order of its steps, and each part of it is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from layout_model import (
+    ENTRY,
+    FENCE,
+    LAYOUT,
+    LOOK,
+    OPEN,
+    READ,
+    SENTINEL,
+    Bounds,
+    Variant,
+)
+from search import search
+
+EVERY_STEP = Variant()
+# A task's looks at the ledger are one step, and a claim has three: open it, fence and read, settle.
+JOINED = Variant(joined=frozenset({SENTINEL, ENTRY, LAYOUT, LOOK, OPEN, FENCE, READ}))
+
+
+@pytest.mark.parametrize(
+    ("variant", "bounds"),
+    [
+        pytest.param(EVERY_STEP, Bounds((1, 2), 1, 2), id="every step, numbers 1 and 2"),
+        pytest.param(JOINED, Bounds((1, 2), 3, 4), id="three micro-batches, four stages"),
+        pytest.param(JOINED, Bounds((1, 2, 3), 3, 2), id="numbers 1 to 3, three micro-batches"),
+    ],
+)
+def test_every_row_is_written_once_and_some_number_always_completes(
+    variant, bounds, record_property, capsys
+):
+    result = search(variant, bounds)
+    assert result.violation == "", result.way
+    record_property("states", result.states)
+    with capsys.disabled():
+        print(f"\n{bounds}: {result.states:,} states in {result.seconds:.1f} s")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "claims",
+        "fences",
+        "reads_entries_after_fencing",
+        "readers_wait_for_a_claim",
+        "initializes_before_looking",
+    ],
+)
+def test_a_protocol_that_lacks_a_part_writes_rows_twice(part):
+    result = search(replace(EVERY_STEP, **{part: False}), Bounds((1, 2), 1, 2))
+    assert result.violation == "doubled"
