@@ -10,7 +10,6 @@ import importlib.util
 import os
 import socket
 import sys
-from importlib.abc import InspectLoader
 from types import CodeType, FrameType
 
 import pyspark
@@ -25,9 +24,9 @@ _WORKER_NAMES = (_WORKER, "__main__")
 def check_worker() -> None:
     """On the driver: raise InvalidOption if tasks of this PySpark could not see where rows end."""
     spec = importlib.util.find_spec(_WORKER)
-    code = (
-        spec.loader.get_code(_WORKER) if spec and isinstance(spec.loader, InspectLoader) else None
-    )
+    # Loaders of folders and of zip files have it, and share no class that says so.
+    get_code = getattr(spec and spec.loader, "get_code", None)
+    code = None if get_code is None else get_code(_WORKER)
     constants = () if code is None else code.co_consts
     mains = [c for c in constants if isinstance(c, CodeType) and c.co_name == _MAIN]
     if not any(_ROWS in main.co_varnames[: main.co_argcount] for main in mains):

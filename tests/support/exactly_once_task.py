@@ -16,35 +16,42 @@ from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.librdkafka import transaction_calls
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.spark import writer
+from spark_kafka_sink.transactions.transaction import Transaction
 
-#: where a task can stop: before or after one of librdkafka's calls
+#: where a task can stop: before or after a step of its own transaction
 POINTS = {
-    "created": ("init_transactions", "before"),
-    "initialized": ("init_transactions", "after"),
+    "created": ("initialize", "before"),
+    "initialized": ("initialize", "after"),
     "flushed": ("send_offset", "before"),
-    "committing": ("commit_transaction", "before"),
-    "committed": ("commit_transaction", "after"),
+    "committing": ("commit", "before"),
+    "committed": ("commit", "after"),
+}
+#: or of the transaction that claims the layout
+CLAIM_POINTS = {
+    "claiming": ("initialize", "before"),
+    "claim opened": ("send_offset", "after"),
+    "claim settled": ("commit", "before"),
 }
 
 
 def stop_at(point: str) -> None:
     """Make the task stop there, once."""
-    name, when = POINTS[point]
-    call = getattr(transaction_calls, name)
+    is_claim = point in CLAIM_POINTS
+    name, when = (CLAIM_POINTS if is_claim else POINTS)[point]
+    step = getattr(Transaction, name)
     left = [point]
 
-    def stopping(*args):
-        if when == "before" and left:
+    def stopping(transaction, *args):
+        is_meant = transaction._id.endswith(".layout") == is_claim
+        if when == "before" and is_meant and left:
             stop(left.pop())
-        failure = call(*args)
-        if when == "after" and left and failure is None:
+        step(transaction, *args)
+        if when == "after" and is_meant and left:
             stop(left.pop())
-        return failure
 
-    setattr(transaction_calls, name, stopping)
+    setattr(Transaction, name, stopping)
 
 
 def stop(point: str) -> None:

@@ -176,11 +176,14 @@ def test_a_replay_must_bring_the_same_rows():
         check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 3, "g")
 
 
-def test_entries_and_sentinels_come_back_from_their_offsets():
+def test_entries_sentinels_and_layouts_come_back_from_their_offsets():
     kept = Entry(7, 2, 1000, "0123")
     assert kept.to_offset().offset == 7
     assert read_entry(kept.to_offset(), "p.0") == kept
     assert read_sentinel(Sentinel(7, 2).to_offset(), "p.driver") == Sentinel(7, 2)
+    for layout in (Layout(7, 2), Layout(7, 2, is_final=True)):
+        assert read_layout(layout.to_offset(), "p.layout") == layout
+    assert read_layout(None, "p.layout") is None
     assert read_entry(None, "p.0") is None
     assert read_sentinel(None, "p.driver") is None
 

@@ -1,0 +1,164 @@
+"""The number of Spark partitions of a micro-batch changes, on a real Kafka: every row once, or all
+tasks of the new number are refused before they send, and the former number completes it.
+
+``ROWS`` are dealt out to the partitions in turn, so another number puts them elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+import pytest
+from exactly_once_sink import SETTINGS, Process, Sink
+from topics import Topics
+
+from spark_kafka_sink.errors import PartitionsChanged
+from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.transactions import claim
+
+ROWS = ["a", "b", "c", "d", "e", "f"]
+CHANGES = list(itertools.permutations((1, 2, 3), 2))
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with LocalKafka(settings=SETTINGS) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def sink(kafka, monkeypatch):
+    # Here, the first task of a stage is often not the first to run.
+    monkeypatch.setattr(claim, "_PATIENCE_SECONDS", 0.3)
+    topics = Topics(kafka.bootstrap_servers)
+    yield Sink(kafka.bootstrap_servers, topics)
+    topics.close()
+
+
+def rows(batch_id):
+    return [f"{batch_id}-{row}" for row in ROWS]
+
+
+def write(sink, batch_id, partition, number):
+    """A task of a stage with that number of partitions."""
+    sink.options["exactly.once.partitions"] = str(number)
+    return sink.write(batch_id, partition, rows(batch_id)[partition::number])
+
+
+def complete(sink, batch_id, number):
+    for partition in range(number):
+        write(sink, batch_id, partition, number)
+    sink.seal(batch_id, tasks=number)
+
+
+def process(sink, batch_id, partition, number, point):
+    values = rows(batch_id)[partition::number]
+    return Process(sink, batch_id, partition, values, point, exactly_once_partitions=str(number))
+
+
+def refuse(sink, batch_id, number, former):
+    """All tasks of a stage are refused, and nothing of theirs was sent."""
+    sink.committed()  # until the end of the last transaction is in all partitions
+    before = sink.topics.ends(sink.topic)
+    for partition in range(number):
+        with pytest.raises(PartitionsChanged, match=f"was committed with {former} partitions"):
+            write(sink, batch_id, partition, number)
+    assert sink.topics.ends(sink.topic) == before
+
+
+@pytest.mark.parametrize("sealed", [1, 2, 3])
+@pytest.mark.parametrize(("begun", "other"), CHANGES)
+def test_a_micro_batch_that_is_begun_and_partly_committed(sink, sealed, begun, other):
+    complete(sink, 0, sealed)
+    write(sink, 1, begun - 1, begun)
+    refuse(sink, 1, other, begun)
+    complete(sink, 1, begun)
+    complete(sink, 2, other)
+    assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
+
+
+@pytest.mark.parametrize(("begun", "other"), CHANGES)
+def test_the_first_micro_batch_is_begun_and_partly_committed(sink, begun, other):
+    write(sink, 0, begun - 1, begun)
+    refuse(sink, 0, other, begun)
+    complete(sink, 0, begun)
+    complete(sink, 1, other)
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first micro-batch", "later"])
+@pytest.mark.parametrize(("begun", "other"), CHANGES)
+def test_old_attempts_that_are_alive_commit_nothing_after_a_change(sink, first, begun, other):
+    if not first:
+        complete(sink, 0, begun)
+    batch_id = 0 if first else 1
+    zombies = [
+        process(sink, batch_id, partition, begun, "committing") for partition in range(begun)
+    ]
+    complete(sink, batch_id, other)
+    for zombie in zombies:
+        assert zombie.go_on().startswith("TransactionFenced: ")
+    complete(sink, batch_id + 1, begun)
+    expected = rows(batch_id) + rows(batch_id + 1) + ([] if first else rows(0))
+    assert sink.committed() == sorted(expected)
+
+
+def test_a_change_that_is_taken_back(sink):
+    complete(sink, 0, 2)
+    write(sink, 1, 2, 3)
+    write(sink, 1, 1, 3)
+    refuse(sink, 1, 2, 3)
+    complete(sink, 1, 3)
+    complete(sink, 2, 2)
+    assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
+
+
+def test_a_change_that_is_taken_back_before_anything_was_committed(sink):
+    complete(sink, 0, 2)
+    begun = [process(sink, 1, partition, 3, "flushed") for partition in range(3)]
+    complete(sink, 1, 2)
+    for task in begun:
+        assert task.go_on().startswith("TransactionFenced: ")
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
+def test_a_lower_number_leaves_no_transaction_open(sink):
+    complete(sink, 0, 3)
+    for partition in range(3):
+        process(sink, 1, partition, 3, "flushed").kill()
+    stable, ends = sink.topics.ends(sink.topic)
+    assert stable != ends
+    complete(sink, 1, 1)
+    # It waits until no transaction is open; the brokers would wait for ten minutes.
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
+@pytest.mark.parametrize("point", ["claiming", "claim opened", "claim settled"])
+@pytest.mark.parametrize("following", [2, 3])
+def test_a_claim_whose_task_dies_is_taken_over(sink, point, following):
+    complete(sink, 0, 2)
+    process(sink, 1, 0, 3, point).kill()
+    complete(sink, 1, following)
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
+@pytest.mark.parametrize("point", ["claiming", "claim opened", "claim settled"])
+def test_a_claim_whose_task_sleeps_and_wakes_later_changes_nothing(sink, point):
+    complete(sink, 0, 2)
+    zombie = process(sink, 1, 0, 3, point)
+    zombie.signal(signal.SIGSTOP)
+    write(sink, 1, 0, 2)
+    zombie.signal(signal.SIGCONT)
+    assert zombie.go_on().startswith("PartitionsChanged: micro-batch 1, partition 0: ")
+    complete(sink, 1, 2)
+    complete(sink, 2, 3)
+    assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
+
+
+def test_the_tasks_of_a_stage_that_run_at_once_need_one_claim(sink):
+    tasks = [process(sink, 0, partition, 3, "") for partition in (2, 1, 0)]
+    assert [task.end() for task in tasks] == ["written"] * 3
+    sink.options["exactly.once.partitions"] = "3"
+    sink.seal(0, tasks=3)
+    assert sink.committed() == rows(0)

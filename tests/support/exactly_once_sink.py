@@ -1,0 +1,114 @@
+"""A sink with exactly-once on a real Kafka, and tasks that write to it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import exactly_once_task
+from topics import Topics
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.spark.writer import seal
+
+SECONDS = 60.0
+QUERY = "a-query"
+PREFIX = f"kafka-nb-{QUERY}"
+TASK = Path(exactly_once_task.__file__)
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    # How often brokers look for transactions whose time is up; 10 s by default.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
+class Sink:
+    """A topic, the options that write to it, and what is in it."""
+
+    def __init__(self, servers: str, topics: Topics, replicas: int = 1) -> None:
+        self.topics = topics
+        self.topic = topics.create(2, replicas=replicas)
+        self.options = {
+            "kafka.bootstrap.servers": servers,
+            "topic": self.topic,
+            "delivery.guarantee": "exactly-once",
+            "exactly.once.partitions": "2",
+            "transactional.id.prefix": f"{PREFIX}-{self.topic}",
+        }
+
+    def write(self, batch_id, partition, values, **options):
+        given = self.options | {name.replace("_", "."): value for name, value in options.items()}
+        return exactly_once_task.write(given, batch_id, partition, values)
+
+    def seal(self, batch_id, tasks=2):
+        seal(parse(self.options), QUERY, batch_id, tasks)
+
+    def write_batch(self, batch_id):
+        """A whole micro-batch; returns its records."""
+        self.write(batch_id, 0, [f"{batch_id}-a", f"{batch_id}-b"])
+        self.write(batch_id, 1, [f"{batch_id}-c"])
+        self.seal(batch_id)
+        return [f"{batch_id}-{letter}" for letter in "abc"]
+
+    def group(self, name):
+        return f"{self.options['transactional.id.prefix']}.{name}"
+
+    def committed(self):
+        """All committed values, once no transaction is open."""
+        return sorted(value.decode() for value in self.topics.read_committed(self.topic))
+
+
+class Process:
+    """A task in a process of its own."""
+
+    def __init__(self, sink, batch_id, partition, values, point="", **options):
+        given = sink.options | {name.replace("_", "."): value for name, value in options.items()}
+        argument = {
+            "options": given,
+            "batch_id": batch_id,
+            "partition": partition,
+            "values": values,
+            "point": point,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, TASK, json.dumps(argument)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        if point:
+            assert self.line() == point
+
+    def line(self):
+        timer = threading.Timer(SECONDS, self._process.kill)
+        timer.start()
+        try:
+            return self._process.stdout.readline().strip()
+        finally:
+            timer.cancel()
+
+    def go_on(self):
+        """Let it go on where it stopped; returns what it says at its end."""
+        print(file=self._process.stdin, flush=True)
+        return self.end()
+
+    def end(self):
+        said = self.line()
+        assert self._process.wait(SECONDS) == 0
+        self._close()
+        return said
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait(SECONDS)
+        self._close()
+
+    def _close(self):
+        self._process.stdin.close()
+        self._process.stdout.close()
