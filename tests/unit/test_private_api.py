@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import importlib.util
+import io
+import socket
+import threading
+
+import pyarrow as pa
+import pytest
+from spark_worker import connected, run_as_worker
+
+from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
+from spark_kafka_sink.spark.private_api import check_worker, require_end_of_rows, rows_socket
+
+BATCHES = [pa.record_batch({"value": [str(n)]}) for n in range(3)]
+
+
+def read(rows):
+    """As PySpark's ArrowStreamSerializer reads them."""
+    return list(pa.ipc.open_stream(rows))
+
+
+def send(sparks_end, batches, *, mark):
+    """As Spark sends rows, with or without the marker of their end."""
+    stream = io.BytesIO()
+    writer = pa.ipc.new_stream(stream, BATCHES[0].schema)
+    for batch in batches:
+        writer.write_batch(batch)
+    if mark:
+        writer.close()
+    sparks_end.sendall(stream.getvalue())
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("following", [b"", b"\xff\xff\xff\xfc"], ids=["nothing", "more"])
+def test_rows_that_end_with_the_marker_are_complete(number, following):
+    with connected() as (spark, rows):
+        send(spark, BATCHES[:number], mark=True)
+        spark.sendall(following)
+        assert len(read(rows)) == number
+        run_as_worker(require_end_of_rows, rows)
+        assert rows.read(len(following)) == following
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_rows_that_end_with_the_connection_are_not(number):
+    with connected() as (spark, rows):
+        send(spark, BATCHES[:number], mark=False)
+        spark.shutdown(socket.SHUT_WR)
+        # pyarrow does not see the difference.
+        assert len(read(rows)) == number
+        with pytest.raises(RowsIncomplete, match="nothing was committed"):
+            run_as_worker(require_end_of_rows, rows)
+
+
+def test_a_connection_that_is_reset_after_the_last_row_is_no_end():
+    server = socket.create_server(("127.0.0.1", 0))
+    with server, socket.create_connection(server.getsockname()) as worker:
+        spark, _ = server.accept()
+        with worker.makefile("rb") as rows:
+            worker.sendall(b"what Spark does not read any more")
+            send(spark, BATCHES, mark=True)
+            assert len(read(rows)) == 3
+            spark.close()
+            with pytest.raises(RowsIncomplete):
+                while True:
+                    run_as_worker(require_end_of_rows, rows)
+
+
+def test_a_thread_that_reads_ahead_makes_no_difference():
+    with connected() as (spark, rows):
+        send(spark, BATCHES, mark=False)
+        spark.shutdown(socket.SHUT_WR)
+        reader = threading.Thread(target=read, args=(rows,))
+        reader.start()
+        reader.join()
+        with pytest.raises(RowsIncomplete):
+            run_as_worker(require_end_of_rows, rows)
+
+
+def test_looking_leaves_sparks_connection_open():
+    with connected() as (spark, rows):
+        run_as_worker(lambda: rows_socket().close(), rows)
+        spark.sendall(b"row")
+        assert rows.read(3) == b"row"
+
+
+def test_where_the_rows_come_from_elsewhere_exactly_once_is_refused(tmp_path):
+    with pytest.raises(InvalidOption, match="not supported with this PySpark"):
+        rows_socket()
+    (tmp_path / "rows").write_bytes(b"")
+    with (
+        (tmp_path / "rows").open("rb") as file,
+        pytest.raises(InvalidOption, match="not supported with this PySpark"),
+    ):
+        run_as_worker(rows_socket, file)
+
+
+def test_the_installed_pyspark_is_supported():
+    check_worker()
+
+
+@pytest.mark.parametrize("source", ["", "def main(rows, out): ...", "def run(infile): ..."])
+def test_a_pyspark_with_another_worker_is_refused_on_the_driver(monkeypatch, tmp_path, source):
+    (tmp_path / "other_worker.py").write_text(source)
+    spec = importlib.util.spec_from_file_location("pyspark.worker", tmp_path / "other_worker.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    with pytest.raises(InvalidOption, match="delivery.guarantee=at-least-once"):
+        check_worker()
