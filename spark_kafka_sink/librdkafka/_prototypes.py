@@ -39,9 +39,11 @@ _library = _load()
 
 #: the C library: for the one librdkafka function that writes to a FILE, and for memory
 libc = ctypes.CDLL(None)
-libc.fdopen.restype = c_void_p
-libc.fdopen.argtypes = [c_int, c_char_p]
+libc.open_memstream.restype = c_void_p
+libc.open_memstream.argtypes = [c_void_p, c_void_p]
 libc.fclose.argtypes = [c_void_p]
+libc.free.argtypes = [c_void_p]
+libc.free.restype = None
 #: None in C libraries other than glibc
 malloc_trim = getattr(libc, "malloc_trim", None)
 if malloc_trim is not None:
