@@ -109,9 +109,21 @@ def _gather(
     """
     base = int(pointers.min())
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
-    memory = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(base))
+    memory = np.asarray(_Words(base, words))
     index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
     return memory[index + 8], memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
+
+
+class _Words:
+    """Words of 8 bytes at an address, for numpy. A ctypes array would need a type per length."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(np.int64).str,
+            "shape": (count,),
+            "data": (address, True),  # read only
+        }
 
 
 def _topic_answers(event: int) -> list[TopicDescription | RequestFailed]:

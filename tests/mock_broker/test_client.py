@@ -236,6 +236,19 @@ def test_every_acknowledged_record_is_reported_with_its_send(client, records):
     assert counts == {(3, 0, 0): 1000, (4, 0, 0): 10}
 
 
+def test_reading_reports_makes_no_type_for_every_new_number_of_records(client, records):
+    client.enqueue(MessageBatch(unpartitioned(records(["v"])), 1))
+    assert flush(client) == []
+    gc.disable()  # types are collected only by it
+    try:
+        before = set(ctypes.Array.__subclasses__())
+        client.enqueue(MessageBatch(unpartitioned(records(["v"] * 1234)), 2))
+        assert flush(client) == []
+        assert set(ctypes.Array.__subclasses__()) == before
+    finally:
+        gc.enable()
+
+
 def test_a_broker_error_is_an_event_and_a_log_line(caplog):
     client = Client(NOWHERE)
     client.connect(5)
