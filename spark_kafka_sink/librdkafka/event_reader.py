@@ -77,8 +77,10 @@ def _reported_rows(event: int) -> list[ReportedRecords]:
     opaques, partitions, codes = _gather(pointers[:count])
     delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(count, dtype=bool)
-    for i in np.flatnonzero(codes):
-        possibly_persisted[i] = c.message_status(int(pointers[i])) != c.MSG_STATUS_NOT_PERSISTED
+    if len(failed := np.flatnonzero(codes)):
+        # One call per record, because the status is no member of the public struct.
+        statuses = list(map(c.message_status, pointers[failed].tolist()))
+        possibly_persisted[failed] = np.array(statuses) != c.MSG_STATUS_NOT_PERSISTED
     # An event is about one partition, in the order of sending, so equal reports form few runs.
     is_new = np.ones(count, dtype=bool)
     is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
