@@ -117,6 +117,24 @@ def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(eng
     assert engine.deliveries.topics == {DLQ: 1}  # not acknowledged yet
 
 
+def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
+    letters, record_bytes = 20, 600_000
+    delivery = engine.send("t", ["v" * record_bytes] * (letters + 1))
+    engine.know("t", DLQ)
+    for position in range(letters):  # each alone, as a broker reports them
+        engine.report(delivery, [position], ErrorCode.INVALID_RECORD)
+    peak = engine.deliveries.report.buffer_peak_bytes
+    batch = (letters + 1) * record_bytes
+    assert batch < peak < batch + 100_000
+    engine.report(delivery, [letters])
+    engine.know(DLQ)
+    for each, position in engine.client.positions[letters + 1 :]:
+        engine.report(engine.deliveries.find(each), [position])
+    assert not engine.deliveries
+    engine.send("t", ["v" * record_bytes] * letters)
+    assert engine.deliveries.report.buffer_peak_bytes == peak  # all of it was given back
+
+
 def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(engine):
     first = engine.send("t", ["a", "b", "c"])
     engine.know("t", DLQ)
