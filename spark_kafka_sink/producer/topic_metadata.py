@@ -209,31 +209,26 @@ class TopicMetadata:
         else:
             state.backoff_seconds = _FIRST_BACKOFF_SECONDS
 
-    def fail_request(self) -> list[str]:
+    def fail_request(self, topics: Iterable[str]) -> list[str]:
         """A request failed as a whole: back off its topics. Returns those that records await."""
-        failed = [topic for topic, state in self._topics.items() if state.is_in_flight]
+        failed = [topic for topic in topics if topic in self._topics]  # others were evicted
         for topic in failed:
             self._topics[topic].is_in_flight = False
             self._back_off(self._topics[topic])
         return [topic for topic in failed if topic in self._waiting]
 
-    def update_limits(self, answer: Configuration) -> list[str]:
-        """Apply an answer, and return the topics that it is about.
+    def update_limits(self, answer: Configuration) -> None:
+        """Apply an answer.
 
         If the client may not read a topic's configuration, the topic counts as one without limits.
         """
-        limits = TopicLimits() if answer.code else limits_from(answer.settings)
-        topics = [
-            topic
-            for topic, state in self._topics.items()
-            if state.are_limits_in_flight and answer.resource in (topic, "")
-        ]
-        for topic in topics:
-            state = self._topics[topic]
-            state.limits, state.are_limits_in_flight = limits, False
-            if state.refreshed_at is not None:
-                self._stop_waiting(topic, state)
-        return topics
+        state = self._topics.get(answer.resource)
+        if state is None:
+            return  # evicted in the meantime
+        state.limits = TopicLimits() if answer.code else limits_from(answer.settings)
+        state.are_limits_in_flight = False
+        if state.refreshed_at is not None:
+            self._stop_waiting(answer.resource, state)
 
     def forget_limits(self, topic: str) -> None:
         """The topic's brokers refused what its limits do not: fetch them again."""

@@ -28,6 +28,7 @@ from spark_kafka_sink.librdkafka.events import (
     BrokerError,
     Configuration,
     ReportedRecords,
+    RequestFailed,
     TokenNeeded,
 )
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
@@ -454,6 +455,22 @@ def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
     assert described.code != 0
     assert described.settings == {}
     assert asked.close(Deadline(5))
+
+
+def test_a_request_without_an_answer_says_what_it_was_about():
+    client = Client(NOWHERE)
+    client.fetch_metadata(["t", "u"], 0.5)
+    client.fetch_metadata(["v"], 0.5)
+    client.fetch_topic_configurations(["t", "u"], 0.5)
+    events, deadline = [], Deadline(30)
+    while len(events) < 4:
+        assert not deadline.expired
+        events += [event for event in client.poll(0.05) if not isinstance(event, BrokerError)]
+    failed = {event.topics for event in events if isinstance(event, RequestFailed)}
+    assert failed == {("t", "u"), ("v",)}
+    unknown = sorted(event.resource for event in events if isinstance(event, Configuration))
+    assert unknown == ["t", "u"]
+    assert client.close(Deadline(5))
 
 
 KEYS = st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=50)

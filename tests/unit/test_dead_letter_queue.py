@@ -100,8 +100,16 @@ def test_records_wait_for_the_topics_configuration(engine):
 def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
     delivery = engine.send("t", ["a"])
     engine.tell(TopicDescription("t", 0, 1, (0,)))
-    engine.tell(Configuration("", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert engine.sent(delivery) == [0]
+
+
+def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_waiting(engine):
+    first, second = engine.send("t", ["a"]), engine.send("u", ["b"])
+    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    engine.tell(TopicDescription("u", 0, 1, (0,)))
+    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
 def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
