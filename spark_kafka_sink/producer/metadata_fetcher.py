@@ -32,9 +32,9 @@ class MetadataFetcher:
 
         ``in_use``: topics with incomplete deliveries.
         """
-        if without_limits := self._topics.next_limits_request():
-            self._client.fetch_topic_configurations(without_limits, _FIRST_REQUEST_SECONDS)
         due = self._topics.next_request(in_use)
+        if limits_due := self._topics.next_limits_request():
+            self._client.fetch_topic_configurations(limits_due, _FIRST_REQUEST_SECONDS)
         if not due:
             return False
         if not self._client.has_bootstrapped:
