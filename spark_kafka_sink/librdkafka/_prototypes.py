@@ -39,9 +39,11 @@ _library = _load()
 
 #: the C library: for the one librdkafka function that writes to a FILE, and for memory
 libc = ctypes.CDLL(None)
-libc.fdopen.restype = c_void_p
-libc.fdopen.argtypes = [c_int, c_char_p]
+libc.open_memstream.restype = c_void_p
+libc.open_memstream.argtypes = [c_void_p, c_void_p]
 libc.fclose.argtypes = [c_void_p]
+libc.free.argtypes = [c_void_p]
+libc.free.restype = None
 #: None in C libraries other than glibc
 malloc_trim = getattr(libc, "malloc_trim", None)
 if malloc_trim is not None:
@@ -205,6 +207,7 @@ event_type = prototype("rd_kafka_event_type", c_int, c_void_p)
 event_destroy = prototype("rd_kafka_event_destroy", None, c_void_p)
 event_error = prototype("rd_kafka_event_error", c_int, c_void_p)
 event_stats = prototype("rd_kafka_event_stats", c_char_p, c_void_p)
+event_opaque = prototype("rd_kafka_event_opaque", c_void_p, c_void_p)
 event_error_string = prototype("rd_kafka_event_error_string", c_char_p, c_void_p)
 event_message_count = prototype("rd_kafka_event_message_count", c_size_t, c_void_p)
 event_message_array = prototype(
@@ -228,6 +231,7 @@ admin_options_set_request_timeout = prototype(
 admin_options_set_include_authorized_operations = prototype(
     "rd_kafka_AdminOptions_set_include_authorized_operations", c_void_p, c_void_p, c_int
 )
+admin_options_set_opaque = prototype("rd_kafka_AdminOptions_set_opaque", None, c_void_p, c_void_p)
 admin_options_destroy = prototype("rd_kafka_AdminOptions_destroy", None, c_void_p)
 describe_topics = prototype("rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p)
 

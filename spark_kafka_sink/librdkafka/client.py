@@ -6,9 +6,9 @@ import ctypes
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import repeat
+from itertools import count, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.event_reader import read
+from spark_kafka_sink.librdkafka.event_reader import Names, read
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRecords
 from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
@@ -60,6 +60,9 @@ class Client:
         self._topics: dict[str, int] = {}
         #: delivery id -> how many of its records librdkafka still has, their Arrow batch and topic
         self._unreported: dict[int, tuple[int, object, str]] = {}
+        #: opaque -> what the request is about, of requests without an answer
+        self._requests: dict[int, Names] = {}
+        self._opaques = count(1)
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true"}
         for name, value in {**settings, **own}.items():
@@ -214,7 +217,7 @@ class Client:
         event = c.queue_poll(self._queue, milliseconds(seconds))
         while event:
             try:
-                new = read(event)
+                new = read(event, self._requests)
             finally:
                 c.event_destroy(event)
             for each in new:
@@ -270,14 +273,15 @@ class Client:
         """Request all those topics at once, without waiting (``rd_kafka_DescribeTopics``).
 
         ``include_rights``: also what the user may do (KIP-430).
-        The answer fills the client's own metadata cache and arrives as TopicDescription events.
+        The answer fills the client's own metadata cache and arrives as TopicDescription events; no
+        answer, as a RequestFailed event.
         Sent right after creation, it also saves an idempotent producer the 500 ms after which it
         would otherwise request its producer id.
         """
         names = c.string_array([name.encode() for name in topics])
         collection = c.topic_collection(names, len(topics))
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout) as options:
+            with self._admin_options(c.ADMIN_OP_DESCRIBETOPICS, timeout, topics) as options:
                 c.admin_options_set_include_authorized_operations(options, int(include_rights))
                 c.describe_topics(self.handle, collection, options, self._queue)
         finally:
@@ -294,7 +298,7 @@ class Client:
     def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
         """Request a broker's settings, without waiting (``rd_kafka_DescribeConfigs``).
 
-        The answer arrives as a Configuration event.
+        The answer, or that there is none, arrives as a Configuration event.
         """
         self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout)
 
@@ -305,7 +309,7 @@ class Client:
     def _fetch_configurations(self, kind: int, names: Sequence[str], timeout: float) -> None:
         resources = [c.config_resource_new(kind, name.encode()) for name in names]
         try:
-            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout) as options:
+            with self._admin_options(c.ADMIN_OP_DESCRIBECONFIGS, timeout, names) as options:
                 array = (ctypes.c_void_p * len(resources))(*resources)
                 c.describe_configs(self.handle, array, len(resources), options, self._queue)
         finally:
@@ -313,12 +317,17 @@ class Client:
                 c.config_resource_destroy(resource)
 
     @contextmanager
-    def _admin_options(self, operation: int, timeout: float) -> Iterator[int]:
-        """Options of a request, an ``rd_kafka_AdminOptions_t``."""
+    def _admin_options(
+        self, operation: int, timeout: float, names: Iterable[str] = ()
+    ) -> Iterator[int]:
+        """Options of a request about those names, an ``rd_kafka_AdminOptions_t``."""
         self._bootstrap()
+        opaque = next(self._opaques)
+        self._requests[opaque] = tuple(names)
         options = c.admin_options_new(self.handle, operation)
         try:
             c.admin_options_set_request_timeout(options, milliseconds(timeout), None, 0)
+            c.admin_options_set_opaque(options, opaque)
             yield options
         finally:
             c.admin_options_destroy(options)
@@ -336,7 +345,8 @@ class Client:
 
         Queued records are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
         threads, and one may hang in a name look-up, so it runs in a daemon thread, which may
-        outlive this call.
+        outlive this call. Where no thread can be started, the handle stays until the process ends:
+        Python 3.12.0 and 3.12.1 start none at exit.
         """
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
@@ -348,7 +358,10 @@ class Client:
         thread = threading.Thread(
             target=self._free, args=(handle,), name="rd_kafka_destroy", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
         thread.join(deadline.remaining())
         return not thread.is_alive()
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any
 
 from spark_kafka_sink.librdkafka import _prototypes as c
@@ -51,24 +49,21 @@ def producer_setting_specs() -> Mapping[str, SettingSpec]:
 
 
 def _manual() -> str:
-    """The table that librdkafka writes to a C stream (``rd_kafka_conf_properties_show``)."""
-    reader, writer = os.pipe()
-    with open(reader, "rb") as pipe:  # noqa: PTH123 - a descriptor
-        stream = c.libc.fdopen(writer, b"w")
-        if not stream:
-            os.close(writer)
-            raise OSError("the C library failed to open a stream on a pipe")
-        # A thread writes, because the table is larger than a pipe's buffer.
-        writing = Thread(target=_write_manual, args=(stream,))
-        writing.start()
-        table = pipe.read()
-        writing.join()
-    return table.decode()
+    """The table that librdkafka writes to a C stream (``rd_kafka_conf_properties_show``).
 
-
-def _write_manual(stream: int) -> None:
+    The stream is memory: a pipe would stay open for as long as a process lives that another thread
+    happened to fork, and a file needs a place that can be written to.
+    """
+    text, size = ctypes.c_void_p(), ctypes.c_size_t()
+    stream = c.libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
+    if not stream:
+        raise OSError("the C library failed to open a stream in memory")
     c.conf_properties_show(stream)
     c.libc.fclose(stream)
+    try:
+        return ctypes.string_at(text, size.value).decode()
+    finally:
+        c.libc.free(text)
 
 
 def refusal_of(name: str, value: str) -> str | None:

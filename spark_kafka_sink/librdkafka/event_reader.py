@@ -6,7 +6,7 @@ import ctypes
 import json
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from spark_kafka_sink.librdkafka.events import (
     TokenNeeded,
     TopicDescription,
 )
+
+#: the topics, or the brokers' ids, of one request
+Names = tuple[str, ...]
 
 _log = logging.getLogger("spark_kafka_sink.librdkafka")
 
@@ -44,9 +47,16 @@ _LOG_LEVELS = (
 _NO_SERVERS = b"No `bootstrap.servers` configured"
 
 
-def read(event: int) -> Sequence[Event]:
-    """Convert an event to Python values; log lines go to the logger instead."""
-    reader = _READERS.get(c.event_type(event))
+def read(event: int, requests: MutableMapping[int, Names]) -> Sequence[Event]:
+    """Convert an event to Python values; log lines go to the logger instead.
+
+    ``requests``: by its opaque, what each request is about that has no answer yet. The one that the
+    event answers is removed.
+    """
+    kind = c.event_type(event)
+    if kind in _ANSWER_READERS:
+        return _ANSWER_READERS[kind](event, requests.pop(c.event_opaque(event)))
+    reader = _READERS.get(kind)
     return reader(event) if reader is not None else []
 
 
@@ -77,8 +87,10 @@ def _reported_rows(event: int) -> list[ReportedRecords]:
     opaques, partitions, codes = _gather(pointers[:count])
     delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(count, dtype=bool)
-    for i in np.flatnonzero(codes):
-        possibly_persisted[i] = c.message_status(int(pointers[i])) != c.MSG_STATUS_NOT_PERSISTED
+    if len(failed := np.flatnonzero(codes)):
+        # One call per record, because the status is no member of the public struct.
+        statuses = list(map(c.message_status, pointers[failed].tolist()))
+        possibly_persisted[failed] = np.array(statuses) != c.MSG_STATUS_NOT_PERSISTED
     # An event is about one partition, in the order of sending, so equal reports form few runs.
     is_new = np.ones(count, dtype=bool)
     is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
@@ -109,14 +121,26 @@ def _gather(
     """
     base = int(pointers.min())
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
-    memory = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(base))
+    memory = np.asarray(_Words(base, words))
     index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
     return memory[index + 8], memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
 
 
-def _topic_answers(event: int) -> list[TopicDescription | RequestFailed]:
+class _Words:
+    """Words of 8 bytes at an address, for numpy. A ctypes array would need a type per length."""
+
+    def __init__(self, address: int, count: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(np.int64).str,
+            "shape": (count,),
+            "data": (address, True),  # read only
+        }
+
+
+def _topic_answers(event: int, asked: Names) -> list[TopicDescription | RequestFailed]:
     if c.event_error(event):
-        return [RequestFailed(c.event_error(event))]
+        return [RequestFailed(c.event_error(event), asked)]
     count = ctypes.c_size_t()
     result = c.event_describe_topics_result(event)
     topics = c.describe_topics_result_topics(result, ctypes.byref(count))
@@ -151,7 +175,7 @@ def _has_leader(partition: int) -> bool:
     return bool(leader) and c.node_id(leader) >= 0
 
 
-def _cluster_answer(event: int) -> list[ClusterDescription]:
+def _cluster_answer(event: int, _: Names) -> list[ClusterDescription]:
     if c.event_error(event):
         return [ClusterDescription(c.event_error(event), ())]
     count = ctypes.c_size_t()
@@ -160,9 +184,9 @@ def _cluster_answer(event: int) -> list[ClusterDescription]:
     return [ClusterDescription(0, tuple(int(c.node_id(nodes[i])) for i in range(count.value)))]
 
 
-def _configurations(event: int) -> list[Configuration]:
+def _configurations(event: int, asked: Names) -> list[Configuration]:
     if c.event_error(event):
-        return [Configuration("", c.event_error(event), {})]
+        return [Configuration(name, c.event_error(event), {}) for name in asked]
     count = ctypes.c_size_t()
     result = c.event_describe_configs_result(event)
     resources = c.describe_configs_result_resources(result, ctypes.byref(count))
@@ -200,6 +224,9 @@ _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
     c.EVENT_LOG: _forward_log,
     c.EVENT_STATS: _statistics,
     c.EVENT_OAUTHBEARER_TOKEN_REFRESH: lambda _: [TokenNeeded()],
+}
+
+_ANSWER_READERS: Mapping[int, Callable[[int, Names], Sequence[Event]]] = {
     c.EVENT_DESCRIBETOPICS_RESULT: _topic_answers,
     c.EVENT_DESCRIBECLUSTER_RESULT: _cluster_answer,
     c.EVENT_DESCRIBECONFIGS_RESULT: _configurations,

@@ -50,8 +50,8 @@ class ClusterDescription:
 class Configuration:
     """The settings of a topic or broker by name; ``code`` 0: it is known.
 
-    ``resource``: the topic's name or broker's id; "" if there is no answer for any that was asked.
-    Secret and unset settings are empty.
+    ``resource``: the topic's name or broker's id. A request without an answer gives one of these
+    for each resource that it was about. Secret and unset settings are empty.
     """
 
     resource: str
@@ -80,9 +80,10 @@ class TokenNeeded:
 
 @dataclass(frozen=True)
 class RequestFailed:
-    """A metadata request got no answer for any topic."""
+    """A metadata request got no answer for any of its ``topics``."""
 
     code: int
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class DeadLetterQueue:
         records = self._deliveries.records(report)
         if by_broker and _may_be_good(report):
             # The topic's configuration has changed, or does not tell.
-            self._topics.forget_limits(delivery.topic)
+            self._topics.renew_limits(delivery.topic)
             self._buffer.send_again(delivery, records, report)
             return
         reason = refusal(delivery.topic, report.partition, report.code)

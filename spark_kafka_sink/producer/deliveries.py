@@ -66,8 +66,8 @@ class IncompleteDeliveries:
     """Deliveries until they are complete (Java: ``IncompleteBatches``); counts every record.
 
     ``limit_bytes`` bounds the memory that incomplete deliveries keep alive: their Arrow batches in
-    full, plus ``BYTES_PER_RECORD`` per record. Only the thread that has the turn may change
-    anything; any thread may read.
+    full, what their records have of their own, and ``BYTES_PER_RECORD`` per record. Only the thread
+    that has the turn may change anything; any thread may read.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:
@@ -217,4 +217,5 @@ class IncompleteDeliveries:
     def _additional_bytes(self, records: RecordColumns) -> int:
         """What these records add; an Arrow batch counts once for all its deliveries."""
         is_new = id(records.batch) not in self._batches
-        return len(records) * BYTES_PER_RECORD + (records.batch_bytes if is_new else 0)
+        own_bytes = records.own_bytes + len(records) * BYTES_PER_RECORD
+        return own_bytes + (records.batch_bytes if is_new else 0)

@@ -102,10 +102,10 @@ class EventHandler:
             self._fetcher.apply(event, is_in_use=event.topic in self._deliveries.topics)
             self._buffer.on_metadata_change(event.topic)
         elif isinstance(event, Configuration):
-            for topic in self._topics.update_limits(event):
-                self._buffer.on_metadata_change(topic)
+            self._topics.update_limits(event)
+            self._buffer.on_metadata_change(event.resource)
         elif isinstance(event, RequestFailed):
-            for topic in self._fetcher.apply_failure():
+            for topic in self._fetcher.apply_failure(event.topics):
                 self._buffer.on_metadata_change(topic)
         elif isinstance(event, BrokerError):
             self._apply_broker_error(event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -32,9 +32,9 @@ class MetadataFetcher:
 
         ``in_use``: topics with incomplete deliveries.
         """
-        if without_limits := self._topics.next_limits_request():
-            self._client.fetch_topic_configurations(without_limits, _FIRST_REQUEST_SECONDS)
         due = self._topics.next_request(in_use)
+        if limits_due := self._topics.next_limits_request():
+            self._client.fetch_topic_configurations(limits_due, _FIRST_REQUEST_SECONDS)
         if not due:
             return False
         if not self._client.has_bootstrapped:
@@ -53,10 +53,10 @@ class MetadataFetcher:
         if is_missing and self._topics.is_awaited(answer.topic):
             self._client.open_topic(answer.topic)  # this request makes brokers create it
 
-    def apply_failure(self) -> list[str]:
+    def apply_failure(self, topics: Iterable[str]) -> list[str]:
         """Handle a request without an answer; returns the topics delegated to the client."""
         self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
-        awaited = self._topics.fail_request()
+        awaited = self._topics.fail_request(topics)
         for topic in awaited:
             self._topics.delegate_to_client(topic)
         return awaited

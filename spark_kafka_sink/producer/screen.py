@@ -33,7 +33,10 @@ class Screen:
     def apply(
         self, partitioned: PartitionedRecords, limits: TopicLimits, delivery_id: int
     ) -> tuple[list[ReportedRecords], npt.NDArray[np.int64]]:
-        """Reports on the records that would be refused, and the indices of the others."""
+        """Reports on the records that would be refused, and the indices of the others.
+
+        Reports without a partition are on records that exceed the client's own limit.
+        """
         masks = list(self._masks(partitioned.records, limits))
         if not any(mask.any() for _, mask, _ in masks):
             return [], np.arange(len(partitioned.records))

@@ -124,6 +124,9 @@ class SendBuffer:
             self.hold(sending)
             return []
         reports = self._enqueue(sending, partitions)
+        if reports is None:
+            self.hold(sending)
+            return []
         sending.delivery.accepted = sending.enqueued
         return reports
 
@@ -174,10 +177,16 @@ class SendBuffer:
             queue = self._queues[topic]
             while queue and self._may_send(topic, queue):
                 sending = queue.first
-                if self._splits(topic) and sending.messages is None:
-                    reports += self._split_first(queue, partitions)
+                is_whole = self._splits(topic) and sending.messages is None
+                if is_whole:
+                    some = self._split_first(queue, partitions)
+                else:
+                    some = self._enqueue(sending, partitions)
+                if some is None:
+                    break
+                reports += some
+                if is_whole:
                     continue
-                reports += self._enqueue(sending, partitions)
                 if not sending.is_enqueued:
                     return reports
                 queue.remove_first()
@@ -241,21 +250,27 @@ class SendBuffer:
 
     def _split_first(
         self, queue: _TopicQueue, partitions: TopicPartitions
-    ) -> list[ReportedRecords]:
-        """Replace the first send by parts that brokers accept as batches."""
-        sending = queue.sends.popleft()
+    ) -> list[ReportedRecords] | None:
+        """Replace the first send by parts that brokers accept as batches; None: as ``_prepare``."""
+        sending = queue.sends[0]
         reports = self._prepare(sending, partitions)
+        if reports is None:
+            return None
+        queue.sends.popleft()
         if sending.messages is not None:
             limit = self._topics.limits(sending.delivery.topic).max_batch_bytes
             parts = split_to_fit(sending.messages.partitioned, limit)
             queue.sends.extendleft(_part(sending.delivery, part) for part in reversed(parts))
         return reports
 
-    def _enqueue(self, sending: Sending, partitions: TopicPartitions) -> list[ReportedRecords]:
-        reports = []
+    def _enqueue(
+        self, sending: Sending, partitions: TopicPartitions
+    ) -> list[ReportedRecords] | None:
+        """Pass records to the client, as far as there is room; None: as ``_prepare``."""
+        reports: list[ReportedRecords] | None = []
         if sending.messages is None:
             reports = self._prepare(sending, partitions)
-        if sending.messages is None:
+        if reports is None or sending.messages is None:
             return reports
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(sending.messages):
@@ -266,14 +281,23 @@ class SendBuffer:
             for code, some in rejected.items()
         ]
 
-    def _prepare(self, sending: Sending, partitions: TopicPartitions) -> list[ReportedRecords]:
-        """Partition the records, without those that would be refused; returns reports on these."""
-        delivery_id = sending.delivery.delivery_id
+    def _prepare(
+        self, sending: Sending, partitions: TopicPartitions
+    ) -> list[ReportedRecords] | None:
+        """Partition the records, without those that would be refused; returns reports on these.
+
+        None: they wait, because the topic's limits would refuse some of them, but may have changed.
+        """
+        topic, delivery_id = sending.delivery.topic, sending.delivery.delivery_id
         partitioned = self._partitioner.partition(sending.records, partitions)
         reports: Sequence[ReportedRecords] = []
         if self._screen is not None:
-            limits = self._topics.limits(sending.delivery.topic)
+            limits = self._topics.limits(topic)
             reports, good = self._screen.apply(partitioned, limits, delivery_id)
+            is_by_topic = any(report.partition != UNASSIGNED for report in reports)
+            if is_by_topic and not self._topics.are_limits_recent(topic):
+                self._topics.renew_limits(topic)
+                return None
             if reports:
                 partitioned = partitioned.take(good)
                 sending.screened = len(sending.records) - len(good)

@@ -22,6 +22,9 @@ _SEARCH_SECONDS = 1.0
 
 _SMALLEST_TARGET = 20
 
+#: Older limits refuse no record before the brokers have confirmed them.
+RECENT_SECONDS = 10.0
+
 #: Brokers that create topics need less. After that, a topic that they do not know is missing, and
 #: its records become dead letters.
 MISSING_SECONDS = 5.0
@@ -45,7 +48,11 @@ class TopicState:
     missing_since: float | None = None
     #: what its brokers refuse; None: not known yet, or not needed
     limits: TopicLimits | None = None
+    #: when the latest answer about them arrived
+    limits_refreshed_at: float = 0.0
     are_limits_in_flight: bool = False
+    #: its records wait for limits that are newer than those
+    awaits_new_limits: bool = False
     is_in_flight: bool = False
     #: a request got no answer: the client gets its records, and fetches the metadata itself
     is_delegated: bool = False
@@ -131,8 +138,8 @@ class TopicMetadata:
         #: topics whose records await metadata, longest wait first; ``_refused`` is a subset
         self._waiting: dict[str, TopicState] = {}
         self._refused: dict[str, TopicState] = {}
-        #: topics that have metadata, and whose limits are needed and not requested yet
-        self._without_limits: set[str] = set()
+        #: topics whose limits are to be requested, as soon as they have metadata
+        self._limits_due: set[str] = set()
         self._search_at = 0.0
 
     # --- what the producer's records need ---------------------------------------------------------
@@ -201,45 +208,47 @@ class TopicMetadata:
         state.is_delegated, state.missing_since = False, None
         if self._is_known(state):
             self._stop_waiting(answer.topic, state)
-        else:
-            self._without_limits.add(answer.topic)
+        if not self._is_sendable(state):
+            self._limits_due.add(answer.topic)
         if len(answer.available_partitions) < answer.partition_count:
             state.is_update_requested = True
             self._back_off(state)
         else:
             state.backoff_seconds = _FIRST_BACKOFF_SECONDS
 
-    def fail_request(self) -> list[str]:
+    def fail_request(self, topics: Iterable[str]) -> list[str]:
         """A request failed as a whole: back off its topics. Returns those that records await."""
-        failed = [topic for topic, state in self._topics.items() if state.is_in_flight]
+        failed = [topic for topic in topics if topic in self._topics]  # others were evicted
         for topic in failed:
             self._topics[topic].is_in_flight = False
             self._back_off(self._topics[topic])
         return [topic for topic in failed if topic in self._waiting]
 
-    def update_limits(self, answer: Configuration) -> list[str]:
-        """Apply an answer, and return the topics that it is about.
+    def update_limits(self, answer: Configuration) -> None:
+        """Apply an answer.
 
-        If the client may not read a topic's configuration, the topic counts as one without limits.
+        If the client may not read a topic's configuration, the limits that are known stay. Without
+        any, the topic counts as one that has none.
         """
-        limits = TopicLimits() if answer.code else limits_from(answer.settings)
-        topics = [
-            topic
-            for topic, state in self._topics.items()
-            if state.are_limits_in_flight and answer.resource in (topic, "")
-        ]
-        for topic in topics:
-            state = self._topics[topic]
-            state.limits, state.are_limits_in_flight = limits, False
-            if state.refreshed_at is not None:
-                self._stop_waiting(topic, state)
-        return topics
+        state = self._topics.get(answer.resource)
+        if state is None:
+            return  # evicted in the meantime
+        if not answer.code:
+            state.limits = limits_from(answer.settings)
+        elif state.limits is None:
+            state.limits = TopicLimits()
+        state.limits_refreshed_at = self._clock()
+        state.are_limits_in_flight = state.awaits_new_limits = False
+        if state.refreshed_at is not None:
+            self._stop_waiting(answer.resource, state)
 
-    def forget_limits(self, topic: str) -> None:
-        """The topic's brokers refused what its limits do not: fetch them again."""
-        self._use(topic).limits = None
-        self._without_limits.add(topic)
-        self.await_metadata(topic)
+    def renew_limits(self, topic: str) -> None:
+        """Let the topic's records wait until its limits have been fetched again.
+
+        Not at the expense of their budget: they wait no longer than that one request.
+        """
+        self._use(topic).awaits_new_limits = True
+        self._limits_due.add(topic)
 
     def delegate_to_client(self, topic: str) -> None:
         """Let the topic's records leave without metadata; their budget keeps running."""
@@ -248,13 +257,17 @@ class TopicMetadata:
     # --- what to do next --------------------------------------------------------------------------
 
     def next_request(self, in_use: Container[str]) -> list[str]:
-        """Topics to request now, all at once; marks them as in flight."""
+        """Topics to request now, all at once; marks them as in flight.
+
+        Limits that have reached the maximum age become due, too.
+        """
         now = self._clock()
         if now < self._search_at:
             return []
         due = plan_fetch(self._topics, in_use, now, self._lifetime).topics
         for topic in due:
             self._topics[topic].is_in_flight = True
+        self._limits_due.update(topic for topic, s in self._topics.items() if self._has_aged(s))
         half_age = self._lifetime.max_age_seconds / 2
         pause = min(_SEARCH_SECONDS, half_age / 2, self._lifetime.evict_seconds / 2)
         retries = (s.retry_at for s in self._topics.values() if s.retry_at > now)
@@ -262,13 +275,12 @@ class TopicMetadata:
         return due
 
     def next_limits_request(self) -> list[str]:
-        """Topics whose limits are needed and unknown; marks them as in flight."""
-        wanted, self._without_limits = self._without_limits, set()
+        """Topics whose limits to request now, all at once; marks them as in flight."""
+        wanted, self._limits_due = self._limits_due, set()
         due = []
         for topic in sorted(wanted & self._topics.keys()):
             state = self._topics[topic]
-            is_due = state.refreshed_at is not None and not self._is_known(state)
-            if is_due and not state.are_limits_in_flight:
+            if state.refreshed_at is not None and not state.are_limits_in_flight:
                 state.are_limits_in_flight = True
                 due.append(topic)
         return due
@@ -299,12 +311,16 @@ class TopicMetadata:
             return None
         if state.is_delegated:
             return state.partitions or UNKNOWN_PARTITIONS
-        return state.partitions if self._is_known(state) else None
+        return state.partitions if self._is_sendable(state) else None
 
     def limits(self, topic: str) -> TopicLimits:
         """What the topic's brokers refuse, as far as known."""
         state = self._topics.get(topic)
         return (state.limits if state is not None else None) or TopicLimits()
+
+    def are_limits_recent(self, topic: str) -> bool:
+        """Whether the topic's limits are recent enough to refuse records."""
+        return self._clock() - self._topics[topic].limits_refreshed_at <= RECENT_SECONDS
 
     def unusable(self) -> list[tuple[str, int]]:
         """Topics whose waiting records become dead letters, each with its error.
@@ -362,6 +378,15 @@ class TopicMetadata:
     def _is_known(self, state: TopicState) -> bool:
         has_limits = self._dead_letter_topic is None or state.limits is not None
         return state.refreshed_at is not None and has_limits
+
+    def _is_sendable(self, state: TopicState) -> bool:
+        return self._is_known(state) and not state.awaits_new_limits
+
+    def _has_aged(self, state: TopicState) -> bool:
+        """Whether its limits have reached the maximum age."""
+        if state.limits is None:
+            return False
+        return self._clock() - state.limits_refreshed_at >= self._lifetime.max_age_seconds
 
     def _becomes_dead_letters(self, topic: str, state: TopicState) -> bool:
         return self._dead_letter_topic not in (None, topic) and (

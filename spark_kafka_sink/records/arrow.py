@@ -298,7 +298,8 @@ def _is_no_text(text: bytes) -> bool:
 
 def _numbers(array: pa.Array, if_null: int) -> npt.NDArray[Any]:
     """Integers or times as a copy. ``to_numpy`` would import pandas, if it is installed."""
-    dtype = np.dtype(f"i{array.type.bit_width // 8}")
+    kind = "u" if pa.types.is_unsigned_integer(array.type) else "i"
+    dtype = np.dtype(f"{kind}{array.type.bit_width // 8}")
     data = array.buffers()[1]
     if data is None:
         return np.full(len(array), if_null, dtype=dtype)

@@ -55,7 +55,8 @@ class RecordColumns:
     ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
     ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
     None if there is no such column. ``rows`` (int64[records]) are the numbers of their rows.
-    ``batch``, of ``batch_bytes``, keeps the memory alive that the columns point into.
+    ``batch``, of ``batch_bytes``, keeps the memory alive that the columns point into. Headers may
+    point into ``own_bytes`` more, which belong to these records alone.
     """
 
     topic: str
@@ -67,6 +68,7 @@ class RecordColumns:
     rows: npt.NDArray[np.int64]
     batch: object
     batch_bytes: int
+    own_bytes: int = 0
 
     def __len__(self) -> int:
         return len(self.values)

@@ -99,8 +99,7 @@ def _dead_letters(
         partitions=None,
         timestamps_ms=timestamps,
         headers=_appended(originals, names, added, len(records)),
-        batch=(records.batch, added[0].buffer),
-        batch_bytes=records.batch_bytes + len(added[0].buffer),
+        own_bytes=records.own_bytes + len(added[0].buffer),
     )
 
 

@@ -23,6 +23,7 @@ from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
     DeliveryFailed,
@@ -85,6 +86,14 @@ def deny(admin, topic, operation):
         )
     ):
         admin.create_acls([rule])[rule].result(10)
+
+
+def set_max_message_bytes(admin, topic, limit):
+    entry = ConfigEntry(
+        "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(10)
 
 
 def headers_of(record):
@@ -189,6 +198,20 @@ def test_records_larger_than_the_topic_allows(
         assert sorted(values(own_topics.read(dead_letter_topic))) == bad
     message = headers_of(own_topics.read(dead_letter_topic)[0])["kafka-nb.message"].decode()
     assert "raise its max.message.bytes" in message
+
+
+def test_a_limit_that_was_raised_counts_while_the_topic_stays_in_use(
+    own_topics, options, dead_letter_topic, admin
+):
+    topic = own_topics.create(1, {"max.message.bytes": "2000"})
+    given = parse(options | {"topic": topic, "kafka.metadata.max.age.ms": "100"})
+    large = pa.record_batch({"value": [b"x" * 3000]})
+    assert write_partition([large], given).dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 1}
+    set_max_message_bytes(admin, topic, 100_000)
+    deadline = Deadline(60)
+    while not write_partition([large], given).sent_records.get(topic):  # by the same producer
+        assert not deadline.expired
+    assert values(own_topics.read(topic)) == [b"x" * 3000]
 
 
 def test_records_larger_than_the_client_may_send(own_topics, options):
@@ -329,11 +352,7 @@ def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter
     def batches():
         yield pa.record_batch({"value": rows[:25]})
         own_topics.wait_for_rows(topic)
-        limit = ConfigEntry(
-            "max.message.bytes", "2500", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[limit])
-        admin.incremental_alter_configs([resource])[resource].result(10)
+        set_max_message_bytes(admin, topic, 2500)
         yield pa.record_batch({"value": rows[25:]})
 
     report = write_partition(batches(), parse(options | {"topic": topic}))

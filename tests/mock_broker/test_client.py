@@ -28,6 +28,7 @@ from spark_kafka_sink.librdkafka.events import (
     BrokerError,
     Configuration,
     ReportedRecords,
+    RequestFailed,
     TokenNeeded,
 )
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
@@ -236,6 +237,19 @@ def test_every_acknowledged_record_is_reported_with_its_send(client, records):
     assert counts == {(3, 0, 0): 1000, (4, 0, 0): 10}
 
 
+def test_reading_reports_makes_no_type_for_every_new_number_of_records(client, records):
+    client.enqueue(MessageBatch(unpartitioned(records(["v"])), 1))
+    assert flush(client) == []
+    gc.disable()  # types are collected only by it
+    try:
+        before = set(ctypes.Array.__subclasses__())
+        client.enqueue(MessageBatch(unpartitioned(records(["v"] * 1234)), 2))
+        assert flush(client) == []
+        assert set(ctypes.Array.__subclasses__()) == before
+    finally:
+        gc.enable()
+
+
 def test_a_broker_error_is_an_event_and_a_log_line(caplog):
     client = Client(NOWHERE)
     client.connect(5)
@@ -441,6 +455,22 @@ def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
     assert described.code != 0
     assert described.settings == {}
     assert asked.close(Deadline(5))
+
+
+def test_a_request_without_an_answer_says_what_it_was_about():
+    client = Client(NOWHERE)
+    client.fetch_metadata(["t", "u"], 0.5)
+    client.fetch_metadata(["v"], 0.5)
+    client.fetch_topic_configurations(["t", "u"], 0.5)
+    events, deadline = [], Deadline(30)
+    while len(events) < 4:
+        assert not deadline.expired
+        events += [event for event in client.poll(0.05) if not isinstance(event, BrokerError)]
+    failed = {event.topics for event in events if isinstance(event, RequestFailed)}
+    assert failed == {("t", "u"), ("v",)}
+    unknown = sorted(event.resource for event in events if isinstance(event, Configuration))
+    assert unknown == ["t", "u"]
+    assert client.close(Deadline(5))
 
 
 KEYS = st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=50)

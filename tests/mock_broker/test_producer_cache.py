@@ -103,6 +103,25 @@ def test_process_exit_is_delayed_by_a_second_at_most():
         assert time.time() - float(answer.stdout) < 1 + 0.5
 
 
+WITHOUT_NEW_THREADS = """
+import atexit
+import threading
+
+def start(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+atexit.register(setattr, threading.Thread, "start", start)  # runs before the cache's own
+"""
+
+
+def test_a_process_ends_in_silence_where_python_starts_no_thread_any_more():
+    """As Python 3.12.0 and 3.12.1 do at exit."""
+    with black_hole() as address:
+        command = [sys.executable, "-c", EXITING + WITHOUT_NEW_THREADS, address]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert answer.stderr == ""
+
+
 def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
     cache, options, records, monkeypatch
 ):

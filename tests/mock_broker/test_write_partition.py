@@ -122,6 +122,19 @@ def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):
     assert most < 10
 
 
+def test_dead_letters_of_rows_need_no_room_beside_the_records_of_their_batch(options, cluster):
+    cluster.set_round_trip(1, 100)
+    topics = ["t", None, "no topic", "t", "nor this", None]
+    given = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
+    # One batch is larger than the buffer, and no send may wait for room.
+    small = options(kafka_buffer_memory=str(2**20), kafka_max_block_ms="0", **given)
+    report = write_partition(
+        [batch(*["x" * 500_000] * 6, topic=topics)], replace(small, topic=None)
+    )
+    assert report.sent_records == {"t": 2, "u": 4}
+    assert 6 * 500_000 < report.buffer_peak_bytes < 6 * 500_000 + 50_000
+
+
 def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
     with process_cache().lease(options()) as first:
         pass

@@ -76,6 +76,15 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
 
 def test_what_a_dead_letter_points_to_stays_alive():
     (records,) = dead_letters(refused(key=["k"]), "dlq", UNKNOWN_ORIGIN, NOW_MS)
-    assert records.batch_bytes > 0
+    assert records.batch is not None
     (row,) = read(records)
     assert dict(row.headers)[b"kafka-nb.message"] == b"because"
+
+
+def test_a_dead_letter_has_the_batch_of_its_record_and_headers_of_its_own():
+    given = refused(key=["k"])
+    (records,) = dead_letters(given, "dlq", UNKNOWN_ORIGIN, NOW_MS)
+    assert records.batch is given.records.batch
+    assert records.batch_bytes == given.records.batch_bytes
+    (row,) = read(records)
+    assert records.own_bytes >= sum(len(value or b"") for _, value in row.headers)

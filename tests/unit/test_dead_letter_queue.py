@@ -17,10 +17,15 @@ from spark_kafka_sink.producer.event_handler import EventHandler
 from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.screen import Screen
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
-from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, TopicMetadata
+from spark_kafka_sink.producer.topic_metadata import (
+    MISSING_SECONDS,
+    RECENT_SECONDS,
+    TopicMetadata,
+)
 from spark_kafka_sink.records.arrow import split_by_topic
 
 DLQ = "dlq"
+MAX_AGE_MS = 300_000
 
 
 class Engine:
@@ -30,7 +35,7 @@ class Engine:
         self.clock = FakeClock()
         self.client = FakeClient()
         self.deliveries = IncompleteDeliveries(2**20)
-        self.topics = TopicMetadata(MetadataLifetime(300_000, 60_000), self.clock, DLQ)
+        self.topics = TopicMetadata(MetadataLifetime(MAX_AGE_MS, 600_000), self.clock, DLQ)
         given = {"kafka.bootstrap.servers": "b:1", "on.record.error": "dead-letter"}
         options = parse({**given, "dead.letter.topic": DLQ, **settings}).producer
         self.buffer = SendBuffer(self.client, self.topics, Screen(options))
@@ -100,8 +105,16 @@ def test_records_wait_for_the_topics_configuration(engine):
 def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
     delivery = engine.send("t", ["a"])
     engine.tell(TopicDescription("t", 0, 1, (0,)))
-    engine.tell(Configuration("", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert engine.sent(delivery) == [0]
+
+
+def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_waiting(engine):
+    first, second = engine.send("t", ["a"]), engine.send("u", ["b"])
+    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    engine.tell(TopicDescription("u", 0, 1, (0,)))
+    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
 def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
@@ -115,6 +128,24 @@ def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(eng
     assert engine.dead == {("t", "INVALID_RECORD"): 1}
     assert engine.deliveries.first_failed is None
     assert engine.deliveries.topics == {DLQ: 1}  # not acknowledged yet
+
+
+def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
+    letters, record_bytes = 20, 600_000
+    delivery = engine.send("t", ["v" * record_bytes] * (letters + 1))
+    engine.know("t", DLQ)
+    for position in range(letters):  # each alone, as a broker reports them
+        engine.report(delivery, [position], ErrorCode.INVALID_RECORD)
+    peak = engine.deliveries.report.buffer_peak_bytes
+    batch = (letters + 1) * record_bytes
+    assert batch < peak < batch + 100_000
+    engine.report(delivery, [letters])
+    engine.know(DLQ)
+    for each, position in engine.client.positions[letters + 1 :]:
+        engine.report(engine.deliveries.find(each), [position])
+    assert not engine.deliveries
+    engine.send("t", ["v" * record_bytes] * letters)
+    assert engine.deliveries.report.buffer_peak_bytes == peak  # all of it was given back
 
 
 def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(engine):
@@ -186,6 +217,153 @@ def test_records_larger_than_the_client_may_send_are_not_sent():
     engine.know("t", DLQ)
     assert engine.sent(delivery) == [0, 2]
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+
+
+def asked_again(engine):
+    """The topics whose limits were requested since the last call."""
+    asked, engine.client.asked_configurations = engine.client.asked_configurations, []
+    return asked
+
+
+# The topic's limit is 2000: with smaller batches, several may be in flight in one partition.
+SMALL_BATCHES = {"kafka.batch.size": "1000"}
+
+
+def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
+    engine = Engine(**SMALL_BATCHES)
+    delivery = engine.send("t", ["a"])
+    engine.know("t", max_message_bytes="2000")
+    engine.report(delivery, [0])
+    assert asked_again(engine) == ["t"]
+    engine.clock.now += MAX_AGE_MS / 1000 - 1
+    assert engine.sent(engine.send("t", ["b"])) == [0]
+    assert asked_again(engine) == []
+    engine.clock.now += 1
+    for value in "cd":
+        engine.clock.now += 2
+        assert engine.sent(engine.send("t", [value])) == [0]
+    assert asked_again(engine) == ["t"]  # once, and nothing waited for the answer
+    engine.tell(Configuration("t", 0, {"max.message.bytes": "4000"}))
+    assert engine.sent(engine.send("t", ["x" * 3000])) == [0]
+    assert engine.dead == {}
+
+
+LARGE = ["x" * 3000]
+
+
+@pytest.fixture(params=[{}, SMALL_BATCHES], ids=["one-batch-at-a-time", "many-batches"])
+def with_old_limits(request):
+    """A topic whose limits refuse records of LARGE, and have been known for some time."""
+    engine = Engine(**request.param)
+    delivery = engine.send("t", ["a"])
+    engine.know("t", DLQ, max_message_bytes="2000")
+    engine.report(delivery, [0])
+    engine.clock.now += RECENT_SECONDS + 1
+    asked_again(engine)
+    return engine
+
+
+def test_a_record_that_old_limits_refuse_waits_for_new_ones_and_is_sent_if_they_allow_it(
+    with_old_limits,
+):
+    engine = with_old_limits
+    first, second = engine.send("t", LARGE), engine.send("t", ["b"])
+    assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
+    assert asked_again(engine) == ["t"]
+    engine.tell(Configuration("t", 0, {"max.message.bytes": "1000000"}))
+    assert (engine.sent(first), engine.sent(second)) == ([0], [0])
+    assert engine.dead == {}
+
+
+def test_a_record_is_a_dead_letter_once_new_limits_refuse_it_too_and_recent_ones_ask_nobody(
+    with_old_limits,
+):
+    engine = with_old_limits
+    first = engine.send("t", LARGE)
+    engine.tell(Configuration("t", 0, {"max.message.bytes": "2000"}))
+    assert first.is_complete
+    asked_again(engine)
+    engine.clock.now += RECENT_SECONDS
+    assert engine.send("t", LARGE).is_complete
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 2}
+    assert "t" not in asked_again(engine)
+
+
+def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(with_old_limits):
+    engine = with_old_limits
+    small = engine.send("t", ["b"])
+    assert engine.sent(small) == [0]
+    assert asked_again(engine) == []
+    engine.report(small, [0])
+    engine.send("t", LARGE)
+    other = engine.send("u", ["c"])
+    engine.know("u")
+    assert engine.sent(other) == [0]
+
+
+def test_old_limits_hold_up_no_other_topic_that_becomes_sendable_at_the_same_time(with_old_limits):
+    engine = with_old_limits
+    before = engine.send("u", ["a"])
+    engine.know("u")
+    engine.report(before, [0])
+    for topic in "tu":
+        engine.tell(TopicDescription(topic, ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
+    large, other = engine.send("t", LARGE), engine.send("u", ["b"])
+    engine.tell(*(TopicDescription(topic, 0, 1, (0,)) for topic in "tu"))
+    assert (engine.sent(large), engine.sent(other)) == ([], [0])
+
+
+def test_nobody_is_asked_about_records_that_the_client_may_not_send():
+    engine = Engine(**{"kafka.max.request.size": "2000"})
+    engine.send("t", ["a"])
+    engine.know("t", DLQ)
+    engine.clock.now += RECENT_SECONDS + 1
+    asked_again(engine)
+    assert engine.send("t", LARGE).is_complete
+    assert "t" not in asked_again(engine)
+
+
+def test_limits_stay_what_they_are_if_new_ones_may_not_be_read(with_old_limits):
+    engine = with_old_limits
+    first = engine.send("t", LARGE)
+    engine.clock.now += 5
+    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    assert first.is_complete
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+
+
+def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(with_old_limits):
+    engine = with_old_limits
+    engine.send("t", LARGE)
+    later = engine.send("t", ["b"])
+    engine.clock.now += 1
+    assert engine.topics.first_failure(0.5) is None
+    assert engine.sent(later) == []
+
+
+def test_new_limits_are_asked_for_as_soon_as_the_topic_has_metadata_again(engine):
+    delivery = engine.send("t", ["a", "b"])
+    engine.know("t")
+    asked_again(engine)
+    engine.tell(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
+    engine.report(delivery, [0, 1], ErrorCode.INVALID_DIFFERENT_RECORD)
+    assert asked_again(engine) == []
+    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    assert asked_again(engine) == ["t"]
+    engine.tell(Configuration("t", 0, {}))
+    assert engine.sent(delivery) == [0, 1, 0, 1]
+
+
+def test_records_without_a_key_are_sent_when_a_topic_is_no_longer_compacted(engine):
+    first = engine.send("t", ["a"])
+    engine.know("t", cleanup_policy="compact")
+    assert first.is_complete
+    engine.clock.now += RECENT_SECONDS + 1
+    second = engine.send("t", ["b", "c"])
+    assert engine.sent(second) == []
+    engine.tell(Configuration("t", 0, {"cleanup.policy": "delete"}))
+    assert engine.sent(second) == [0, 1]
+    assert engine.dead == {("t", "INVALID_RECORD"): 1}
 
 
 def test_a_forbidden_topic_gives_dead_letters_at_once(engine):

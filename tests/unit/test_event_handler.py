@@ -146,14 +146,24 @@ def test_a_missing_topic_with_records_is_opened_so_that_brokers_create_it(engine
 
 def test_a_request_without_an_answer_delegates_the_records_and_extends_the_timeout(engine):
     sending = engine.send()
-    engine.tell(RequestFailed(ErrorCode.TRANSPORT))
+    engine.tell(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
     assert sending.is_enqueued
     assert sending.messages.partitioned.partitions.tolist() == [-1]
     for _ in range(4):
         engine.clock.now += 2
         engine.events.handle(0.0)
-        engine.tell(RequestFailed(ErrorCode.TRANSPORT))
+        engine.tell(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
     assert [timeout for _, timeout in engine.client.requests] == [5, 10, 20, 20, 20]
+
+
+def test_a_request_without_an_answer_changes_nothing_for_the_topics_of_another_one(engine):
+    engine.send("t")
+    other = engine.send("u")
+    engine.tell(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
+    assert other.enqueued == 0  # not delegated: its own request may still be answered
+    engine.clock.now += 10
+    engine.events.handle(0.0)
+    assert [topics for topics, _ in engine.client.requests] == [["t"], ["u"], ["t"]]
 
 
 def test_a_lost_broker_makes_all_metadata_stale(engine):

@@ -35,6 +35,35 @@ def test_the_manual_is_read_where_no_file_can_be_written():
     assert int(done.stdout) == len(producer_setting_specs())
 
 
+FORKING = """
+import os
+from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka.configuration import producer_setting_specs
+
+# As another thread might, while the manual is being read.
+show = c.conf_properties_show
+reader, writer = os.pipe()
+def show_while_a_child_lives(stream):
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)  # until the parent ends
+        os._exit(0)
+    show(stream)
+
+c.conf_properties_show = show_while_a_child_lives
+print(len(producer_setting_specs()), flush=True)
+"""
+
+
+def test_the_manual_is_read_while_a_forked_process_lives():
+    # If it waits for the child, and the child for it, only the timeout ends both.
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    )
+    assert int(done.stdout) == len(producer_setting_specs())
+
+
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [

@@ -148,6 +148,39 @@ def test_option_topic_wins_over_the_column():
 KINDS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 
 
+CODES = [
+    (pa.int8(), 127),
+    (pa.uint8(), 200),
+    (pa.int16(), 32_767),
+    (pa.uint16(), 60_000),
+    (pa.int32(), 70_000),
+    (pa.uint32(), 70_000),
+    (pa.int64(), 70_000),
+    (pa.uint64(), 70_000),
+]
+
+
+@pytest.mark.parametrize(("code_type", "code"), CODES)
+def test_a_dictionarys_large_codes_are_read_as_its_index_type_says(code_type, code):
+    codes = pa.array([0, code, None, code - 1], code_type)
+    texts = pa.array([str(number) for number in range(code + 1)])
+    column = pa.DictionaryArray.from_arrays(codes, texts)
+    expected = [b"0", b"%d" % code, None, b"%d" % (code - 1)]
+    assert [row.value for row in split(a_batch(value=column))["t"]] == expected
+
+
+@pytest.mark.parametrize("code_type", [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()])
+def test_topics_and_header_names_may_have_unsigned_codes(code_type):
+    names = pa.array([f"n{number}" for number in range(210)])
+    column = pa.DictionaryArray.from_arrays(pa.array([200, 0], code_type), names)
+    headers = pa.StructArray.from_arrays([column, pa.array([b"a", b"b"])], ["key", "value"])
+    batch = a_batch(topic=column, headers=pa.ListArray.from_arrays([0, 1, 2], headers))
+    assert split(batch, None) == {
+        "n200": [Row(b"v", headers=((b"n200", b"a"),))],
+        "n0": [Row(b"v", headers=((b"n0", b"b"),))],
+    }
+
+
 @pytest.mark.parametrize("kind", KINDS + [pa.dictionary(pa.int32(), kind) for kind in KINDS])
 def test_column_of_nulls_alone_is_null(kind):
     nulls = pa.nulls(3, kind)

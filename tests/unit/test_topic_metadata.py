@@ -242,7 +242,7 @@ def test_a_missing_topic_that_no_record_waits_for_is_not_requested_again(topics,
 def test_a_request_without_answer_is_repeated(topics, clock):
     topics.add(["a"])
     assert topics.due() == ["a"]
-    assert topics.fail_request() == []  # no record awaits it
+    assert topics.fail_request(["a"]) == []  # no record awaits it
     assert topics.due() == []
     clock.now += 0.1
     assert topics.due() == ["a"]
@@ -319,7 +319,7 @@ def test_an_answer_about_an_evicted_topic_is_ignored(topics, clock):
 def test_a_delegated_topic_is_sendable_but_its_budget_runs(topics, clock):
     topics.buffer("a")
     topics.due()
-    topics.fail_request()
+    topics.fail_request(["a"])
     topics.delegate_to_client("a")
     assert topics.is_sendable("a")
     clock.now += 5
