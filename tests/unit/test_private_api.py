@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
-import io
+import select
 import socket
 import threading
 
@@ -22,13 +22,9 @@ def read(rows):
 
 def send(sparks_end, batches, *, mark):
     """As Spark sends rows, with or without the marker of their end."""
-    stream = io.BytesIO()
-    writer = pa.ipc.new_stream(stream, BATCHES[0].schema)
-    for batch in batches:
-        writer.write_batch(batch)
-    if mark:
-        writer.close()
-    sparks_end.sendall(stream.getvalue())
+    messages = [BATCHES[0].schema.serialize(), *(batch.serialize() for batch in batches)]
+    marker = b"\xff\xff\xff\xff" + bytes(4) if mark else b""
+    sparks_end.sendall(b"".join(message.to_pybytes() for message in messages) + marker)
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -62,9 +58,9 @@ def test_a_connection_that_is_reset_after_the_last_row_is_no_end():
             send(spark, BATCHES, mark=True)
             assert len(read(rows)) == 3
             spark.close()
+            assert select.select([worker], [], [], 30)[0]
             with pytest.raises(RowsIncomplete):
-                while True:
-                    run_as_worker(require_end_of_rows, rows)
+                run_as_worker(require_end_of_rows, rows)
 
 
 def test_a_thread_that_reads_ahead_makes_no_difference():
@@ -105,5 +101,5 @@ def test_a_pyspark_with_another_worker_is_refused_on_the_driver(monkeypatch, tmp
     (tmp_path / "other_worker.py").write_text(source)
     spec = importlib.util.spec_from_file_location("pyspark.worker", tmp_path / "other_worker.py")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
-    with pytest.raises(InvalidOption, match="delivery.guarantee=at-least-once"):
+    with pytest.raises(InvalidOption, match=r"delivery\.guarantee=at-least-once"):
         check_worker()
