@@ -135,10 +135,11 @@ EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     default=None,
     minimum=1,
     maximum=10_000,
-    if_absent="none: required for `exactly-once`",
+    if_absent="none: required for `exactly-once` with the format; `foreach_batch` repartitions",
     meaning="How many Spark partitions every micro-batch has. End the query with "
     "`repartition(P, key)`, where key decides on its own where a row goes, or with "
-    "`repartition(1)`.",
+    "`repartition(1)`. Without it, `foreach_batch` repartitions every micro-batch by `key` into "
+    "`spark.sql.shuffle.partitions`: see [exactly-once](exactly-once.md).",
 )
 TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     "transactional.id.prefix",

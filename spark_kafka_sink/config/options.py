@@ -81,6 +81,24 @@ class SinkOptions:
         return self.producer.dead_letter_topic
 
 
+def check_for_format(options: SinkOptions) -> None:
+    """Raise InvalidOption for what only ``foreach_batch`` can do without, or takes."""
+    if options.exactly_once is None:
+        return
+    wanted = f"{DELIVERY_GUARANTEE.name}=exactly-once"
+    if options.exactly_once.partitions is None:
+        raise InvalidOption(
+            f"{wanted} needs {EXACTLY_ONCE_PARTITIONS.name}: how many Spark partitions every "
+            "micro-batch has. End the query with repartition(P, key), or repartition(1). Or use "
+            "foreach_batch without this option: it repartitions"
+        )
+    if options.batch_id is not None:
+        raise InvalidOption(
+            f"{BATCH_ID.name}={options.batch_id} does not go with {wanted}: Spark's own id of the "
+            "micro-batch says what was committed; leave it out"
+        )
+
+
 def at_least_once(options: Mapping[str, str]) -> dict[str, str]:
     """The options without those for exactly-once."""
     left_out = {option.name for option in (DELIVERY_GUARANTEE, *ONLY_EXACTLY_ONCE)}
@@ -213,12 +231,6 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
                     f"{option.name} has an effect only with {wanted}; set that, or leave it out"
                 )
         return None
-    partitions = EXACTLY_ONCE_PARTITIONS.read(given)
-    if partitions is None:
-        raise InvalidOption(
-            f"{wanted} needs {EXACTLY_ONCE_PARTITIONS.name}: how many Spark partitions every "
-            "micro-batch has. End the query with repartition(P, key), or repartition(1)"
-        )
     ledger_topic = EXACTLY_ONCE_LEDGER_TOPIC.read(given) or TOPIC.read(given)
     if ledger_topic is None:
         raise InvalidOption(
@@ -238,7 +250,7 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
     if producer.client["enable.idempotence"].lower() not in ("true", "t", "1"):
         raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; leave that out")
     return ExactlyOnceOptions(
-        partitions=partitions,
+        partitions=EXACTLY_ONCE_PARTITIONS.read(given),
         prefix=prefix,
         ledger_topic=ledger_topic,
         first_batch=EXACTLY_ONCE_FIRST_BATCH.read(given),

@@ -119,11 +119,12 @@ class ProducerOptions:
 class ExactlyOnceOptions:
     """``delivery.guarantee=exactly-once``, and what it needs.
 
-    ``prefix`` None: made from the query's id. ``first_batch``: the micro-batch that needs no
-    ledger of earlier ones.
+    ``partitions`` None: ``foreach_batch`` sets it when it repartitions a micro-batch. ``prefix``
+    None: made from the query's id. ``first_batch``: the micro-batch that needs no ledger of earlier
+    ones.
     """
 
-    partitions: int
+    partitions: int | None
     prefix: str | None
     ledger_topic: str
     first_batch: int

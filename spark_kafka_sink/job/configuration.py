@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS
-from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.job.document import Document, Mistake, Path, Place, invalid
 from spark_kafka_sink.job.model import Job, Sink, Source, Trigger
@@ -80,6 +80,11 @@ def check(document: Document, environment: Mapping[str, str] = os.environ) -> Co
     if _SINK_OPTIONS in document:
         parsed, found = _parsed(options, document, broken)
         mistakes += found
+    if job is not None and job.sink.mode == "format" and parsed is not None:
+        try:
+            check_for_format(parsed)
+        except InvalidOption as error:
+            mistakes.append(document.mistake(_SINK_OPTIONS, str(error)))
     if mistakes or job is None or parsed is None:
         raise invalid(mistakes)
     return Configuration(job, parsed, document)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import (
     InvalidOption,
@@ -75,30 +75,18 @@ class KafkaSink(DataSource):
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        options = self._checked(schema)
-        if options.exactly_once is not None:
-            raise InvalidOption(
-                "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
-                "every micro-batch an id; a batch write has none. Use writeStream with "
-                "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
-            )
-        return KafkaBatchWriter(options)
+        return KafkaBatchWriter(self._checked(schema, _refuse_exactly_once))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode: the whole result each time, as in Spark's own sink
         from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
-        options = self._checked(schema)
-        if options.exactly_once is not None and options.batch_id is not None:
-            raise InvalidOption(
-                f"batch.id={options.batch_id} does not go with delivery.guarantee=exactly-once: "
-                "Spark's own id of the micro-batch decides what was committed; leave batch.id out"
-            )
-        return KafkaStreamWriter(options)
+        return KafkaStreamWriter(self._checked(schema, check_for_format))
 
-    def _checked(self, schema: StructType) -> SinkOptions:
+    def _checked(self, schema: StructType, check: Callable[[SinkOptions], None]) -> SinkOptions:
         try:
             options = parse(self.options)
+            check(options)
             check_schema(schema, options.topic)
             if self._is_planning:
                 if options.exactly_once is not None:
@@ -109,6 +97,15 @@ class KafkaSink(DataSource):
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from None
         return options
+
+
+def _refuse_exactly_once(options: SinkOptions) -> None:
+    if options.exactly_once is not None:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
+            "every micro-batch an id; a batch write has none. Use writeStream with "
+            "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
+        )
 
 
 def _preflight(options: SinkOptions) -> None:

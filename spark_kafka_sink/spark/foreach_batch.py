@@ -23,7 +23,7 @@ from spark_kafka_sink.spark.datasource import (
     used_columns,
 )
 from spark_kafka_sink.spark.preflight import check
-from spark_kafka_sink.spark.private_api import check_worker
+from spark_kafka_sink.spark.private_api import check_worker, checkpointed_partitions
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
 
@@ -77,6 +77,7 @@ def foreach_batch(
         if len(columns) < len(names):
             batch = batch.select(columns)  # or Spark would pass the others to Python too
         named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
+        batch, named = _repartitioned(batch, named)
         frame = batch.mapInArrow(WriteToKafka(named), _REPORT)
         try:
             # Our own tasks' pickles; the format's commit messages travel in the same way.
@@ -94,6 +95,20 @@ def foreach_batch(
             on_report(report)
 
     return write
+
+
+def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, SinkOptions]:
+    """With exactly-once, in a number of partitions that stays, where rows alone decide their place.
+
+    A query that starts again has the same number, whatever its session says now.
+    """
+    settings = options.exactly_once
+    if settings is None or settings.partitions is not None:
+        return batch, options
+    number = checkpointed_partitions(batch.sparkSession)
+    names = ["key"] if "key" in batch.columns else batch.columns
+    batch = batch.repartition(number, *names)
+    return batch, replace(options, exactly_once=replace(settings, partitions=number))
 
 
 def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:

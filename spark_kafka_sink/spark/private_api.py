@@ -1,7 +1,8 @@
-"""Spark's private parts that exactly-once needs: the socket that brings a task's rows.
+"""Spark's private parts that exactly-once needs, as read in PySpark 4.1 to 4.3.
 
-Read in PySpark 4.1 to 4.3: ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its
-rows from ``infile``, a file of a socket's descriptor.
+The socket that brings a task's rows: ``pyspark.worker.main(infile, outfile)`` runs every task, and
+reads its rows from ``infile``, a file of the socket's descriptor. And the number of partitions that
+a query's checkpoint keeps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from types import CodeType, FrameType
 
 import pyspark
+from pyspark.sql import SparkSession
 
 from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
 
@@ -71,6 +73,16 @@ def require_end_of_rows() -> None:
             "part of it has failed. Look for that error; this one only says that nothing was "
             "committed"
         )
+
+
+def checkpointed_partitions(spark: SparkSession) -> int:
+    """Inside foreachBatch: ``spark.sql.shuffle.partitions`` as it was when the query first started.
+
+    Its checkpoint keeps the number. In later starts, Spark 4.1 sets that option to it again; 4.3
+    leaves the session's, and sets an internal option for the state of its own operators.
+    """
+    kept = spark.conf.get("spark.sql.streaming.internal.stateStore.partitions", None)
+    return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
 
 
 def _unsupported() -> InvalidOption:

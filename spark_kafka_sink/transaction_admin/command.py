@@ -141,7 +141,7 @@ def _ledger(
     numbers = [each.name.rpartition(".")[2] for each in ids]
     partitions = max(
         (
-            options.exactly_once.partitions if options.exactly_once else 0,
+            (options.exactly_once and options.exactly_once.partitions) or 0,
             *(row.committed.partitions for row in sealed),
             *(int(number) + 1 for number in numbers if number.isdecimal()),
         )

@@ -257,9 +257,14 @@ def ledger_error(
             f"exactly.once.partitions={task.partitions} now; {known}. Set the former number until "
             "this micro-batch is complete, and change it afterwards"
         )
+    cause = (
+        "Its consumer groups were deleted or have expired (offsets.retention.minutes), or this "
+        "query ran before without exactly-once"
+    )
+    if sentinel is not None and entry is not None and sentinel.batch_id < entry.batch_id:
+        cause = "Its driver group is older: restored, or written by a driver that was held up"
     return LedgerLost(
-        f"{task}: {known}. Its consumer groups were deleted or have expired "
-        "(offsets.retention.minutes), or this query ran before without exactly-once. Find out "
+        f"{task}: {known}. {cause}. Find out "
         f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
         f"accept them twice, set exactly.once.first.batch={task.batch_id}"
     )

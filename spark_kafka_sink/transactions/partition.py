@@ -83,6 +83,8 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
             "delivery.guarantee=exactly-once needs a streaming query that runs micro-batches: "
             "Spark tells no micro-batch's id here"
         )
+    if settings.partitions is None:
+        raise ValueError("foreach_batch has not set the number of partitions")
     task = Task(
         int(origin.batch_id), origin.task_partition, settings.partitions, settings.first_batch
     )

@@ -6,8 +6,14 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged
-from spark_kafka_sink.transactions.ledger import Sentinel, read_sentinel, sentinel_group
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
+from spark_kafka_sink.transactions.ledger import (
+    Sentinel,
+    entry_group,
+    read_entry,
+    read_sentinel,
+    sentinel_group,
+)
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
 
 
 def seal(
@@ -16,7 +22,7 @@ def seal(
     """Write the sentinel, before Spark records the micro-batch as done.
 
     Raises PartitionsChanged if the micro-batch had another number of tasks than the option says,
-    after it was sealed with that number; LedgerAhead if a later micro-batch is sealed,
+    after it was sealed with that number; LedgerAhead if a later micro-batch is sealed, LedgerLost,
     TransactionFailed or DeadlineExceeded.
     """
     seconds = options.close_timeout_ms / 1000
@@ -31,16 +37,29 @@ def seal(
         if before is not None and before.batch_id > batch_id:
             raise LedgerAhead(
                 f"micro-batch {batch_id}: the ledger {prefix} has sealed micro-batch "
-                f"{before.batch_id} meanwhile. Two queries use the same transactional.id.prefix or "
-                "checkpoint: stop one of them"
+                f"{before.batch_id} meanwhile. If another driver has taken the place of this one, "
+                "there is nothing to do. Otherwise two queries use the same "
+                "transactional.id.prefix or checkpoint: stop one of them"
             )
         offset.write(Sentinel(batch_id, tasks).to_offset(), wait)
-    if tasks != settings.partitions:
-        raise PartitionsChanged(
-            f"micro-batch {batch_id} had {tasks} Spark partitions, and "
-            f"exactly.once.partitions={settings.partitions}. It is in Kafka. Set "
-            f"exactly.once.partitions={tasks}, and start the query again: it sends nothing twice. "
-            f"To have {settings.partitions} later, change the option when no micro-batch is "
-            f"incomplete, together with a repartition({settings.partitions}, key) at the end of "
-            "the query"
+    expected = settings.partitions or tasks
+    if tasks == expected:
+        return
+    groups = [entry_group(prefix, partition) for partition in range(tasks, expected)]
+    others = read_offsets(options.producer.client, settings.ledger_topic, groups, wait)
+    entries = [read_entry(committed, group) for group, committed in others.items()]
+    if any(entry is not None and entry.batch_id == batch_id for entry in entries):
+        state = (
+            "An earlier attempt had more of them and committed a part, so rows may be in Kafka "
+            "twice. The query has no number in its repartition: end it with "
+            f"repartition({expected}, key)"
         )
+    else:
+        state = f"It is in Kafka, and nothing is sent twice. To have {expected} from now on, end "
+        state += f"the query with repartition({expected}, key)"
+    raise PartitionsChanged(
+        f"micro-batch {batch_id} had {tasks} Spark partitions, and "
+        f"exactly.once.partitions={expected}. {state}. But first set "
+        f"exactly.once.partitions={tasks} and start the query as it is, so that Spark records this "
+        "micro-batch as done"
+    )

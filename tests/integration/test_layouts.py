@@ -11,8 +11,10 @@ import signal
 
 import pytest
 from exactly_once_sink import SETTINGS, Process, Sink
+from streams import run, stream_of
 from topics import Topics
 
+from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import PartitionsChanged
 from spark_kafka_sink.local_kafka import LocalKafka
 from spark_kafka_sink.transactions import claim
@@ -162,3 +164,52 @@ def test_the_tasks_of_a_stage_that_run_at_once_need_one_claim(sink):
     sink.options["exactly.once.partitions"] = "3"
     sink.seal(0, tasks=3)
     assert sink.committed() == rows(0)
+
+
+# --- foreach_batch repartitions -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [["value"], ["key", "value"]])
+def test_foreach_batch_keeps_the_number_of_the_checkpoint(spark, sink, tmp_path, columns):
+    del sink.options["exactly.once.partitions"]
+    words, checkpoint = tmp_path / "words", tmp_path / "checkpoint"
+    reports = []
+
+    def start(shuffle_partitions, *batches):
+        session = spark.newSession()
+        session.conf.set("spark.sql.shuffle.partitions", shuffle_partitions)
+        frame = stream_of(session, words, *batches).selectExpr("upper(value) as key", "value")
+        # Without a repartition of its own; adaptive execution would choose the number.
+        frame = frame.groupBy("key", "value").count().select(*columns)
+        write = foreach_batch(sink.options, reports.append)
+        run(frame.writeStream.outputMode("update").foreachBatch(write), tmp_path)
+
+    start(3, ["a", "b", "c", "d", "e"])
+    assert [(report.tasks, report.outcome) for report in reports] == [(3, "delivered")]
+    for name in ("0", ".0.crc"):
+        # As if the driver had died before Spark recorded the micro-batch as done.
+        (checkpoint / "commits" / name).unlink()
+    start(5, ["f", "g"])
+    assert {report.tasks for report in reports} == {3}
+    assert sink.committed() == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+def test_foreach_batch_with_a_number_leaves_the_partitions_as_they_are(spark, sink, tmp_path):
+    sink.options["exactly.once.partitions"] = "1"
+    reports = []
+    words = stream_of(spark, tmp_path / "words", ["a", "b"]).repartition(1)
+    run(words.writeStream.foreachBatch(foreach_batch(sink.options, reports.append)), tmp_path)
+    assert [report.tasks for report in reports] == [1]
+    assert sink.committed() == ["a", "b"]
+
+
+def test_fewer_tasks_than_an_earlier_attempt_are_told_that_rows_may_be_doubled(sink):
+    for partition in (2, 0, 1):
+        write(sink, 0, partition, 3)
+    with pytest.raises(PartitionsChanged, match="rows may be in Kafka twice"):
+        sink.seal(0, tasks=2)
+    write(sink, 1, 0, 2)
+    write(sink, 1, 1, 2)
+    sink.options["exactly.once.partitions"] = "3"
+    with pytest.raises(PartitionsChanged, match="nothing is sent twice"):
+        sink.seal(1, tasks=2)

@@ -168,6 +168,12 @@ def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice
     assert advice in str(error)
 
 
+def test_a_sentinel_that_was_set_back_is_named():
+    error = ledger_error(LOST, Task(5, 1, 2), sealed(2), None, entry(4), "orders")
+    assert "Its driver group is older" in str(error)
+    assert "set exactly.once.first.batch=5" in str(error)
+
+
 def test_a_replay_must_bring_the_same_rows():
     check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 3, "f")
     with pytest.raises(ReplayDiffers, match="has committed 3 rows, and 4 now"):

@@ -7,7 +7,7 @@ import pytest
 
 from spark_kafka_sink.config.client_settings import transactional
 from spark_kafka_sink.config.option_table import OPTIONS
-from spark_kafka_sink.config.options import SinkOptions, at_least_once, parse
+from spark_kafka_sink.config.options import SinkOptions, at_least_once, check_for_format, parse
 from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions
 from spark_kafka_sink.errors import InvalidOption
 
@@ -351,7 +351,6 @@ def test_what_does_not_go_with_exactly_once(given, complaint):
 @pytest.mark.parametrize(
     ("missing", "complaint"),
     [
-        ("exactly.once.partitions", "needs exactly.once.partitions"),
         ("topic", "needs exactly.once.ledger.topic if the option topic is not set"),
         ("delivery.guarantee", "has an effect only with delivery.guarantee=exactly-once"),
     ],
@@ -359,6 +358,16 @@ def test_what_does_not_go_with_exactly_once(given, complaint):
 def test_what_exactly_once_needs(missing, complaint):
     with pytest.raises(InvalidOption, match=complaint):
         parse({name: value for name, value in EXACTLY_ONCE.items() if name != missing})
+
+
+def test_the_format_needs_the_number_of_partitions_and_sparks_own_id_of_the_micro_batch():
+    check_for_format(parse(EXACTLY_ONCE))
+    without = {k: v for k, v in EXACTLY_ONCE.items() if k != "exactly.once.partitions"}
+    assert parse(without).exactly_once.partitions is None
+    with pytest.raises(InvalidOption, match=r"needs exactly\.once\.partitions.*foreach_batch"):
+        check_for_format(parse(without))
+    with pytest.raises(InvalidOption, match=r"batch\.id=7 does not go with"):
+        check_for_format(parse({**EXACTLY_ONCE, "batch.id": "7"}))
 
 
 @pytest.mark.parametrize(
