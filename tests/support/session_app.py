@@ -61,8 +61,9 @@ if how == "found":
     rows = stream.selectExpr("concat('once-', value) AS value").repartition(2, "value")
     finish(rows.writeStream.format("kafka-nb").options(**once), "once")
     prefix = {"transactional.id.prefix": f"{topic}-updates"}  # Connect does not tell the query's id
+    del once["exactly.once.partitions"]  # foreach_batch repartitions
     sink = spark_kafka_sink.foreach_batch(once | prefix)
-    updates = updates.selectExpr("concat('once-', value) AS value").repartition(2, "value")
+    updates = updates.selectExpr("concat('once-', value) AS value")
     finish(updates.writeStream.outputMode("update").foreachBatch(sink), "updates-once")
 
     bad = spark.range(1).select(

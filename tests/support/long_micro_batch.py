@@ -1,0 +1,79 @@
+"""A query whose tasks have many Arrow batches, so that Spark can end them between two of them."""
+
+from __future__ import annotations
+
+import time
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.deadline import Deadline
+
+ROWS = 40_000
+PARTITIONS = 2
+#: for the session
+SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10",
+    "spark.sql.shuffle.partitions": str(PARTITIONS),
+}
+
+RAISE = "raise_error('the query fails here')"
+#: makes a micro-batch last for some seconds, if every hundredth row does it
+SLEEP = "substring(reflect('java.lang.Thread', 'sleep', 20L), 1, 0)"
+EVERY_HUNDREDTH = "value % 100 = 0"
+
+_SECONDS = 60
+
+
+class LongMicroBatch:
+    """An exactly-once query with a micro-batch of ROWS rows; their value is their number."""
+
+    def __init__(self, spark, servers, topic, folder, way):
+        self._spark, self._folder, self._way = spark, folder, way
+        self.options = {
+            "kafka.bootstrap.servers": servers,
+            "topic": topic,
+            "delivery.guarantee": "exactly-once",
+            "exactly.once.partitions": str(PARTITIONS),
+            "transactional.id.prefix": topic,
+        }
+
+    def rows_of(self, partition):
+        """The rows of a Spark partition, in the order in which it has them."""
+        rows = self._spark.range(ROWS).where(f"pmod(hash(id), {PARTITIONS}) = {partition}")
+        return sorted(row.id for row in rows.collect())
+
+    def start(self, condition="false", effect="''"):
+        """An effect for the rows that meet a condition, once they are in their partition."""
+        source = self._spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
+        rows = source.option("rowsPerBatch", ROWS).load().where(f"value < {ROWS}")
+        rows = rows.repartition(PARTITIONS, "value")
+        rows = rows.selectExpr(f"concat(value, if({condition}, {effect}, '')) as value")
+        writer = rows.writeStream.option("checkpointLocation", str(self._folder))
+        if self._way == "format":
+            writer = writer.format("kafka-nb").options(**self.options)
+        else:
+            writer = writer.foreachBatch(foreach_batch(self.options))
+        return writer.start()
+
+    def complete(self):
+        """Start the query without any effect, until the micro-batch is complete."""
+        query = self.start()
+        try:
+            deadline = Deadline(_SECONDS)
+            while query.lastProgress is None and query.exception() is None:
+                assert not deadline.expired
+                time.sleep(0.1)
+            assert query.exception() is None
+        finally:
+            query.stop()
+
+
+def await_records(topics, topic):
+    """Until a task of a query that runs has sent some rows."""
+    deadline = Deadline(_SECONDS)
+    while not any(topics.ends(topic)[1].values()):
+        assert not deadline.expired
+        time.sleep(0.01)
+
+
+def every_row_is_committed_once(topics, topic):
+    return sorted(map(int, topics.read_committed(topic))) == list(range(ROWS))
