@@ -1,82 +1,128 @@
-"""What a run leaves behind: rows that were read, attempts of tasks, failures of queries."""
+"""What a run leaves behind: rows that were read, attempts of tasks and their reports, failures."""
 
 from __future__ import annotations
 
 import json
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from orders import FAILED
 
 #: the files in a run's folder; a process appends a line in one call, so lines stay whole
 ATTEMPTS, FAILURES = "attempts.jsonl", "failures.jsonl"
 KEYS_FILE = "spark_partition_of_key.json"
 
 ACKNOWLEDGED = "acknowledged"
-#: the name of a query's failure that our own kill of a Python worker explains
-WORKER_KILLED = "Python worker killed"
+#: the names of a query's failures that our own kill of a Python worker explains, or our order
+WORKER_KILLED, UPSTREAM_FAILED = "Python worker killed", "upstream failed"
+#: The end of every value: hexadecimal digits that name the attempt that sent it.
+ATTEMPT_DIGITS = 16
 
 
 @dataclass(frozen=True)
 class Reading:
     """Rows of one topic in the order in which a consumer saw them, as columns.
 
-    ``row``: the row's number in the source.
+    ``row``: the row's number in the source. ``attempt``: the id of the one that sent it.
     """
 
     partition: NDArray[np.int64]
     offset: NDArray[np.int64]
     row: NDArray[np.int64]
+    attempt: NDArray[np.uint64]
 
 
 @dataclass
 class GrowingReading:
-    """A Reading while it is made: 24 bytes per row."""
+    """A Reading while it is made: 32 bytes per row."""
 
     partition: array[int] = field(default_factory=lambda: array("q"))
     offset: array[int] = field(default_factory=lambda: array("q"))
     row: array[int] = field(default_factory=lambda: array("q"))
+    attempt: array[int] = field(default_factory=lambda: array("Q"))
 
-    def append(self, partition: int, offset: int, row: int) -> None:
+    def append(self, partition: int, offset: int, value: bytes) -> None:
         self.partition.append(partition)
         self.offset.append(offset)
-        self.row.append(row)
+        self.row.append(int(value.split(b" ", 1)[0]))
+        self.attempt.append(int(value[-ATTEMPT_DIGITS:], 16))
 
     def done(self) -> Reading:
         columns = (self.partition, self.offset, self.row)
-        return Reading(*(np.array(column, dtype=np.int64) for column in columns))
+        places = (np.array(column, dtype=np.int64) for column in columns)
+        return Reading(*places, np.array(self.attempt, dtype=np.uint64))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an attempt's DeliveryReport says. ``acknowledged``: records by the topic's partition."""
+
+    acknowledged: Mapping[int, int]
+    failed: int
+    possibly_persisted: int
+
+    @property
+    def total_acknowledged(self) -> int:
+        return sum(self.acknowledged.values())
 
 
 @dataclass(frozen=True)
 class Attempt:
     """An attempt of a task to write its partition of a micro-batch.
 
+    ``run``: of the query, one for each start. ``partitions``: ``exactly.once.partitions``, or 0.
     Times in seconds on the machine's monotonic clock. ``outcome``: ``acknowledged``, the name of
-    an error, or "" if the attempt did not end, because its process was killed.
+    an error, or "" if the attempt did not end, because its process was killed; then there is no
+    report.
     """
 
+    id: int
     topic: str
+    run: str
     batch: int
     partition: int
+    partitions: int
     began_at: float
     ended_at: float | None
     outcome: str
-    rows: int
+    report: Report | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the ledger says of a Spark partition: its latest micro-batch, and its layout."""
+
+    batch: int
+    partitions: int
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A query that ended. ``name``: of our error, WORKER_KILLED, or "" if it is neither."""
+    """A query that ended. ``name``: of our error, or of what we did to it, or "" if it is neither.
+
+    ``run`` is "" if it had not started. ``partitions``: with which it ran.
+    """
 
     topic: str
     name: str
     text: str
     at: float
+    run: str = ""
+    partitions: int = 0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a PartitionsChanged says: this micro-batch was begun with another number."""
+
+    batch: int
+    former_partitions: int
 
 
 def attempts(folder: Path) -> list[Attempt]:
@@ -90,27 +136,45 @@ def attempts(folder: Path) -> list[Attempt]:
         end = ended.get(name, {})
         result.append(
             Attempt(
+                int(name, 16),
                 line["topic"],
+                line["run"],
                 line["batch"],
                 line["partition"],
+                line["partitions"],
                 line["at"],
                 end.get("at"),
                 end.get("outcome", ""),
-                end.get("rows", 0),
+                _report(end.get("report")),
             )
         )
     return sorted(result, key=lambda attempt: attempt.began_at)
 
 
+def _report(told: dict[str, Any] | None) -> Report | None:
+    if told is None:
+        return None
+    return Report(dict(told["acknowledged"]), told["failed"], told["possibly_persisted"])
+
+
 def failures(folder: Path) -> list[Failure]:
     return [
-        Failure(line["topic"], error_name(line["text"]), line["text"], line["at"])
+        Failure(
+            line["topic"],
+            error_name(line["text"]),
+            line["text"],
+            line["at"],
+            line["run"],
+            line["partitions"],
+        )
         for line in _lines(folder / FAILURES)
     ]
 
 
-def spark_partition_of_key(folder: Path) -> list[int]:
-    return list(json.loads((folder / KEYS_FILE).read_text()))
+def spark_partition_of_key(folder: Path) -> dict[int, list[int]]:
+    """By the number of Spark partitions: the one of every key."""
+    tables = json.loads((folder / KEYS_FILE).read_text())
+    return {int(number): table for number, table in tables.items()}
 
 
 def parse(line: str) -> dict[str, Any]:
@@ -122,8 +186,18 @@ def error_name(text: str) -> str:
     found = re.findall(r"spark_kafka_sink\.errors\.(\w+)", text)
     if found:
         return found[-1]
+    if FAILED in text:
+        return UPSTREAM_FAILED
     is_killed = "Python worker exited unexpectedly" in text or "crashed" in text
     return WORKER_KILLED if is_killed else ""
+
+
+def refusal(text: str) -> Refusal | None:
+    """What the PartitionsChanged in the text says; None if it does not name the number to set."""
+    found = re.findall(
+        r"errors\.PartitionsChanged: micro-batch (\d+)\b.*?\bwith (\d+) partitions", text, re.DOTALL
+    )
+    return Refusal(*map(int, found[-1])) if found else None
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -12,11 +12,18 @@ BROKER_ACTIONS = ("kill", "terminate", "pause")
 BROKER_TARGETS = ("broker", "leader", "controller", "coordinator")
 #: of one broker's clients, by a proxy
 CONNECTION_ACTIONS = ("drop", "delay", "black-hole")
+#: where Spark's own side of a task fails once
+UPSTREAM_TARGETS = (
+    "upstream in the first Arrow batch",
+    "upstream between Arrow batches",
+    "upstream at the last row",
+)
 
 _HOLD_SECONDS = (1.0, 4.0)
 _PAST_TIMEOUT_SECONDS = (TRANSACTION_TIMEOUT_SECONDS + 1.0, TRANSACTION_TIMEOUT_SECONDS + 4.0)
 # A micro-batch begins meanwhile, unless brokers are away.
 _REQUEST_SECONDS = (15.0, 15.0)
+_BEFORE_STOP_SECONDS = (0.5, 3.0)
 _GAP_SECONDS = (0.5, 2.0)
 _TWICE_GAP_SECONDS = 0.5
 # A restarted broker needs some seconds until it leads again.
@@ -38,7 +45,7 @@ class Fault:
     target: str
     hold_seconds: float
     choice: int
-    #: the second of two in a row, which does not wait until the brokers have recovered
+    #: the second of two in a row, which does not wait until the first one has recovered
     is_repeated: bool = False
 
     @property
@@ -75,6 +82,12 @@ _KINDS = (
     _Kind("repeat", "task", _REQUEST_SECONDS),
     _Kind("repeat", "task", _REQUEST_SECONDS),
     _Kind("kill", "streams", (0.0, 2.0)),
+    *(_Kind("fail", target, _REQUEST_SECONDS) for target in UPSTREAM_TARGETS),
+    _Kind("fail", "sibling task", _REQUEST_SECONDS),
+    # They hit at their end, when a task may be in the middle of its rows.
+    _Kind("stop", "query", _BEFORE_STOP_SECONDS),
+    _Kind("change", "partitions", _BEFORE_STOP_SECONDS, times=2),
+    _Kind("change", "partitions", _BEFORE_STOP_SECONDS, times=2),
 )
 
 

@@ -12,7 +12,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault_schedule import Fault
+from evidence import UPSTREAM_FAILED, WORKER_KILLED
+from fault_schedule import UPSTREAM_TARGETS, Fault
+from query_faults import End, QueryFaults
 from stream_process import StreamProcess
 from stuck_attempts import StuckAttempts
 from three_brokers import NODES, ThreeBrokers
@@ -27,8 +29,7 @@ _ANSWER_DELAY_SECONDS = 0.4
 ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
 
 _SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM}
-
-End = Callable[[], None]
+_QUERY_TARGETS = (*UPSTREAM_TARGETS, "sibling task", "query", "partitions")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Effect:
 
 @dataclass
 class Injector:
-    """``run`` carries out faults; ``effects`` and ``worker_kills`` tell what came of them."""
+    """``run`` carries out faults; ``effects`` and ``explanations`` tell what came of them."""
 
     brokers: ThreeBrokers
     streams: StreamProcess
@@ -54,11 +55,24 @@ class Injector:
     worker_kills: list[float] = field(default_factory=list)
     #: how often Spark's driver ended although no fault had killed it
     unexpected_ends: int = 0
+    #: when the last fault had ended, on the monotonic clock
+    ended_at: float = 0.0
     _next_look: float = 0.0
     _ends: list[tuple[float, int, End]] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _began_at: float = field(default_factory=time.monotonic)
     _are_streams_ended: bool = False
+
+    def __post_init__(self) -> None:
+        self._queries = QueryFaults(self.streams, self.folder)
+
+    @property
+    def explanations(self) -> dict[str, list[float]]:
+        """Names of failures of queries, and when we did what explains them."""
+        return {
+            WORKER_KILLED: self.worker_kills,
+            UPSTREAM_FAILED: self._queries.failures_ordered_at,
+        }
 
     def run(self, faults: list[Fault], seconds: float) -> None:
         """Returns after so many seconds, when all faults have ended.
@@ -77,6 +91,8 @@ class Injector:
                 self._wait_for(self.brokers.are_together)
             elif fault.target == "task" or fault.target.startswith("worker"):
                 self._wait_for(self.streams.workers)
+            elif fault.target == "partitions" and fault.is_repeated:
+                self._wait_for(self._queries.has_changed)
             if self._now() > seconds:
                 break
             self.begin(fault)
@@ -99,6 +115,7 @@ class Injector:
     def end_all(self) -> None:
         while self._ends:
             heapq.heappop(self._ends)[2]()
+        self.ended_at = time.monotonic()
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -141,6 +158,7 @@ class Injector:
             "worker before acknowledgement": self._ask_worker_to_die,
             "worker after acknowledgement": self._ask_worker_to_die,
             "task": self._ask_for_zombie,
+            **dict.fromkeys(_QUERY_TARGETS, self._queries.begin),
         }
         return begin.get(fault.target, self._disturb_broker)(fault)
 

@@ -6,17 +6,21 @@ Each returns a Check. Rows are numbers: a micro-batch of ``rows_per_batch`` rows
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evidence import WORKER_KILLED, Attempt, Failure, Reading
+from evidence import ACKNOWLEDGED, Attempt, Entry, Failure, Reading, refusal
 from numpy.typing import NDArray
 
 _SHOWN = 5
 
-#: what brokers that are away for a while may do to a query, which then restarts
+_PARTITIONS_CHANGED = "PartitionsChanged"
+
+#: What brokers that are away for a while may do to a query, or an end of its rows before the last
+#: one, or another number of partitions. It then restarts.
 TRANSIENT_ERRORS = frozenset(
     {
         "BrokerUnavailable",
@@ -24,11 +28,12 @@ TRANSIENT_ERRORS = frozenset(
         "DeadlineExceeded",
         "DeliveryFailed",
         "MetadataTimeout",
+        _PARTITIONS_CHANGED,
         "ProducerClosed",
+        "RowsIncomplete",
         "TransactionFailed",
         "TransactionFenced",
         "TransactionTimeout",
-        WORKER_KILLED,
     }
 )
 
@@ -115,33 +120,137 @@ def keys_keep_their_order(reading: Reading, keys: int) -> Check:
     return Check("rows of a key are first seen in order", rows.size, violations)
 
 
+def layouts(attempts: Iterable[Attempt], ledger: Mapping[int, Entry]) -> dict[int, set[int]]:
+    """By micro-batch: the numbers of Spark partitions with which tasks have written it."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for attempt in attempts:
+        if attempt.outcome == ACKNOWLEDGED:
+            found[attempt.batch].add(attempt.partitions)
+    for entry in ledger.values():
+        found[entry.batch].add(entry.partitions)
+    return dict(found)
+
+
+def micro_batches_have_one_layout(layouts: Mapping[int, set[int]]) -> Check:
+    """Exactly-once: tasks of two numbers of Spark partitions do not write the same micro-batch."""
+    mixed = [
+        f"micro-batch {batch} was written with {sorted(numbers)}"
+        for batch, numbers in sorted(layouts.items())
+        if len(numbers) > 1
+    ]
+    name = "a micro-batch has one number of Spark partitions"
+    return Check(name, len(layouts), _sentence(mixed, "have more"))
+
+
 def ledger_tells_what_is_there(
     reading: Reading,
-    ledger: Mapping[int, int],
-    spark_partition_of_key: Sequence[int],
+    ledger: Mapping[int, Entry],
+    layouts: Mapping[int, set[int]],
+    spark_partition_of_key: Mapping[int, Sequence[int]],
     rows_per_batch: int,
 ) -> Check:
     """Exactly-once: a Spark partition's rows of a micro-batch are there iff its ledger says so.
 
-    ``ledger``: the latest micro-batch by Spark partition. ``spark_partition_of_key``: by key.
+    ``ledger``: by Spark partition. ``layouts``: of each micro-batch that a task has written.
+    ``spark_partition_of_key``: of each key, by the number of Spark partitions.
     """
+    keys = len(spark_partition_of_key[1])
+    promised = []
+    for batch, numbers in layouts.items():
+        table = spark_partition_of_key[min(numbers)]
+        rows = np.arange(batch * rows_per_batch, (batch + 1) * rows_per_batch)
+        is_done = [p in ledger and ledger[p].batch >= batch for p in table]
+        promised.append(rows[np.array(is_done)[rows % keys]])
+    expected, there = np.concatenate([np.zeros(0, np.int64), *promised]), np.unique(reading.row)
+    told = ", ".join(f"{partition}: {entry.batch}" for partition, entry in sorted(ledger.items()))
+    violations = (
+        *_sentence(np.setdiff1d(expected, there), f"rows are missing; the ledger says {told}"),
+        *_sentence(np.setdiff1d(there, expected), f"rows are too early; the ledger says {told}"),
+    )
     name = "the ledger's last micro-batch is the last one that is there"
-    keys = len(spark_partition_of_key)
-    partition_of_row = np.array(spark_partition_of_key, dtype=np.int64)[reading.row % keys]
-    violations: tuple[str, ...] = ()
-    partitions = sorted(set(spark_partition_of_key))
-    for partition in partitions:
-        if partition not in ledger:
-            violations += (f"Spark partition {partition} has no ledger",)
+    return Check(name, expected.size, violations)
+
+
+def refused_micro_batches_are_completed(
+    failures: Iterable[Failure],
+    attempts: Sequence[Attempt],
+    committed: Reading,
+    uncommitted: Reading,
+) -> Check:
+    """Exactly-once: PartitionsChanged is true, and what it tells the user to do helps.
+
+    It names the number with which the micro-batch was begun, and that number completes it. Of the
+    refused query nothing is visible, and of the refused tasks nothing is there at all.
+    """
+    refused = [failure for failure in failures if failure.name == _PARTITIONS_CHANGED]
+    violations = []
+    for failure in refused:
+        said = refusal(failure.text)
+        if said is None:
+            violations.append(f"no micro-batch or number is named: {failure.text[-500:]}")
             continue
-        promised = np.arange((ledger[partition] + 1) * rows_per_batch)
-        of_partition = np.array(spark_partition_of_key, dtype=np.int64)[promised % keys]
-        there = np.unique(reading.row[partition_of_row == partition])
-        promised = promised[of_partition == partition]
-        ours = f"of Spark partition {partition}, whose ledger says {ledger[partition]},"
-        violations += _sentence(np.setdiff1d(promised, there), f"rows {ours} are missing")
-        violations += _sentence(np.setdiff1d(there, promised), f"rows {ours} are too early")
-    return Check(name, len(partitions), violations)
+        number = said.former_partitions
+        of_batch = [each for each in attempts if each.batch == said.batch]
+        former = [each for each in of_batch if each.partitions == number]
+        done = {each.partition for each in former if each.outcome == ACKNOWLEDGED}
+        ours = [each for each in of_batch if failure.run and each.run == failure.run]
+        wrong = {
+            "was not begun with it": all(each.began_at > failure.at for each in former),
+            "ran with it": number == failure.partitions,
+            "was not completed with it": done != set(range(number)),
+            "was acknowledged in part without it": any(e.outcome == ACKNOWLEDGED for e in ours),
+            "is visible in part without it": _has_rows(committed, ours),
+            "was sent in part by a refused task": _has_rows(
+                uncommitted, [each for each in ours if each.outcome == _PARTITIONS_CHANGED]
+            ),
+        }
+        violations += [
+            f"micro-batch {said.batch}, refused with {failure.partitions} partitions instead of "
+            f"{number}, {what}"
+            for what, is_so in wrong.items()
+            if is_so
+        ]
+    name = "a micro-batch that PartitionsChanged refuses is completed with the former number"
+    return Check(name, len(refused), _sentence(violations, "wrong"))
+
+
+def _has_rows(reading: Reading, attempts: Iterable[Attempt]) -> bool:
+    ids = np.array([attempt.id for attempt in attempts], dtype=np.uint64)
+    return bool(np.isin(reading.attempt, ids).any())
+
+
+def reports_do_not_lie(committed: Reading, attempts: Sequence[Attempt]) -> Check:
+    """What an attempt's report counts as acknowledged is there, partition by partition.
+
+    What it counts as failed is not, except for what it counts as possibly persisted. A row that an
+    attempt has sent twice counts once. Attempts that were killed have no report.
+    """
+    columns = (committed.attempt, committed.partition.astype(np.uint64), committed.row)
+    written: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for attempt_id, partition in zip(
+        *np.unique(np.stack([c.astype(np.uint64) for c in columns]), axis=1)[:2].tolist(),
+        strict=True,
+    ):
+        written[attempt_id][partition] += 1
+    violations = []
+    reports = [(attempt, attempt.report) for attempt in attempts if attempt.report is not None]
+    for attempt, report in reports:
+        there = written[attempt.id]
+        missing = sum(max(0, n - there[place]) for place, n in report.acknowledged.items())
+        most = report.total_acknowledged + report.possibly_persisted
+        more = max(0, there.total() - most)
+        if missing or more:
+            violations.append(
+                f"micro-batch {attempt.batch} partition {attempt.partition} "
+                f"({attempt.outcome}): {missing} acknowledged rows are missing, and {more} are "
+                f"there of {report.failed} failed ones ({report.possibly_persisted} possibly)"
+            )
+    unknown = written.keys() - {attempt.id for attempt in attempts}
+    return Check(
+        "reports do not lie",
+        len(reports),
+        _sentence(violations, "lie") + _sentence(sorted(unknown), "attempts that nobody has begun"),
+    )
 
 
 def sentinel_is_last_completed(sentinel: int | None, completed_batches: int) -> Check:
@@ -168,20 +277,29 @@ def no_hanging_transaction(
     return Check("no transaction hangs", len(high_watermark), _sentence(held, "held up"))
 
 
-def failures_are_named(
-    failures: Sequence[Failure], worker_kills: Sequence[float], seconds: float
-) -> Check:
-    """Every query ended with an error of ours that brokers explain, or by our kill of a worker.
+def unexplained(
+    failures: Iterable[Failure], explanations: Mapping[str, Sequence[float]], seconds: float
+) -> list[Failure]:
+    """The failures that are neither an error of ours that brokers explain, nor what we did.
 
-    ``worker_kills``: when workers were killed. Such a failure follows within ``seconds``.
+    ``explanations``: of other names, when we did it. Such a failure follows within ``seconds``.
     """
-    strange = []
-    for failure in failures:
-        is_explained = failure.name in TRANSIENT_ERRORS
-        if failure.name == WORKER_KILLED:
-            is_explained = any(0 <= failure.at - kill <= seconds for kill in worker_kills)
-        if not is_explained:
-            strange.append(f"{failure.topic}: {failure.name or 'unnamed'}: {failure.text[:300]}")
+    return [
+        failure
+        for failure in failures
+        if failure.name not in TRANSIENT_ERRORS
+        and not any(0 <= failure.at - at <= seconds for at in explanations.get(failure.name, ()))
+    ]
+
+
+def failures_are_named(
+    failures: Sequence[Failure], explanations: Mapping[str, Sequence[float]], seconds: float
+) -> Check:
+    """No query ended for a reason that is unexplained."""
+    strange = [
+        f"{failure.topic}: {failure.name or 'unnamed'}: {failure.text[:300]}"
+        for failure in unexplained(failures, explanations, seconds)
+    ]
     return Check("every failure has a name", len(failures), _sentence(strange, "failures"))
 
 
@@ -200,6 +318,25 @@ def attempts_are_bounded(attempts: Sequence[Attempt], seconds: float) -> Check:
         if a.ended_at is not None and a.ended_at - a.began_at > seconds
     ]
     return Check("every attempt ends by its deadline", len(attempts), _sentence(late, "too late"))
+
+
+def rows_are_acknowledged_again(
+    attempts: Iterable[Attempt], begin: float, end: float, seconds: float
+) -> Check:
+    """From the last fault's end until the end, a stream is never so long without such a row."""
+    acknowledged = [
+        each.ended_at
+        for each in attempts
+        if each.ended_at is not None
+        and begin < each.ended_at < end
+        and each.outcome == ACKNOWLEDGED
+        and each.report is not None
+        and each.report.total_acknowledged
+    ]
+    times = [begin, *sorted(acknowledged), end]
+    longest = max(later - earlier for earlier, later in itertools.pairwise(times))
+    violations = (f"none for {longest:.1f} s; {seconds:g} s are allowed",) * (longest > seconds)
+    return Check("after the last fault, rows are acknowledged", len(acknowledged), violations)
 
 
 def _places(reading: Reading) -> NDArray[np.float64]:

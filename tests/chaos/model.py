@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
-from evidence import Attempt, Reading
+from evidence import Attempt, Entry, Reading
 
 KEYS, ROWS, BATCHES = 2, 4, 6
 #: a Spark partition for each key, each with a transactional id of its own
 SPARK_PARTITION_OF_KEY = [0, 1]
+SPARK_PARTITIONS = 2
 
 # Ways to break the protocol.
 READS_LEDGER_FIRST = "the ledger is read before init_transactions"
@@ -95,7 +96,10 @@ class Brokers:
                 if state == _COMMITTED or (state != _MARKER and not is_committed):
                     found.append((partition, offset, row))
         columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
-        return Reading(*columns)
+        return Reading(*columns, np.zeros(len(found), dtype=np.uint64))
+
+    def entries(self) -> dict[int, Entry]:
+        return {name: Entry(batch, SPARK_PARTITIONS) for name, batch in self.ledger.items()}
 
     def ends(self, is_committed: bool) -> dict[tuple[str, int], int]:
         result = {}
@@ -176,7 +180,10 @@ class History:
 
     def _attempt(self, batch: int, partition: int, rows: list[int]) -> bool:
         """Whether it succeeded. If not, it was killed, or lives on as a zombie."""
-        self.attempts.append(Attempt("topic", batch, partition, 0.0, 1.0, "", len(rows)))
+        number = len(self.attempts)
+        self.attempts.append(
+            Attempt(number, "topic", "", batch, partition, SPARK_PARTITIONS, 0.0, 1.0, "", None)
+        )
         write = self._exactly_once if self.is_exactly_once else self._at_least_once
         steps = write(batch, partition, rows)
         try:

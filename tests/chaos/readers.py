@@ -164,8 +164,7 @@ class _Partitions:
             # All other errors pass: the consumer tries again.
 
     def _take(self, place: tuple[str, int], message: Message) -> None:
-        row = int(message.value().split(b" ", 1)[0])
-        self._readings[place[0]].append(place[1], message.offset(), row)
+        self._readings[place[0]].append(place[1], message.offset(), message.value())
         self._reached[place] = message.offset() + 1
         self._heard_at[place] = time.monotonic()
         delay = time.time() - message.timestamp()[1] / 1000

@@ -1,8 +1,14 @@
 """The streams of a run, in one Spark application; a query that fails starts again.
 
 Arguments: bootstrap servers, milliseconds between micro-batches. ``CHAOS_FOLDER``: the run's
-folder, with checkpoints. Writes the Spark partition of every key to a file there. Ends after the
-line "stop" on standard input, and at once when that closes: then whoever started it is gone.
+folder, with checkpoints. Writes the Spark partition of every key to a file there, for each number
+of partitions. Obeys the lines of standard input, and ends at once when that closes: then whoever
+started it is gone.
+
+    arm TOPIC ROW ORDER    of orders.py, for the attempt that comes first to this row
+    disarm TOPIC ROW ...
+    stop TOPIC             the query, which starts again with the partitions that are ordered then
+    end
 """
 
 from __future__ import annotations
@@ -14,40 +20,48 @@ import threading
 import time
 from pathlib import Path
 
-from evidence import FAILURES, KEYS_FILE
+import orders
+from evidence import FAILURES, KEYS_FILE, error_name, refusal
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
-from ways import ALL_WAYS, FORMAT, KEYS, ROWS_PER_BATCH, SPARK_PARTITIONS, Way
+from ways import (
+    ALL_WAYS,
+    FORMAT,
+    KEYS,
+    LAYOUTS,
+    ROWS_PER_ARROW_BATCH,
+    ROWS_PER_BATCH,
+    SPARK_PARTITIONS,
+    Way,
+)
 
 import spark_kafka_sink
 
 _RESTART_SECONDS = 0.5
+# A paused row takes one, so there are more than cores.
+_TASKS_AT_ONCE = 6
 _FOLDER = Path(os.environ["CHAOS_FOLDER"])
 _KEY = f"cast(id % {KEYS} as string)"
 
 
 def main() -> None:
     servers, milliseconds = sys.argv[1:]
-    stopping = threading.Event()
-    threading.Thread(target=_listen, args=(stopping,), daemon=True).start()
     spark = session()
-    keys = spark.range(KEYS).selectExpr("id", f"pmod(hash({_KEY}), {SPARK_PARTITIONS}) p")
-    (_FOLDER / KEYS_FILE).write_text(json.dumps([row.p for row in sorted(keys.collect())]))
-    threads = [
-        threading.Thread(target=_keep_running, args=(spark, way, servers, milliseconds, stopping))
-        for way in ALL_WAYS
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    tables = {number: _spark_partition_of_key(spark, number) for number in LAYOUTS}
+    (_FOLDER / KEYS_FILE).write_text(json.dumps(tables))
+    streams = {way.topic: _Stream(spark, way, servers, milliseconds) for way in ALL_WAYS}
+    threading.Thread(target=_obey, args=(spark, streams), daemon=True).start()
+    for stream in streams.values():
+        stream.start()
+    for stream in streams.values():
+        stream.join()
     spark.stop()
 
 
 def session() -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
-        SparkSession.builder.master(f"local[{SPARK_PARTITIONS},4]")
+        SparkSession.builder.master(f"local[{_TASKS_AT_ONCE},4]")
         .appName("chaos")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -68,53 +82,104 @@ def session() -> SparkSession:
     return spark
 
 
-def _listen(stopping: threading.Event) -> None:
-    line = sys.stdin.readline()
-    if not line:
-        os._exit(1)
-    stopping.set()
-    sys.stdin.read()
+def _spark_partition_of_key(spark: SparkSession, number: int) -> list[int]:
+    keys = spark.range(KEYS).selectExpr("id", f"pmod(hash({_KEY}), {number}) p")
+    return [row.p for row in sorted(keys.collect())]
+
+
+def _obey(spark: SparkSession, streams: dict[str, _Stream]) -> None:
+    system = spark.sparkContext._jvm.java.lang.System
+    for line in sys.stdin:
+        what, *words = line.split()
+        if what == "arm":
+            topic, row, *order = words
+            system.setProperty(orders.property_name(topic, row), " ".join(order))
+        elif what == "disarm":
+            topic, *rows = words
+            for row in rows:
+                if system.clearProperty(orders.property_name(topic, row)) is not None:
+                    print(f"{topic}: no attempt came to row {row}", flush=True)
+        elif what == "stop":
+            streams[words[0]].stop_query()
+        else:
+            for stream in streams.values():
+                stream.end()
     os._exit(1)
 
 
-def _keep_running(
-    spark: SparkSession, way: Way, servers: str, milliseconds: str, stopping: threading.Event
-) -> None:
-    spark_kafka_sink.register(spark)
-    while not stopping.is_set():
-        query = None
-        try:
-            query = _start(spark, way, servers, milliseconds)
-            while not stopping.is_set() and not query.awaitTermination(1):
-                pass
-        except Exception as error:  # noqa: BLE001 - the run judges whatever ended the query
-            _report(way, str(error))
-            stopping.wait(_RESTART_SECONDS)
-        finally:
-            if query is not None:
-                query.stop()
+class _Stream(threading.Thread):
+    """Runs a query until its ``end``."""
 
+    def __init__(self, spark: SparkSession, way: Way, servers: str, milliseconds: str) -> None:
+        super().__init__(name=way.topic)
+        self._spark = spark.newSession()
+        if way.has_many_arrow_batches:
+            settings = self._spark.conf
+            settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_ARROW_BATCH)
+            # So each of them leaves Spark's Java at once.
+            settings.set("spark.sql.execution.pandas.udf.buffer.size", "1024")
+        self._way = way
+        self._servers = servers
+        self._milliseconds = milliseconds
+        self._ending = threading.Event()
+        self._query = None
 
-def _start(spark: SparkSession, way: Way, servers: str, milliseconds: str):
-    source = spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
-    rows = source.option("rowsPerBatch", ROWS_PER_BATCH).load().selectExpr("value as id")
-    # From one partition of the source, so the rows of a key stay in its order.
-    rows = rows.repartition(SPARK_PARTITIONS, expr(_KEY))
-    rows = rows.selectExpr(f"{_KEY} as key", "concat(id, ' ', repeat('x', 90)) as value")
-    options = way.options(servers)
-    writer = rows.writeStream.queryName(way.topic)
-    if way.api == FORMAT:
-        writer = writer.format("kafka-nb").options(**options)
-    else:
-        writer = writer.foreachBatch(spark_kafka_sink.foreach_batch(options))
-    writer = writer.option("checkpointLocation", str(_FOLDER / "checkpoints" / way.topic))
-    return writer.trigger(processingTime=f"{milliseconds} milliseconds").start()
+    def end(self) -> None:
+        self._ending.set()
 
+    def stop_query(self) -> None:
+        """Returns at once."""
+        query = self._query
+        if query is not None:
+            threading.Thread(target=query.stop, daemon=True).start()
 
-def _report(way: Way, text: str) -> None:
-    line = json.dumps({"topic": way.topic, "text": text[:20_000], "at": time.monotonic()})
-    with (_FOLDER / FAILURES).open("a") as failures:
-        failures.write(f"{line}\n")
+    def run(self) -> None:
+        spark_kafka_sink.register(self._spark)
+        while not self._ending.is_set():
+            number = orders.partitions(_FOLDER, self._way.topic)
+            try:
+                self._query = self._start(number)
+                while not self._ending.is_set() and not self._query.awaitTermination(1):
+                    pass
+            except Exception as error:  # noqa: BLE001 - the run judges whatever ended the query
+                self._note(str(error), number)
+                self._ending.wait(_RESTART_SECONDS)
+            finally:
+                if self._query is not None:
+                    self._query.stop()
+                    self._query = None
+
+    def _start(self, partitions: int):
+        topic = self._way.topic
+        source = self._spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
+        rows = source.option("rowsPerBatch", ROWS_PER_BATCH).load().selectExpr("value as id")
+        # From one partition of the source, so the rows of a key stay in its order.
+        rows = orders.obeying(rows.repartition(partitions, expr(_KEY)), topic)
+        value = "concat(id, ' ', repeat('x', 90))"
+        rows = rows.selectExpr(f"{_KEY} as key", f"if(obeyed = 'yes', {value}, '') as value")
+        options = self._way.options(self._servers, partitions, _FOLDER)
+        writer = rows.writeStream.queryName(topic)
+        if self._way.api == FORMAT:
+            writer = writer.format("kafka-nb").options(**options)
+        else:
+            writer = writer.foreachBatch(spark_kafka_sink.foreach_batch(options))
+        writer = writer.option("checkpointLocation", str(_FOLDER / "checkpoints" / topic))
+        return writer.trigger(processingTime=f"{self._milliseconds} milliseconds").start()
+
+    def _note(self, text: str, partitions: int) -> None:
+        topic = self._way.topic
+        failure = {
+            "topic": topic,
+            "text": text[:20_000],
+            "at": time.monotonic(),
+            "run": "" if self._query is None else str(self._query.runId),
+            "partitions": partitions,
+        }
+        with (_FOLDER / FAILURES).open("a") as failures:
+            failures.write(f"{json.dumps(failure)}\n")
+        if error_name(text) == "PartitionsChanged" and (refused := refusal(text)) is not None:
+            # As the error tells users to.
+            orders.set_partitions(_FOLDER, topic, refused.former_partitions)
 
 
 if __name__ == "__main__":

@@ -78,15 +78,21 @@ class StreamProcess:
             for found in _CRASH.finditer(log.read_text(errors="replace"))
         ]
 
+    def tell(self, *words: object) -> None:
+        """A line for the process, as stream_app.py explains; it may be gone."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError, ValueError):  # ValueError: it was killed
+            self._process.stdin.write(f"{' '.join(map(str, words))}\n")
+            self._process.stdin.flush()
+
     def stop(self) -> bool:
         """Let the running micro-batches be interrupted; returns whether it ended in time."""
         assert self._process is not None
-        assert self._process.stdin is not None
+        self.tell("end")
         try:
-            self._process.stdin.write("stop\n")
-            self._process.stdin.flush()
             return self._process.wait(_END_SECONDS) == 0
-        except (BrokenPipeError, subprocess.TimeoutExpired):
+        except subprocess.TimeoutExpired:
             return False
 
     def kill(self) -> None:

@@ -9,10 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from fault_schedule import UPSTREAM_TARGETS, schedule
 
 RUN = Path(__file__).parent / "run.py"
 SUPPORT = Path(__file__).parents[1] / "support"
-SECONDS, SEED = 90, 4
+SECONDS, SEED = 90, 1258
+
+
+def test_the_seed_has_every_fault_of_a_query_in_the_first_half():
+    kinds = {fault.kind for fault in schedule(SEED, SECONDS) if fault.at_seconds < SECONDS / 2}
+    upstream = {f"fail {target}" for target in UPSTREAM_TARGETS}
+    assert upstream | {"fail sibling task", "stop query", "change partitions"} <= kinds
 
 
 @pytest.mark.timeout(900)

@@ -10,6 +10,7 @@ from fault_schedule import (
     BROKER_TARGETS,
     CONNECTION_ACTIONS,
     TRANSACTION_TIMEOUT_SECONDS,
+    UPSTREAM_TARGETS,
     schedule,
 )
 from hypothesis import given
@@ -58,6 +59,10 @@ def test_every_kind_comes_in_a_long_run(seed):
         "kill worker after acknowledgement",
         "repeat task",
         "kill streams",
+        "fail sibling task",
+        "stop query",
+        "change partitions",
+        *(f"fail {target}" for target in UPSTREAM_TARGETS),
     } < kinds
 
 
@@ -70,12 +75,21 @@ def test_an_hour_has_more_than_600_faults(seed):
 def test_leader_and_controller_are_also_killed_twice_in_a_row(seed):
     faults = schedule(seed, 600)
     repeated = Counter(fault.kind for fault in faults if fault.is_repeated)
-    assert set(repeated) == {"kill leader", "kill controller"}
+    assert set(repeated) == {"kill leader", "kill controller", "change partitions"}
     brokers = [fault for fault in faults if fault.concerns_broker]
     for one, other in itertools.pairwise(brokers):
         if other.is_repeated:
             assert other.kind == one.kind
             assert other.at_seconds - one.at_seconds - one.hold_seconds < 1
+
+
+@given(SEEDS)
+def test_the_number_of_partitions_goes_back_soon_after_it_has_changed(seed):
+    changes = [fault for fault in schedule(seed, 600) if fault.kind == "change partitions"]
+    assert [fault.is_repeated for fault in changes[:2]] == [False, True]
+    for one, other in itertools.pairwise(changes):
+        if other.is_repeated:
+            assert 0 < other.at_seconds - one.at_seconds - one.hold_seconds < 1
 
 
 def test_some_runs_begin_with_a_broker_that_is_down():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import invariants
 import model
 import pytest
-from model import BATCHES, KEYS, ROWS, SPARK_PARTITION_OF_KEY, History
+from model import BATCHES, KEYS, ROWS, SPARK_PARTITION_OF_KEY, SPARK_PARTITIONS, History
 
 HISTORIES = 300
 
@@ -33,7 +33,11 @@ def violated(history: History) -> set[str]:
             invariants.no_row_twice(committed),
             invariants.no_aborted_row(along, committed, uncommitted),
             invariants.ledger_tells_what_is_there(
-                committed, brokers.ledger, SPARK_PARTITION_OF_KEY, ROWS
+                committed,
+                brokers.entries(),
+                {batch: {SPARK_PARTITIONS} for batch in range(BATCHES + 1)},
+                {1: [0] * KEYS, SPARK_PARTITIONS: SPARK_PARTITION_OF_KEY},
+                ROWS,
             ),
         ]
     return {check.name for check in checks if check.violations}

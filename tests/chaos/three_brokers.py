@@ -6,16 +6,13 @@ import json
 import os
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
 from kafka_proxy import KafkaProxy
 
 from spark_kafka_sink.deadline import Deadline
@@ -25,6 +22,7 @@ from spark_kafka_sink.local_kafka.processes import is_running, send_signal
 
 NODES = (1, 2, 3)
 _ANSWER_SECONDS = 5.0
+_OFFSET_SECONDS = 60.0
 _TRANSACTION_PARTITIONS = 4
 # Kafka reports every restart at length.
 _MOST_LOG_BYTES = 32 * 1024 * 1024
@@ -180,20 +178,23 @@ class ThreeBrokers:
                     raise
                 time.sleep(0.2)  # nothing tells us when the error has passed
 
-    def committed_offset(self, group: str, topic: str) -> int | None:
-        """What a group has committed for partition 0, or None. Raises KafkaException.
+    def committed_offset(self, group: str, topic: str) -> tuple[int, str] | None:
+        """What a group has committed for partition 0, and its metadata, or None.
 
-        By a consumer: librdkafka's ListConsumerGroupOffsets crashes other clients if the group's
-        coordinator has moved.
+        By kafka-python: librdkafka's ListConsumerGroupOffsets crashes other clients if the group's
+        coordinator has moved, and confluent_kafka reads beyond the end of metadata.
+        Raises KafkaError.
         """
-        consumer = Consumer(
-            {"bootstrap.servers": self.internal_servers, "group.id": group, "log_level": 0}
-        )
-        try:
-            (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
-            return found.offset if found.offset >= 0 else None
-        finally:
-            consumer.close()
+        deadline = Deadline(_OFFSET_SECONDS)
+        while True:
+            try:
+                with closing(KafkaAdminClient(bootstrap_servers=self.internal_servers)) as admin:
+                    found = admin.list_group_offsets(group)[group].get((topic, 0))
+                    return found and (found.offset, found.metadata)
+            except KafkaError:
+                if deadline.expired:
+                    raise
+                time.sleep(0.2)  # nothing tells us when the error has passed
 
 
 def _java_hash(text: str) -> int:

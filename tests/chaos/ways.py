@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from fault_schedule import TRANSACTION_TIMEOUT_SECONDS
 
-ROWS_PER_BATCH = 240
+ROWS_PER_BATCH = 252
 KEYS = 12
+#: so a Spark partition has 5 to 26 Arrow batches, of which the last one is not full
+ROWS_PER_ARROW_BATCH = 10
+#: the number of Spark partitions that a stream begins with, and those that it may change to
 SPARK_PARTITIONS = 2
+LAYOUTS = (1, 2, 3)
 TOPIC_PARTITIONS = 3
 
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
@@ -18,6 +23,11 @@ FORMAT, FOREACH_BATCH = "format", "foreach-batch"
 _BLOCK_SECONDS, _CLOSE_SECONDS = 15, 15
 #: what an attempt may take in all on a very busy machine
 ATTEMPT_SECONDS = _BLOCK_SECONDS + _CLOSE_SECONDS + 30.0
+# Of Spark after a kill until its first tasks run, on a very busy machine; a broker needs less.
+_RESTART_SECONDS = 60.0
+#: So long after the last fault, a stream has acknowledged rows: the attempt that hangs since then
+#: has used up its waits, and its query, with Spark if need be, has started again.
+RECOVERY_SECONDS = ATTEMPT_SECONDS + _RESTART_SECONDS
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,19 @@ class Way:
         """Also the name of the stream."""
         return f"{self.api}-{self.guarantee}"
 
-    def options(self, bootstrap_servers: str) -> dict[str, str]:
+    @property
+    def has_many_arrow_batches(self) -> bool:
+        """Or one per Spark partition."""
+        return self.guarantee == EXACTLY_ONCE or self.api == FORMAT
+
+    def options(self, bootstrap_servers: str, partitions: int, folder: Path) -> dict[str, str]:
+        """``partitions``: of Spark. ``folder``: of the run, for the reports of micro-batches."""
         options = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "topic": self.topic,
             "kafka.max.block.ms": str(1000 * _BLOCK_SECONDS),
             "close.timeout.ms": str(1000 * _CLOSE_SECONDS),
+            "report.path": str(folder / "reports" / self.topic),
             # A paused broker is noticed before the task gives up.
             "kafka.request.timeout.ms": "4000",
             "kafka.reconnect.backoff.max.ms": "500",
@@ -45,7 +62,7 @@ class Way:
         if self.guarantee == EXACTLY_ONCE:
             options |= {
                 "delivery.guarantee": EXACTLY_ONCE,
-                "exactly.once.partitions": str(SPARK_PARTITIONS),
+                "exactly.once.partitions": str(partitions),
                 "transactional.id.prefix": self.topic,
                 "kafka.transaction.timeout.ms": str(int(1000 * TRANSACTION_TIMEOUT_SECONDS)),
             }

@@ -1,4 +1,4 @@
-"""In the streams' Python workers: logs every attempt, and kills its process if asked to.
+"""In the streams' Python workers: logs every attempt, marks its records, and kills it if asked to.
 
 ``CHAOS_FOLDER``: the run's folder, with the log of attempts and the requests to kill.
 """
@@ -8,16 +8,31 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import stat
 import time
 import uuid
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 from pyspark import TaskContext
 
 _FOLDER = Path(os.environ["CHAOS_FOLDER"])
 # The names of files are those of evidence.py and faults.py, which workers do not import.
 _ATTEMPTS = _FOLDER / "attempts.jsonl"
+_ATTEMPT_DIGITS = 16
 _SENDING_SECONDS = 0.5
+_MOST_FILES = 1024
+
+
+class _Running:
+    """The attempt that this process makes: one at a time."""
+
+    name = ""
+    #: what it left behind when it failed
+    report = None
 
 
 def install(writer) -> None:
@@ -29,13 +44,14 @@ def install(writer) -> None:
     write_partition = writer.write_partition
 
     def attempt(batches, options):
+        _observe_reports_and_records()
         name = _begin(options)
         try:
             report = write_partition(batches, options)
         except BaseException as error:
-            _append(name, outcome=type(error).__name__)
+            _append(name, outcome=type(error).__name__, report=_told(_Running.report))
             raise
-        _append(name, outcome="acknowledged", rows=report.total_sent)
+        _append(name, outcome="acknowledged", report=_told(report))
         return report
 
     def observed(batches, options):
@@ -51,17 +67,77 @@ def install(writer) -> None:
     writer.write_partition = observed
 
 
+@cache
+def _observe_reports_and_records() -> None:
+    from spark_kafka_sink.producer.cache import Lease
+    from spark_kafka_sink.spark import report_folder
+    from spark_kafka_sink.transactions.transaction import Transaction
+
+    # Both are below the fingerprint, which must be the same for every attempt.
+    for sender in (Lease, Transaction):
+        send = sender.send
+        sender.send = lambda self, records, send=send: send(self, _marked(records))
+    leave = report_folder.leave
+
+    def observed_leave(report, folder, batch_id):
+        _Running.report = report
+        leave(report, folder, batch_id)
+
+    report_folder.leave = observed_leave
+
+
+def _marked(records):
+    """The records, with the attempt's name as the end of every value; nothing else changes."""
+    values = records.values
+    buffer = values.buffer.copy()
+    begins = values.addresses - np.uint64(values.buffer.ctypes.data)
+    ends = begins.astype(np.int64) + values.lengths
+    name = np.frombuffer(_Running.name.encode(), dtype=np.uint8)
+    buffer[ends[:, None] + np.arange(-_ATTEMPT_DIGITS, 0)] = name
+    moved = replace(values, addresses=begins + np.uint64(buffer.ctypes.data), buffer=buffer)
+    return replace(records, values=moved, batch=(records.batch, buffer))
+
+
 def _start_zombie(delay: float, attempt) -> None:
     """Another process makes the same attempt, as if Spark had given it up, or speculates."""
     if os.fork() != 0:
         return
     try:
-        # Spark notices the worker's end when its connections are closed.
-        os.closerange(3, 1024)
+        pairs = _replace_connections()
         time.sleep(delay)
         attempt()
+        del pairs
     finally:
         os._exit(0)
+
+
+def _replace_connections() -> list[socket.socket]:
+    """Close all files: Spark notices the worker's end when its connections are closed.
+
+    In place of each connection comes one that looks the same, open or ended by the other side, for
+    whoever asks whether Spark has passed all rows.
+    """
+    is_open, has_ended = socket.socketpair(), socket.socketpair()
+    has_ended[1].close()
+    kept = [*is_open, has_ended[0]]
+    for file in set(range(3, _MOST_FILES)) - {each.fileno() for each in kept}:
+        try:
+            is_socket = stat.S_ISSOCK(os.fstat(file).st_mode)
+        except OSError:
+            continue  # not open
+        if is_socket:
+            os.dup2((has_ended if _has_ended(file) else is_open)[0].fileno(), file)
+        else:
+            os.close(file)
+    return kept
+
+
+def _has_ended(file: int) -> bool:
+    with socket.socket(fileno=os.dup(file)) as connection:
+        try:
+            return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except OSError:
+            return False
 
 
 def _and_die(batches, topic):
@@ -83,13 +159,29 @@ def _request(what: str, topic: str) -> str | None:
 
 
 def _begin(options) -> str:
-    attempt = uuid.uuid4().hex
+    _Running.name, _Running.report = uuid.uuid4().hex[:_ATTEMPT_DIGITS], None
     context = TaskContext.get()
     batch = options.batch_id
     if batch is None:
         batch = int(context.getLocalProperty("streaming.sql.batchId"))
-    _append(attempt, topic=options.topic, batch=batch, partition=context.partitionId())
-    return attempt
+    _append(
+        _Running.name,
+        topic=options.topic,
+        run=context.getLocalProperty("spark.jobGroup.id"),
+        batch=batch,
+        partition=context.partitionId(),
+        partitions=0 if options.exactly_once is None else options.exactly_once.partitions,
+    )
+    return _Running.name
+
+
+def _told(report):
+    """As evidence.py reads it."""
+    return report and {
+        "acknowledged": [[place[1], n] for place, n in report.acknowledged_records.items()],
+        "failed": report.total_failed,
+        "possibly_persisted": report.possibly_persisted_records,
+    }
 
 
 def _append(attempt: str, **what) -> None:

@@ -72,6 +72,26 @@ def skips_the_wrong_micro_batch(writer) -> None:
     partition.check_replay = lambda *_: None
 
 
+def does_not_look_at_the_end(writer) -> None:
+    """Exactly-once: rows that end because Spark's side has failed are taken for all rows."""
+    _replace(writer, "require_end_of_rows", lambda *_: None)
+
+
+def does_not_claim(writer) -> None:
+    """Exactly-once: a task sends without asking with how many others its micro-batch was begun."""
+    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions.ledger import Decision
+
+    decide = partition.decide
+
+    def decide_wrongly(*known, **more):
+        decision = decide(*known, **more)
+        return Decision.SEND if decision is Decision.CLAIM else decision
+
+    partition.decide = decide_wrongly
+
+
+# Not yet among them: does_not_look_at_the_end and does_not_claim, whose functions are to come.
 MUTANTS: dict[str, Callable[[object], None]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -83,6 +103,12 @@ MUTANTS: dict[str, Callable[[object], None]] = {
         skips_the_wrong_micro_batch,
     )
 }
+
+
+def _replace(module, name: str, by) -> None:
+    """Raises AttributeError if the product has no such function."""
+    getattr(module, name)
+    setattr(module, name, by)
 
 
 def _change_first_batch(writer, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
