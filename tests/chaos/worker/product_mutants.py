@@ -31,67 +31,67 @@ def counts_at_enqueue(writer) -> None:
 
 def has_no_ledger(writer) -> None:
     """Exactly-once: what was committed before is written again."""
-    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions import claim
     from spark_kafka_sink.transactions.ledger import Decision
 
-    partition.decide = lambda *_: Decision.SEND
+    claim.decide = lambda *_: Decision.SEND
 
 
 def reads_ledger_first(writer) -> None:
     """Exactly-once: an earlier attempt may commit between the look at the ledger and its end."""
     from spark_kafka_sink.deadline import Deadline
-    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions.claim import LedgerReader
     from spark_kafka_sink.transactions.offset_calls import Wait
 
-    begin = partition._begin
+    begin, read = LedgerReader.__init__, LedgerReader.read
 
-    def begin_wrongly(options, ledger_topic, transaction, sealed, own, prefix, task):
-        for each in (sealed, own):
-            found = each.read(Wait(Deadline(_RACE_SECONDS), "", "reading too early"))
-            each.read = lambda wait, found=found: found
+    def begin_wrongly(reader, *args):
+        begin(reader, *args)
+        reader.too_early = [read(reader, Wait(Deadline(_RACE_SECONDS), "", "reading too early"))]
         time.sleep(_RACE_SECONDS)
-        return begin(options, ledger_topic, transaction, sealed, own, prefix, task)
 
-    partition._begin = begin_wrongly
+    LedgerReader.__init__ = begin_wrongly
+    LedgerReader.read = lambda reader, wait: (
+        reader.too_early.pop() if reader.too_early else read(reader, wait)
+    )
 
 
 def skips_the_wrong_micro_batch(writer) -> None:
     """Exactly-once: a micro-batch that the ledger does not have is taken for written."""
-    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions import claim, partition
     from spark_kafka_sink.transactions.ledger import Decision
 
-    decide = partition.decide
+    decide = claim.decide
 
-    def decide_wrongly(task, sentinel, entry, others=()):
+    def decide_wrongly(task, sentinel, layout, entry):
         is_next = entry is not None and entry.batch_id < task.batch_id
         if is_next and task.batch_id % 5 == 4:
             return Decision.VERIFY
-        return decide(task, sentinel, entry, others)
+        return decide(task, sentinel, layout, entry)
 
-    partition.decide = decide_wrongly
+    claim.decide = decide_wrongly
     partition.check_replay = lambda *_: None
 
 
 def does_not_look_at_the_end(writer) -> None:
     """Exactly-once: rows that end because Spark's side has failed are taken for all rows."""
-    _replace(writer, "require_end_of_rows", lambda *_: None)
+    writer.require_end_of_rows = lambda: None
 
 
 def does_not_claim(writer) -> None:
     """Exactly-once: a task sends without asking with how many others its micro-batch was begun."""
-    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions import claim
     from spark_kafka_sink.transactions.ledger import Decision
 
-    decide = partition.decide
+    decide = claim.decide
 
-    def decide_wrongly(*known, **more):
-        decision = decide(*known, **more)
+    def decide_wrongly(*known):
+        decision = decide(*known)
         return Decision.SEND if decision is Decision.CLAIM else decision
 
-    partition.decide = decide_wrongly
+    claim.decide = decide_wrongly
 
 
-# Not yet among them: does_not_look_at_the_end and does_not_claim, whose functions are to come.
 MUTANTS: dict[str, Callable[[object], None]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -101,14 +101,10 @@ MUTANTS: dict[str, Callable[[object], None]] = {
         has_no_ledger,
         reads_ledger_first,
         skips_the_wrong_micro_batch,
+        does_not_look_at_the_end,
+        does_not_claim,
     )
 }
-
-
-def _replace(module, name: str, by) -> None:
-    """Raises AttributeError if the product has no such function."""
-    getattr(module, name)
-    setattr(module, name, by)
 
 
 def _change_first_batch(writer, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
