@@ -103,7 +103,8 @@ OAUTH_CALLBACK: Option[str | None] = Option(
     "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. It is called like the `oauth_cb` of "
     "confluent-kafka: with `kafka.sasl.oauthbearer.config`, and returns the token and its expiry "
     "in seconds since the epoch, and perhaps the principal and a dict of SASL extensions. It runs "
-    "in a thread of its own, and has 10 s.",
+    "in a thread of its own, and has 10 s. The clients of a process share its tokens; it is called "
+    "again after 80 % of a token's life.",
 )
 ON_RECORD_ERROR = Option(
     "on.record.error",
