@@ -50,8 +50,8 @@ BUFFER_MEMORY = Option(
     minimum=1024 * 1024,
     maximum=2**31 * 1024 - 1024,  # librdkafka counts KiB in 31 bits
     meaning="Bytes that the unacknowledged records of one Python worker may occupy, over all "
-    f"topics: their Arrow batches in full, plus {BYTES_PER_RECORD} per record. Not less than "
-    f"`{MAX_REQUEST_SIZE}`.",
+    f"topics: their Arrow batches in full, plus {BYTES_PER_RECORD} per record, and the headers "
+    f"that dead letters add. Not less than `{MAX_REQUEST_SIZE}`.",
 )
 MAX_BLOCK_MS = Option(
     "kafka.max.block.ms",
@@ -84,7 +84,7 @@ METADATA_MAX_AGE_MS = Option(
     minimum=1,
     maximum=_MAX_INT,
     meaning="The age at which a topic's metadata is fetched again, for instance to find new "
-    "partitions.",
+    "partitions; with `on.record.error=dead-letter`, also its limits, such as `max.message.bytes`.",
 )
 METADATA_EVICT_MS = Option(
     "kafka.metadata.evict.ms",
@@ -103,7 +103,8 @@ OAUTH_CALLBACK: Option[str | None] = Option(
     "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. It is called like the `oauth_cb` of "
     "confluent-kafka: with `kafka.sasl.oauthbearer.config`, and returns the token and its expiry "
     "in seconds since the epoch, and perhaps the principal and a dict of SASL extensions. It runs "
-    "in a thread of its own, and has 10 s.",
+    "in a thread of its own, and has 10 s. The clients of a process share its tokens; it is called "
+    "again after 80 % of a token's life.",
 )
 ON_RECORD_ERROR = Option(
     "on.record.error",

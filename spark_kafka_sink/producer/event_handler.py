@@ -119,7 +119,9 @@ class EventHandler:
         # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
         if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
             report.broker_error = error.text
-        if error.code == ErrorCode.TRANSPORT:
+        if error.code == ErrorCode.AUTHENTICATION:
+            self._tokens.discard()
+        elif error.code == ErrorCode.TRANSPORT:
             self._topics.request_update_of_all()
 
     def _release_topic(self, topic: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from spark_kafka_sink.config.producer_options import ClientSettings
@@ -17,6 +19,8 @@ from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.client import Client
 
 _CALL_SECONDS = 10.0
+# Of a token's life, as in librdkafka: after it, a client asks for the next one.
+_SHARED_LIFE = 0.8
 # Seconds since the epoch stay below this for 3,000 years; milliseconds passed it in 1973.
 _MOST_SECONDS = 1e11
 # What the protocol can carry; librdkafka's own message would quote the token.
@@ -33,29 +37,123 @@ class Token:
     extensions: Mapping[str, str]
 
 
-class TokenFunction:
-    """The function of the option ``oauth.callback``, called as confluent_kafka calls ``oauth_cb``.
+class Call:
+    """One call of the option's function, in a daemon thread, for which nobody waits for ever."""
 
-    It gets the setting ``sasl.oauthbearer.config``, and returns the token and its expiry in seconds
-    since the epoch, and perhaps the principal and a dict of SASL extensions. It may take long or
-    hang, so it runs in a daemon thread, for which nobody waits. One call runs at a time.
-    """
-
-    def __init__(self, settings: ClientSettings, clock: Clock = time.monotonic) -> None:
+    def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._name = settings.oauth_callback
         self._configuration = settings.get("sasl.oauthbearer.config", "")
         self._clock = clock
-        self._thread: threading.Thread | None = None
+        #: of the clients that ask while it runs
+        self._patience = Deadline(_CALL_SECONDS, clock)
+        #: of a token: until then, other clients get it too
+        self._shared_until: Deadline | None = None
+        #: brokers refuse the token
+        self.is_discarded = False
+        #: None while the function runs; then its token, or why there is none
+        self.outcome: Token | str | None = None
+        self._thread = threading.Thread(target=self._run, name="oauth.callback", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_for_others(self) -> bool:
+        """Whether a client that needs a token can use this call's, instead of another call."""
+        if self.outcome is None:
+            return not self._patience.expired
+        is_shared = self._shared_until is not None and not self._shared_until.expired
+        return is_shared and not self.is_discarded
+
+    def join(self, seconds: float) -> Token | str:
+        """Wait that long for the outcome."""
+        self._thread.join(seconds)
+        if self.outcome is None:
+            return f"{self.option} has not returned after {seconds:.1f} s"
+        return self.outcome
+
+    @property
+    def option(self) -> str:
+        return f"oauth.callback={self._name}"
+
+    def _run(self) -> None:
+        try:
+            returned = resolve(self._name)(str(self._configuration))
+        except BaseException as error:  # noqa: BLE001 - the user's code; the client is told
+            text = str(error).partition("\n")[0]
+            if self._configuration:
+                text = text.replace(self._configuration, repr(Secret(self._configuration)))
+            self.outcome = f"{self.option} raised {type(error).__name__}: {text}"
+            return
+        try:
+            token = _token(returned)
+        except ValueError as error:
+            self.outcome = f"{self.option}: {error}"
+            return
+        life_seconds = token.expires_at_ms / 1000 - time.time()
+        self._shared_until = Deadline(max(0.0, _SHARED_LIFE * life_seconds), self._clock)
+        self.outcome = token
+
+
+class LatestCalls:
+    """The latest call of each function and configuration; used by all threads of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _calls
+        self._calls: dict[tuple[str, str], Call] = {}
+
+    def call(
+        self, settings: ClientSettings, clock: Clock, given: Call | None, pending: Call | None
+    ) -> Call:
+        """The call that a client waits for: the latest one if it will do, or else a new one.
+
+        ``given``: whose token, or failure, the client has had. ``pending``: which it has waited for
+        in vain.
+        """
+        key = settings.oauth_callback, settings.get("sasl.oauthbearer.config", "")
+        with self._lock:
+            latest = self._calls.get(key)
+            if latest is not None and latest is not given and latest.is_for_others:
+                return latest
+            if pending is not None:
+                return pending
+            self._calls[key] = Call(settings, clock)
+            return self._calls[key]
+
+
+class TokenFunction:
+    """The function of the option ``oauth.callback``, as one client needs it.
+
+    It is called as confluent_kafka calls ``oauth_cb``: it gets ``sasl.oauthbearer.config``, and
+    returns the token and its expiry in seconds since the epoch, and perhaps the principal and a
+    dict of SASL extensions. It may take long or hang.
+
+    Clients of a process share calls and tokens, except for calls that hang and tokens that brokers
+    refuse. Used by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        clock: Clock = time.monotonic,
+        latest_calls: LatestCalls | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._latest_calls = latest_calls or _latest_calls_of(os.getpid())
         #: of the wait for the call, while a token is needed
         self._deadline: Deadline | None = None
-        self._outcome: Token | str = ""
+        self._pending: Call | None = None
+        #: whose token, or failure, the client has had
+        self._given: Call | None = None
 
     def call(self) -> None:
-        """A token is needed. If an earlier call still hangs, its token will do."""
+        """A token is needed, not the one that the client has.
+
+        If an earlier call still hangs, its token will do.
+        """
         self._deadline = Deadline(_CALL_SECONDS, self._clock)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="oauth.callback", daemon=True)
-            self._thread.start()
+        self._pending = self._latest_calls.call(
+            self._settings, self._clock, self._given, self._pending
+        )
 
     @property
     def is_pending(self) -> bool:
@@ -64,12 +162,13 @@ class TokenFunction:
 
     def pass_on(self, client: Client) -> None:
         """Give the client what came of the call, if that is known by now: a token, or why not."""
-        if self._deadline is None:
+        if self._deadline is None or self._pending is None:
             return
-        if self._thread is not None and not self._thread.is_alive():
-            self._thread, outcome = None, self._outcome
+        outcome = self._pending.outcome
+        if outcome is not None:
+            self._given, self._pending = self._pending, None
         elif self._deadline.expired:
-            outcome = f"{self._option} has not returned after {_CALL_SECONDS:g} s"
+            outcome = f"{self._pending.option} has not returned after {_CALL_SECONDS:g} s"
         else:
             return
         self._deadline = None
@@ -80,37 +179,28 @@ class TokenFunction:
         else:
             client.fail_token(outcome)
 
+    def discard(self) -> None:
+        """No other client gets the token that this one has, because brokers refuse it."""
+        if self._given is not None:
+            self._given.is_discarded = True
+
     def fetch(self, seconds: float) -> Token | str:
-        """Call the function, and wait that long: a token, or why there is none."""
-        self.call()
-        if self._thread is not None:
-            self._thread.join(seconds)
-            if self._thread.is_alive():
-                return f"{self._option} has not returned after {seconds:.1f} s"
-        return self._outcome
+        """Call the function, whatever other clients have, and wait that long.
+
+        Returns a token, or why there is none.
+        """
+        return Call(self._settings, self._clock).join(seconds)
 
     def problem(self, seconds: float) -> str:
         """Call the function, and wait that long: why it gives no token, or ""."""
         outcome = self.fetch(seconds)
         return "" if isinstance(outcome, Token) else outcome
 
-    @property
-    def _option(self) -> str:
-        return f"oauth.callback={self._name}"
 
-    def _run(self) -> None:
-        try:
-            returned = resolve(self._name)(str(self._configuration))
-        except Exception as error:  # noqa: BLE001 - the user's code; the client is told
-            text = str(error).partition("\n")[0]
-            if self._configuration:
-                text = text.replace(self._configuration, repr(Secret(self._configuration)))
-            self._outcome = f"{self._option} raised {type(error).__name__}: {text}"
-            return
-        try:
-            self._outcome = _token(returned)
-        except ValueError as error:
-            self._outcome = f"{self._option}: {error}"
+@cache
+def _latest_calls_of(_pid: int) -> LatestCalls:
+    """A fork gets its own: threads do not survive it, and a lock may be held for ever."""
+    return LatestCalls()
 
 
 def resolve(name: str) -> Callable[[str], Any]:

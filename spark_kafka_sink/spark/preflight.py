@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import TypeVar
 
 from spark_kafka_sink.config.options import SinkOptions
@@ -71,47 +72,38 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
     """
     if options.topic is None:
         return False
-    brokers = _Brokers(options.producer.client)
-    try:
+    with _Brokers(options.producer.client) as brokers:
         brokers.client.fetch_metadata([options.topic], timeout_seconds)
         answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
         return answer is not None and answer.code == ErrorCode.NO_ERROR
-    finally:
-        brokers.client.close(Deadline(_FREE_SECONDS))
 
 
 @cache
 def _check(
     settings: ClientSettings, budget: BlockBudget, topics: tuple[str, ...], folder: Path | None
 ) -> None:
-    brokers = _Brokers(settings)
-    try:
+    with _Brokers(settings) as brokers:
         descriptions = _reach(brokers, budget, topics, were_reached(settings, folder))
         remember(settings, folder)
         for description in descriptions:
             _check_topic(brokers, description)
-    finally:
-        brokers.client.close(Deadline(_FREE_SECONDS))
 
 
 @cache
 def _warn(settings: ClientSettings, topic: str) -> None:
     """Log what exactly-once lacks, if the brokers tell their settings in time."""
-    brokers = _Brokers(settings)
     deadline = Deadline(_CONFIGURATION_SECONDS)
-    try:
+    with _Brokers(settings) as brokers:
         broker = _broker_configuration(brokers, deadline)
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
         of_topic = brokers.wait_for(Configuration, deadline)
-    finally:
-        brokers.client.close(Deadline(_FREE_SECONDS))
     of_broker = {} if broker is None else broker.settings
     for sentence in unmet(of_broker, topic, {} if of_topic is None else of_topic.settings):
         _log.warning("exactly-once: %s", sentence)
 
 
 class _Brokers:
-    """A client, and what it has learned about the brokers."""
+    """A client, and what it has learned about the brokers. Closed at the end."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -190,6 +182,20 @@ class _Brokers:
                 if isinstance(answer, kind):
                     return answer
         return None
+
+    def __enter__(self) -> _Brokers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            # It may be due to the token, such as to the groups in it: the next check has a new one.
+            self._tokens.discard()
+        self.client.close(Deadline(_FREE_SECONDS))
 
 
 def _reach(

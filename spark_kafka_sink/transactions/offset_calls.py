@@ -83,13 +83,13 @@ class GroupOffset:
         self.group = group
         self._settings = settings
         self._topic = topic
-        self._tokens = TokenFunction(settings)
         self._client = self._connected()
 
     def _connected(self) -> GroupClient:
         client = GroupClient(
             self._settings, self.group, asks_for_tokens=bool(self._settings.oauth_callback)
         )
+        self._tokens = TokenFunction(self._settings)
         #: it has not asked for its first token yet
         self._awaits_token = bool(self._settings.oauth_callback)
         #: why the brokers do not name the coordinator
@@ -143,6 +143,8 @@ class GroupOffset:
             if isinstance(event, TokenNeeded):
                 self._tokens.call()
                 self._awaits_token = False
+            elif isinstance(event, BrokerError) and event.code == ErrorCode.AUTHENTICATION:
+                self._tokens.discard()
             elif isinstance(event, BrokerError) and event.code in _REFUSED:
                 self._refusal = ErrorCode(event.code)
         self._tokens.pass_on(self._client)

@@ -18,6 +18,7 @@ from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.diagnosis import diagnose
 from spark_kafka_sink.doctor.result import Outcome
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
@@ -25,6 +26,7 @@ from spark_kafka_sink.local_kafka import LocalKafka, Security
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.writer import seal, write_partition
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
 
 SHORT_SECONDS = 5.0  # a token's life
 
@@ -87,7 +89,7 @@ def test_a_function_gives_the_token(options, topics):
     check(parsed)
     write_partition(batches(3), parsed)
     assert values(topics, options) == [0, 1, 2]
-    assert options.calls() == 2  # preflight, and the producer
+    assert options.calls() == 1  # for preflight and the producer
 
 
 def test_a_task_that_outlasts_its_token_gets_new_ones(options, topics):
@@ -111,6 +113,48 @@ def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
         exactly_once_task.write(options, batch_id, 0, [f"{batch_id}"])
         seal(parsed, "a-query", batch_id, 1)
     assert topics.read_committed(options["topic"]) == [b"0", b"1"]
+
+
+def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
+    options |= {
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "3",
+        "transactional.id.prefix": "with-one-token",
+    }
+    parsed = parse(options)
+    check(parsed)
+    for partition in range(3):
+        exactly_once_task.write(options, 0, partition, [f"{partition}"])
+    seal(parsed, "a-query", 0, 3)
+    assert options.calls() == 1  # in one process; 4 clients per task, and more for the claim
+
+
+def test_the_next_check_has_a_token_of_its_own_if_brokers_refuse_the_first(options):
+    options["oauth.callback"] = "token_functions:refused_at_first"
+    with pytest.raises(AuthenticationFailed, match="refuse the login"):
+        check(parse(options))
+    check(parse(options))
+    assert options.calls() == 2
+
+
+def test_the_next_task_has_a_token_of_its_own_if_brokers_refuse_the_first(options, topics):
+    options |= {
+        "oauth.callback": "token_functions:refused_at_first",
+        "kafka.max.block.ms": "10000",
+    }
+    with pytest.raises(MetadataTimeout):
+        write_partition(batches(1), parse(options))
+    write_partition(batches(1), parse(options))
+    assert values(topics, options) == [0]
+    assert options.calls() == 2
+
+
+def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(options):
+    options["oauth.callback"] = "token_functions:refused_at_first"
+    settings = parse(options).producer.client
+    with GroupOffset(settings, options["topic"], "a-group") as offset:
+        assert offset.read(Wait(Deadline(60), "a minute", "reading")) is None
+    assert options.calls() == 2
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,14 @@ def _encoded(part: dict[str, Any]) -> str:
 
 def refused(_: str) -> tuple[str, float]:
     """What brokers do not accept."""
-    return unsecured_jwt({"sub": "", "iat": 0, "exp": 1}), time.time() + 60
+    return unsecured_jwt({"sub": "", "iat": 0, "exp": 1}), time.time() + 600
+
+
+def refused_at_first(configuration: str) -> tuple[str, float] | tuple[str, float, str]:
+    """Like ``unsecured``, except that brokers do not accept what the first call returns."""
+    is_first = not Path(json.loads(configuration)["log"]).exists()
+    token = unsecured(configuration)
+    return refused(configuration) if is_first else token
 
 
 def fails(_: str) -> None:

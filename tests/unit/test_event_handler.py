@@ -32,8 +32,10 @@ class Engine:
         self.deliveries = IncompleteDeliveries(2**20)
         self.topics = TopicMetadata(MetadataLifetime(300_000, 60_000), self.clock)
         self.buffer = SendBuffer(self.client, self.topics)
-        tokens = TokenFunction(ClientSettings(()))
-        self.events = EventHandler(self.client, self.deliveries, self.topics, self.buffer, tokens)
+        self.tokens = TokenFunction(ClientSettings(()))
+        self.events = EventHandler(
+            self.client, self.deliveries, self.topics, self.buffer, self.tokens
+        )
 
     def send(self, topic="t", count=3):
         (records,) = split_by_topic(pa.record_batch({"value": ["v"] * count}), topic).records
@@ -218,3 +220,12 @@ def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine)
     assert sending.delivery.is_complete
     assert engine.deliveries.report.unsent_records == 3
     assert not engine.buffer.is_holding
+
+
+def test_a_login_that_brokers_refuse_discards_the_token(engine, monkeypatch):
+    discarded = []
+    monkeypatch.setattr(engine.tokens, "discard", lambda: discarded.append(1))
+    engine.tell(BrokerError(ErrorCode.TRANSPORT, "connection refused"))
+    assert discarded == []
+    engine.tell(BrokerError(ErrorCode.AUTHENTICATION, "invalid token"))
+    assert discarded == [1]

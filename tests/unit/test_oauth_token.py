@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from fake_clock import FakeClock
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.producer.oauth_token import TokenFunction
+from spark_kafka_sink.producer.oauth_token import LatestCalls, TokenFunction
 
 CONFIGURATION = "planted-secret-configuration"
 VALUE = "planted-secret-token"
@@ -32,10 +33,18 @@ class Client:
 
 
 class Engine:
-    def __init__(self):
-        self.clock, self.client = FakeClock(), Client()
-        settings = (("sasl.oauthbearer.config", Secret(CONFIGURATION)),)
-        self.tokens = TokenFunction(ClientSettings(settings, "tokens_of_test:make"), self.clock)
+    """One client of a process; ``another`` makes the others."""
+
+    def __init__(self, configuration=CONFIGURATION, process=None):
+        self.clock, self.calls = process or (FakeClock(), LatestCalls())
+        self.client = Client()
+        settings = (("sasl.oauthbearer.config", Secret(configuration)),)
+        self.tokens = TokenFunction(
+            ClientSettings(settings, "tokens_of_test:make"), self.clock, self.calls
+        )
+
+    def another(self, configuration=CONFIGURATION):
+        return Engine(configuration, (self.clock, self.calls))
 
     def pass_on_until_told(self):
         deadline = Deadline(60)
@@ -44,6 +53,14 @@ class Engine:
             self.tokens.pass_on(self.client)
             time.sleep(0.001)  # the function runs in a thread of its own
         return self.client
+
+    def ask(self):
+        """The client asks for a token: the token, or why there is none."""
+        self.client.tokens.clear()
+        self.client.failures.clear()
+        self.tokens.call()
+        told = self.pass_on_until_told()
+        return told.tokens[0][0] if told.tokens else told.failures[0]
 
 
 @pytest.fixture
@@ -61,6 +78,19 @@ def function(monkeypatch):
         monkeypatch.setitem(sys.modules, module.__name__, module)
 
     return function
+
+
+@pytest.fixture
+def numbered(function):
+    """A function that returns another token at each call; its calls are in the list."""
+    calls = []
+
+    def make(_):
+        calls.append(f"{VALUE}-{len(calls)}")
+        return calls[-1], time.time() + 1000
+
+    function(make)
+    return calls
 
 
 def test_nothing_is_passed_on_before_a_token_is_needed(engine, function):
@@ -154,3 +184,161 @@ def test_a_function_that_hangs_is_named_and_its_late_token_is_used(engine, funct
     engine.tokens.call()  # the client asks again
     assert engine.pass_on_until_told().tokens
     assert calls == [1]
+
+
+# --- several clients of a process -----------------------------------------------------------------
+
+
+def test_clients_share_a_token_until_80_percent_of_its_life_is_over(engine, numbered):
+    assert engine.ask() == f"{VALUE}-0"
+    engine.clock.now += 790.0
+    assert engine.another().ask() == f"{VALUE}-0"
+    engine.clock.now += 11.0
+    assert engine.another().ask() == f"{VALUE}-1"
+    # The first client asks too, now that librdkafka's share of the life is over.
+    assert engine.ask() == f"{VALUE}-1"
+    assert len(numbered) == 2
+
+
+def test_clients_that_ask_during_a_call_wait_for_it(engine, function):
+    returns, calls = threading.Event(), []
+
+    def make(_):
+        calls.append(1)
+        returns.wait(60)
+        return VALUE, LATER
+
+    function(make)
+    clients = [engine, engine.another(), engine.another()]
+    for each in clients:
+        each.tokens.call()
+    returns.set()
+    assert [each.pass_on_until_told().tokens[0][0] for each in clients] == [VALUE] * 3
+    assert calls == [1]
+
+
+def test_a_client_that_asks_again_never_gets_the_token_that_it_has(engine, numbered):
+    assert [engine.ask(), engine.ask()] == [f"{VALUE}-0", f"{VALUE}-1"]
+
+
+def test_another_configuration_has_its_own_tokens(engine, function):
+    function(lambda configuration: (f"of-{configuration}", LATER))
+    assert engine.ask() == f"of-{CONFIGURATION}"
+    assert engine.another("other").ask() == "of-other"
+
+
+def test_another_function_has_its_own_tokens(engine, numbered):
+    engine.ask()
+    other = TokenFunction(
+        ClientSettings((("sasl.oauthbearer.config", CONFIGURATION),), "no_module:make"),
+        engine.clock,
+        engine.calls,
+    )
+    engine.client.tokens.clear()
+    engine.tokens = other
+    assert "No module named 'no_module'" in engine.ask()
+
+
+def test_the_failure_of_a_call_is_not_kept(engine, function):
+    def fails(_):
+        raise SystemExit("the token service is closed")
+
+    function(fails)
+    assert "raised SystemExit: the token service is closed" in engine.ask()
+    function(lambda _: (VALUE, LATER))
+    assert engine.another().ask() == VALUE
+
+
+def test_a_token_that_has_expired_already_is_not_shared(engine, function):
+    tokens = iter([(VALUE, time.time() - 1), (f"{VALUE}-1", LATER)])
+    function(lambda _: next(tokens))
+    assert [engine.ask(), engine.another().ask()] == [VALUE, f"{VALUE}-1"]
+
+
+def test_a_call_that_hangs_holds_up_no_client_that_asks_later(engine, function):
+    begun, returns, calls = threading.Event(), threading.Event(), []
+
+    def make(_):
+        calls.append(1)
+        if len(calls) == 1:
+            begun.set()
+            returns.wait(60)
+            return "late", LATER
+        return VALUE, LATER
+
+    function(make)
+    engine.tokens.call()
+    assert begun.wait(60)
+    engine.clock.now += 10.0
+    assert engine.another().ask() == VALUE
+    # So the first client does not go on waiting either.
+    assert engine.ask() == VALUE
+    assert len(calls) == 2
+    returns.set()
+
+
+def test_no_other_client_gets_a_token_that_brokers_refuse(engine, numbered):
+    refused = engine.ask()
+    engine.tokens.discard()
+    others = [engine.another().ask(), engine.another().ask()]
+    assert (refused, others) == (f"{VALUE}-0", [f"{VALUE}-1"] * 2)
+    # The first client's next errors are about the token that it has.
+    engine.tokens.discard()
+    assert engine.another().ask() == f"{VALUE}-1"
+
+
+def test_before_a_client_has_a_token_it_discards_none(engine, numbered):
+    engine.ask()
+    engine.another().tokens.discard()
+    assert engine.another().ask() == f"{VALUE}-0"
+
+
+def test_who_fetches_a_token_calls_the_function(engine, numbered):
+    engine.ask()
+    assert engine.another().tokens.fetch(60).value == f"{VALUE}-1"
+    assert engine.another().tokens.problem(60) == ""
+    assert engine.another().ask() == f"{VALUE}-0"
+
+
+def test_no_repr_shows_tokens_or_their_configuration(engine, numbered):
+    engine.ask()
+    call = engine.tokens._given
+    seen = repr([engine.tokens, vars(engine.tokens), vars(engine.calls), call, vars(call)])
+    assert "planted-secret" not in seen
+
+
+FORKING = """
+import os, sys, time, types
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.producer import oauth_token
+
+module = sys.modules["tokens_of_test"] = types.ModuleType("tokens_of_test")
+module.make = lambda _: (f"made-by-{os.getpid()}", time.time() + 900)
+
+class Client:
+    token = ""
+    def set_token(self, token, *_):
+        self.token = token
+
+def ask():
+    tokens = oauth_token.TokenFunction(ClientSettings((), "tokens_of_test:make"))
+    client, deadline = Client(), Deadline(50)
+    tokens.call()
+    while not client.token and not deadline.expired:
+        tokens.pass_on(client)
+    assert client.token == f"made-by-{os.getpid()}", client.token
+    return tokens
+
+# As another thread might, at the moment of the fork.
+with ask()._latest_calls._lock:
+    child = os.fork()
+    if child == 0:
+        ask()
+        os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_fork_has_its_own_tokens_even_if_it_happens_during_a_call():
+    subprocess.run([sys.executable, "-c", FORKING], check=True, timeout=60)
