@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 
 import psutil
 from long_micro_batch import (
@@ -18,6 +19,7 @@ from long_micro_batch import (
     SETTINGS,
     SLEEP,
     LongMicroBatch,
+    await_micro_batch,
     await_records,
 )
 from pyspark.errors import StreamingQueryException
@@ -42,6 +44,17 @@ spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 for name, value in SETTINGS.items():
     spark.conf.set(name, value)
 
+
+def executors():
+    """Their process ids."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it may have ended
+            if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
 topics = Topics(servers)
 batch = LongMicroBatch(spark, servers, topic, folder, way)
 if end == "raise":
@@ -59,19 +72,16 @@ elif end == "stop":
 elif end == "kill":
     query = batch.start(EVERY_HUNDREDTH, SLEEP)
     await_records(topics, topic)
-    processes = psutil.Process().children(recursive=True)
-    executors = [p for p in processes if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
-    os.kill(executors[0].pid, signal.SIGKILL)
-    query.processAllAvailable()
+    os.kill(executors()[0], signal.SIGKILL)
+    await_micro_batch(query)
+    assert query.exception() is None
     query.stop()
 else:
-    # One partition is slower than the other, so its task gets a twin.
+    # One partition is slower than the other, so its task gets a twin. Attempts fence each other,
+    # perhaps until Spark gives up.
     query = batch.start(f"{EVERY_HUNDREDTH} and spark_partition_id() = 0", SLEEP)
-    try:
-        query.processAllAvailable()
-    except StreamingQueryException as error:
-        # Attempts fence each other, perhaps until Spark gives up.
-        assert "TransactionFenced" in str(error)  # noqa: PT017
+    await_micro_batch(query)
+    assert query.exception() is None or "TransactionFenced" in str(query.exception())
     query.stop()
 batch.complete()
 topics.close()

@@ -58,13 +58,18 @@ class LongMicroBatch:
         """Start the query without any effect, until the micro-batch is complete."""
         query = self.start()
         try:
-            deadline = Deadline(_SECONDS)
-            while query.lastProgress is None and query.exception() is None:
-                assert not deadline.expired
-                time.sleep(0.1)
+            await_micro_batch(query)
             assert query.exception() is None
         finally:
             query.stop()
+
+
+def await_micro_batch(query):
+    """Until it is complete, or the query has failed."""
+    deadline = Deadline(_SECONDS)
+    while query.lastProgress is None and query.exception() is None:
+        assert not deadline.expired
+        time.sleep(0.1)
 
 
 def await_records(topics, topic):
