@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,7 @@ def batch(spark, topics, topic, tmp_path, request):
 
 
 # Before the first row, around the end of the first Arrow batch, in the middle, at the last row.
-@pytest.mark.parametrize("position", [0, 9, 10, 5_000, -1])
+@pytest.mark.parametrize("position", [0, 10, 5_000, -1])
 def test_a_query_that_fails_at_a_row(batch, position):
     row = batch.rows_of(0)[position]
     with pytest.raises(StreamingQueryException, match="the query fails here"):
@@ -76,11 +75,9 @@ def test_a_task_that_fails_while_another_one_sends(batch, topics, topic):
         failing.awaitTermination(60)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_a_query_that_is_stopped(batch, topics, topic, seconds):
+def test_a_query_that_is_stopped(batch, topics, topic):
     stopped = batch.start(EVERY_HUNDREDTH, SLEEP)
     await_records(topics, topic)
-    time.sleep(seconds)
     stopped.stop()
 
 
@@ -96,15 +93,9 @@ def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
     ("kind", "way", "end"),
     [
         ("connect", "format", "raise"),
-        ("connect", "foreach_batch", "raise"),
-        ("connect", "format", "stop"),
         ("connect", "foreach_batch", "stop"),
-        ("local-cluster[2,1,1024]", "format", "raise"),
-        ("local-cluster[2,1,1024]", "foreach_batch", "stop"),
+        ("local-cluster[2,1,1024]", "foreach_batch", "raise"),
         ("local-cluster[2,1,1024]", "format", "kill"),
-        ("local-cluster[2,1,1024]", "foreach_batch", "kill"),
-        ("local-cluster[3,1,1024]", "format", "speculate"),
-        ("local-cluster[3,1,1024]", "foreach_batch", "speculate"),
     ],
 )
 def test_a_task_that_ends_early_in_other_sessions(topics, topic, tmp_path, kind, way, end):

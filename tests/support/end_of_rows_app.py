@@ -1,8 +1,8 @@
 """A micro-batch that is ended early in one kind of Spark session; run by test_end_of_rows.py.
 
 Arguments: kind of session, bootstrap servers, topic, folder, format or foreach_batch, and how it is
-ended: "raise", "stop", "kill" (an executor; Spark repeats its tasks) or "speculate" (Spark repeats
-tasks that are slow). At the end, the micro-batch is complete.
+ended: "raise", "stop" or "kill" (an executor; Spark repeats its tasks). At the end, the micro-batch
+is complete.
 """
 
 from __future__ import annotations
@@ -34,12 +34,6 @@ else:
     builder = SparkSession.builder.master(kind)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-if end == "speculate":
-    builder = builder.config("spark.speculation", "true")
-    builder = builder.config("spark.speculation.multiplier", "1.0")
-    builder = builder.config("spark.speculation.quantile", "0.1")
-    builder = builder.config("spark.speculation.interval", "10ms")
-    builder = builder.config("spark.speculation.minTaskRuntime", "1ms")
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 for name, value in SETTINGS.items():
     spark.conf.set(name, value)
@@ -69,19 +63,12 @@ elif end == "stop":
     query = batch.start(EVERY_HUNDREDTH, SLEEP)
     await_records(topics, topic)
     query.stop()
-elif end == "kill":
+else:
     query = batch.start(EVERY_HUNDREDTH, SLEEP)
     await_records(topics, topic)
     os.kill(executors()[0], signal.SIGKILL)
     await_micro_batch(query)
     assert query.exception() is None
-    query.stop()
-else:
-    # One partition is slower than the other, so its task gets a twin. Attempts fence each other,
-    # perhaps until Spark gives up.
-    query = batch.start(f"{EVERY_HUNDREDTH} and spark_partition_id() = 0", SLEEP)
-    await_micro_batch(query)
-    assert query.exception() is None or "TransactionFenced" in str(query.exception())
     query.stop()
 batch.complete()
 topics.close()
