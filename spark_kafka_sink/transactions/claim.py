@@ -70,15 +70,22 @@ class LedgerReader:
             )
             self._clients = stack.pop_all()
 
+    def look(self, wait: Wait) -> Ledger:
+        """Like ``read``, but if a claim is open, perhaps of a task that has died, says so."""
+        sentinel, entry = self._read_sentinel_and_entry(wait)
+        # Last: what the layout allows holds until another task takes over the transactional id.
+        return Ledger(sentinel, self._look_at_layout(wait), entry)
+
     def read(self, wait: Wait) -> Ledger:
         """Raises LedgerLost, TransactionFailed or DeadlineExceeded."""
-        sentinel = read_sentinel(self._sentinel.read(wait), self._sentinel.group)
-        entry = read_entry(self._entry.read(wait), self._entry.group)
-        # Last: what the layout allows holds until another task takes over the transactional id.
-        return Ledger(sentinel, self._read_layout(wait), entry)
+        sentinel, entry = self._read_sentinel_and_entry(wait)
+        return Ledger(sentinel, read_layout(self._layout.read(wait), self._layout.group), entry)
 
-    def _read_layout(self, wait: Wait) -> Layout | None:
-        """Partitions 0: a claim is open, perhaps of a task that has died."""
+    def _read_sentinel_and_entry(self, wait: Wait) -> tuple[Sentinel | None, Entry | None]:
+        sentinel = read_sentinel(self._sentinel.read(wait), self._sentinel.group)
+        return sentinel, read_entry(self._entry.read(wait), self._entry.group)
+
+    def _look_at_layout(self, wait: Wait) -> Layout | None:
         try:
             found = self._layout.read(wait.at_most(_PATIENCE_SECONDS))
         except DeadlineExceeded:
@@ -91,7 +98,7 @@ class LedgerReader:
         """Wait for a while until a task with the same number of partitions has claimed."""
         patience = wait.at_most(_PATIENCE_SECONDS)
         while not patience.deadline.expired:
-            layout = self._read_layout(wait)
+            layout = self._look_at_layout(wait)
             if layout is not None and self._ends_the_wait(layout):
                 return
             patience.pause()
@@ -133,6 +140,7 @@ def claim(
     transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
     try:
         transaction.initialize([topic], wait)
+        # The former layout must be known: its tasks are fenced below.
         found = reader.read(wait)
         if found.decide(task, prefix) is not Decision.CLAIM:
             return

@@ -120,7 +120,7 @@ def _begin(
                 # In this order: an earlier attempt could commit between a look at the ledger and
                 # its end.
                 transaction.initialize([options.topic or settings.ledger_topic], wait)
-                found = reader.read(wait)
+                found = reader.look(wait)
                 decision = found.decide(task, prefix)
                 if decision is Decision.SEND:
                     transaction.begin()

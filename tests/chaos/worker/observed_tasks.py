@@ -36,6 +36,7 @@ class _Running:
 
 
 def install(writer) -> None:
+    _log_to_stderr()
     mutant = os.environ.get("CHAOS_MUTANT")
     if mutant:
         from product_mutants import MUTANTS
@@ -96,6 +97,16 @@ def _marked(records):
     buffer[ends[:, None] + np.arange(-_ATTEMPT_DIGITS, 0)] = name
     moved = replace(values, addresses=begins + np.uint64(buffer.ctypes.data), buffer=buffer)
     return replace(records, values=moved, batch=(records.batch, buffer))
+
+
+def _log_to_stderr() -> None:
+    """librdkafka's last words before it aborts the process must not stay in a queue."""
+    from spark_kafka_sink.librdkafka import client
+
+    set_value = client.set_value
+    client.set_value = lambda conf, name, value: set_value(
+        conf, name, "false" if name == "log.queue" else value
+    )
 
 
 def _start_zombie(delay: float, attempt) -> None:

@@ -43,16 +43,16 @@ def reads_ledger_first(writer) -> None:
     from spark_kafka_sink.transactions.claim import LedgerReader
     from spark_kafka_sink.transactions.offset_calls import Wait
 
-    begin, read = LedgerReader.__init__, LedgerReader.read
+    begin, look = LedgerReader.__init__, LedgerReader.look
 
     def begin_wrongly(reader, *args):
         begin(reader, *args)
-        reader.too_early = [read(reader, Wait(Deadline(_RACE_SECONDS), "", "reading too early"))]
+        reader.too_early = [look(reader, Wait(Deadline(_RACE_SECONDS), "", "reading too early"))]
         time.sleep(_RACE_SECONDS)
 
     LedgerReader.__init__ = begin_wrongly
-    LedgerReader.read = lambda reader, wait: (
-        reader.too_early.pop() if reader.too_early else read(reader, wait)
+    LedgerReader.look = lambda reader, wait: (
+        reader.too_early.pop() if reader.too_early else look(reader, wait)
     )
 
 

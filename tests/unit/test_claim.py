@@ -1,0 +1,112 @@
+"""What a task finds in the ledger while a claim is open, and what a claim must know."""
+
+from __future__ import annotations
+
+import pytest
+from fake_clock import FakeClock
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.transactions import claim
+from spark_kafka_sink.transactions.claim import Ledger, LedgerReader
+from spark_kafka_sink.transactions.ledger import Decision, Entry, Layout, Sentinel, Task
+from spark_kafka_sink.transactions.offset_calls import Wait
+
+OPTIONS = parse(
+    {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "topic": "t",
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "2",
+    }
+)
+TASK = Task(5, 1, 2)
+SEALED, OWN = Sentinel(4, 2), Entry(4, 2, 1, "f")
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def wait(clock):
+    return Wait(Deadline(10.0, clock), "kafka.max.block.ms, 10 s", "reading")
+
+
+@pytest.fixture
+def offsets(monkeypatch, clock):
+    """By group: an offset, or a layout that no one can read until ``stable_at``."""
+    known = {"p.driver": SEALED.to_offset(), "p.1": OWN.to_offset()}
+
+    class Stub:
+        stable_at = 0.0
+
+        def __init__(self, _settings, _topic, group):
+            self.group = group
+
+        def read(self, wait):
+            if self.group == "p.layout" and clock() < Stub.stable_at:
+                clock.now += min(wait.deadline.remaining(), Stub.stable_at - clock())
+                if wait.deadline.expired:
+                    raise wait.error(0)
+            return known.get(self.group)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(claim, "GroupOffset", Stub)
+    known["stub"] = Stub
+    return known
+
+
+@pytest.fixture
+def reader(offsets):
+    with LedgerReader(OPTIONS, OPTIONS.exactly_once, "p", TASK) as reader:
+        yield reader
+
+
+def test_a_task_reads_sentinel_layout_and_its_own_entry(reader, offsets, wait):
+    assert reader.look(wait) == reader.read(wait) == Ledger(SEALED, None, OWN)
+    offsets["p.layout"] = Layout(5, 3).to_offset()
+    assert reader.look(wait).layout == Layout(5, 3)
+
+
+def test_a_task_does_not_send_while_a_claim_is_open(reader, offsets, wait, clock):
+    offsets["stub"].stable_at = clock() + 9.0
+    found = reader.look(wait)
+    assert found.layout == Layout(5, 0)
+    assert found.decide(TASK, "p") is Decision.CLAIM
+
+
+def test_a_claim_waits_until_it_knows_the_former_layout(reader, offsets, wait, clock):
+    offsets["p.layout"] = Layout(5, 3).to_offset()
+    offsets["stub"].stable_at = clock() + 9.0
+    assert reader.read(wait).layout == Layout(5, 3)
+    offsets["stub"].stable_at = clock() + 9.0
+    with pytest.raises(DeadlineExceeded):
+        reader.read(wait)
+
+
+@pytest.mark.parametrize("layout", [Layout(5, 2), Layout(5, 3, is_final=True)])
+def test_a_task_waits_for_a_claim_of_its_number_or_a_final_one(
+    reader, offsets, wait, clock, layout
+):
+    offsets["p.layout"] = layout.to_offset()
+    began = clock()
+    reader.await_claim(wait)
+    assert clock() == began
+
+
+def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock, monkeypatch):
+    def pause(_):
+        clock.now += 0.05
+
+    monkeypatch.setattr(Wait, "pause", pause)
+    offsets["p.layout"] = Layout(5, 3).to_offset()
+    reader.await_claim(wait)
+    assert clock() == pytest.approx(3.0, abs=0.1)
