@@ -334,8 +334,9 @@ def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions
     first, second = (seconds(row[2]) for row in ids)
     assert 0 < second <= first <= time.time() - started
     assert {row[3] for row in ids} == {"10 min"}
-    # The second client of each id; the producer's id does not change.
-    assert {row[5] for row in ids} == {"1"}
+    # The second client of each id, and the third of the one that claimed the first layout; the
+    # producer's id does not change.
+    assert [row[5] for row in ids] == ["2", "1"]
     assert [row[:5] for row in held] == [
         [sink.topic, str(n), str(stable[n]), str(ends[n]), str(ends[n] - stable[n])]
         for n in ends
@@ -348,9 +349,11 @@ def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions
 
     code, rows, printed = transactions("describe")
     assert code == 0
-    assert [row[:2] for row in rows[:2]] == [row[:2] for row in ids]
-    assert [[*row[:4], bool(row[4]), row[5]] for row in rows[-3:]] == [
+    assert rows[0][0] == sink.group("layout")
+    assert [row[:2] for row in rows[1:3]] == [row[:2] for row in ids]
+    assert [[*row[:4], bool(row[4]), row[5]] for row in rows[-4:]] == [
         [sink.group("driver"), "0", "2", "", False, sink.topic],
+        [sink.group("layout"), "0", "2", "", False, sink.topic],
         [sink.group(0), "0", "2", "2", True, sink.topic],
         [sink.group(1), "0", "2", "1", True, sink.topic],
     ]
@@ -370,7 +373,7 @@ def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions
     assert (code, rows) == (0, [])
     assert f"No open transaction whose id begins with {sink.group('')[:-1]}" in printed
     code, rows, _ = transactions("describe")
-    assert [row[:3] for row in rows[:2]] == [[sink.group(n), "Empty", ""] for n in (0, 1)]
+    assert [row[:3] for row in rows[1:3]] == [[sink.group(n), "Empty", ""] for n in (0, 1)]
     assert sink.committed() == expected
     expected += sink.write_batch(1)
     assert sink.committed() == expected
