@@ -42,6 +42,10 @@ def foreach_batch(
     returns raises InvalidSchema, BrokerUnavailable, AuthenticationFailed or TopicUnavailable before
     any row moves; errors of tasks arrive in Spark's exceptions, as with the format.
 
+    With ``delivery.guarantee=exactly-once`` and without ``exactly.once.partitions``, it repartitions
+    every micro-batch by ``key``, or by all columns of the record where there is no ``key``, into
+    ``spark.sql.shuffle.partitions`` as it was when the query first started.
+
     After every micro-batch, also one that failed, its report is logged (logger
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
