@@ -42,7 +42,7 @@ def foreach_batch(
     returns raises InvalidSchema, BrokerUnavailable, AuthenticationFailed or TopicUnavailable before
     any row moves; errors of tasks arrive in Spark's exceptions, as with the format.
 
-    With ``delivery.guarantee=exactly-once`` and without ``exactly.once.partitions``, it repartitions
+    With ``delivery.guarantee=exactly-once`` and no ``exactly.once.partitions``, it repartitions
     every micro-batch by ``key``, or by all columns of the record where there is no ``key``, into
     ``spark.sql.shuffle.partitions`` as it was when the query first started.
 
