@@ -78,8 +78,9 @@ def require_end_of_rows() -> None:
 def checkpointed_partitions(spark: SparkSession) -> int:
     """Inside foreachBatch: ``spark.sql.shuffle.partitions`` as it was when the query first started.
 
-    Its checkpoint keeps the number. In later starts, Spark 4.1 sets that option to it again; 4.3
-    leaves the session's, and sets an internal option for the state of its own operators.
+    Its checkpoint keeps the number, and Spark shows it in an internal option, for the state of its
+    own operators; the public option is the session's. Without the internal one, a session that
+    changes the number is noticed like any other change of it (PartitionsChanged).
     """
     kept = spark.conf.get("spark.sql.streaming.internal.stateStore.partitions", None)
     return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
