@@ -19,7 +19,7 @@ from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.client import Client
 
 _CALL_SECONDS = 10.0
-# Of a token's life, as in librdkafka: after it, a client asks for the next one.
+# The share of a token's life after which librdkafka asks for the next token.
 _SHARED_LIFE = 0.8
 # Seconds since the epoch stay below this for 3,000 years; milliseconds passed it in 1973.
 _MOST_SECONDS = 1e11
@@ -105,8 +105,8 @@ class LatestCalls:
     ) -> Call:
         """The call that a client waits for: the latest one if it will do, or else a new one.
 
-        ``given``: whose token, or failure, the client has had. ``pending``: which it has waited for
-        in vain.
+        ``given``: the call whose token, or failure, the client has had. ``pending``: a call that
+        had no outcome in time.
         """
         key = settings.oauth_callback, settings.get("sasl.oauthbearer.config", "")
         with self._lock:

@@ -56,7 +56,7 @@ class Engine:
         return self.client
 
     def ask(self):
-        """The client asks for a token: the token, or why there is none."""
+        """Ask for a token as the client does; returns it, or why there is none."""
         self.client.tokens.clear()
         self.client.failures.clear()
         self.tokens.call()
