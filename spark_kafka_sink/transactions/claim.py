@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
@@ -51,24 +50,13 @@ class Ledger:
 
 
 class LedgerReader:
-    """Reads what concerns a task. Its clients connect at once, in the background.
-
-    Used by one thread, and closed at the end.
-    """
+    """Reads what concerns a task. Used by one thread."""
 
     def __init__(
-        self, options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
+        self, task: Task, sentinel: GroupOffset, layout: GroupOffset, entry: GroupOffset
     ) -> None:
         self._task = task
-        groups = sentinel_group(prefix), layout_group(prefix), entry_group(prefix, task.partition)
-        with ExitStack() as stack:
-            self._sentinel, self._layout, self._entry = (
-                stack.enter_context(
-                    GroupOffset(options.producer.client, settings.ledger_topic, group)
-                )
-                for group in groups
-            )
-            self._clients = stack.pop_all()
+        self._sentinel, self._layout, self._entry = sentinel, layout, entry
 
     def look(self, wait: Wait) -> Ledger:
         """Like ``read``, but if a claim is open, perhaps of a task that has died, says so."""
@@ -107,19 +95,17 @@ class LedgerReader:
         is_of_batch = layout.batch_id == self._task.batch_id
         return is_of_batch and (layout.is_final or layout.partitions == self._task.partitions)
 
-    def close(self) -> None:
-        self._clients.close()
 
-    def __enter__(self) -> LedgerReader:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+@contextmanager
+def ledger_reader(
+    options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
+) -> Iterator[LedgerReader]:
+    """A reader whose clients connect at once, in the background, and are closed at the end."""
+    groups = sentinel_group(prefix), layout_group(prefix), entry_group(prefix, task.partition)
+    client, topic = options.producer.client, settings.ledger_topic
+    with ExitStack() as stack:
+        offsets = (stack.enter_context(GroupOffset(client, topic, group)) for group in groups)
+        yield LedgerReader(task, *offsets)
 
 
 def claim(

@@ -22,7 +22,7 @@ from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.refusal import RefusedRecords
-from spark_kafka_sink.transactions.claim import LedgerReader, claim
+from spark_kafka_sink.transactions.claim import claim, ledger_reader
 from spark_kafka_sink.transactions.ledger import (
     Decision,
     Entry,
@@ -111,7 +111,7 @@ def _begin(
     # The others of its stage wait for the first task's claim.
     awaits_claim = task.partition > 0
     # The reader connects while the transaction is initialized.
-    with LedgerReader(options, settings, prefix, task) as reader:
+    with ledger_reader(options, settings, prefix, task) as reader:
         while True:
             transaction = Transaction(
                 options.producer, transactional_id, settings.transaction_timeout_ms

@@ -55,8 +55,10 @@ def seal(
             f"repartition({expected}, key)"
         )
     else:
-        state = f"It is in Kafka, and nothing is sent twice. To have {expected} from now on, end "
-        state += f"the query with repartition({expected}, key)"
+        state = (
+            f"It is in Kafka, and nothing is sent twice. To have {expected} from now on, end the "
+            f"query with repartition({expected}, key)"
+        )
     raise PartitionsChanged(
         f"micro-batch {batch_id} had {tasks} Spark partitions, and "
         f"exactly.once.partitions={expected}. {state}. But first set "

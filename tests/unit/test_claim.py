@@ -9,7 +9,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.transactions import claim
-from spark_kafka_sink.transactions.claim import Ledger, LedgerReader
+from spark_kafka_sink.transactions.claim import Ledger, ledger_reader
 from spark_kafka_sink.transactions.ledger import Decision, Entry, Layout, Sentinel, Task
 from spark_kafka_sink.transactions.offset_calls import Wait
 
@@ -66,7 +66,7 @@ def offsets(monkeypatch, clock):
 
 @pytest.fixture
 def reader(offsets):
-    with LedgerReader(OPTIONS, OPTIONS.exactly_once, "p", TASK) as reader:
+    with ledger_reader(OPTIONS, OPTIONS.exactly_once, "p", TASK) as reader:
         yield reader
 
 
