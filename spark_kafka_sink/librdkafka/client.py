@@ -6,10 +6,11 @@ import ctypes
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count, repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Rejection(NamedTuple):
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
+_Result = TypeVar("_Result")
 
 
 class Client:
@@ -63,6 +65,7 @@ class Client:
         #: opaque -> what the request is about, of requests without an answer
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
+        self._calls: list[threading.Thread] = []
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true"}
         for name, value in {**settings, **own}.items():
@@ -338,15 +341,35 @@ class Client:
         if servers:
             c.brokers_add(self.handle, servers.encode())
 
+    def start_call(self, call: Callable[[int], _Result]) -> Future[_Result]:
+        """Call a function with the handle, in a thread: for librdkafka's calls without a time-out.
+
+        The handle is not freed before it returns.
+        """
+        future: Future[_Result] = Future()
+
+        def run(handle: int) -> None:
+            try:
+                future.set_result(call(handle))
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                future.set_exception(error)
+
+        thread = threading.Thread(
+            target=run, args=(self.handle,), name="rd_kafka call", daemon=True
+        )
+        thread.start()
+        self._calls.append(thread)
+        return future
+
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, deadline: Deadline) -> bool:
         """Free the handle, its threads and sockets; True if that was done by the deadline.
 
         Queued records are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
-        threads, and one may hang in a name look-up, so it runs in a daemon thread, which may
-        outlive this call. Where no thread can be started, the handle stays until the process ends:
-        Python 3.12.0 and 3.12.1 start none at exit.
+        threads, and one may hang in a name look-up, as may a call of ``start_call``. So it runs in
+        a daemon thread, which may outlive this one. Where no thread can be started, the handle
+        stays until the process ends: Python 3.12.0 and 3.12.1 start none at exit.
         """
         handle, self._handle = self._handle, None
         if handle is None or self._pid != os.getpid():
@@ -366,6 +389,8 @@ class Client:
         return not thread.is_alive()
 
     def _free(self, handle: int) -> None:
+        for call in self._calls:
+            call.join()
         # Producers ignore the flag; a consumer that never joined its group has nothing to close.
         c.destroy_flags(handle, c.DESTROY_F_NO_CONSUMER_CLOSE)
         self._unreported.clear()

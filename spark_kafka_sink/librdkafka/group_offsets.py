@@ -64,7 +64,7 @@ class GroupClient(Client):
         c.poll_set_consumer(self.handle)
         self._bootstrap()
         # It begins when something wakes its main thread.
-        with partition_list(self, "") as partitions:
+        with partition_list(self.handle, "") as partitions:
             c.committed(self.handle, partitions, 0)
 
 
@@ -74,7 +74,7 @@ def fetch_offset(client: GroupClient, topic: str, seconds: float) -> OffsetAnswe
     Only a stable offset: while a transaction that will change it is open, or is being ended, there
     is no answer (``rd_kafka_committed``).
     """
-    with partition_list(client, topic) as partitions:
+    with partition_list(client.handle, topic) as partitions:
         code = c.committed(client.handle, partitions, milliseconds(seconds))
         element = partitions.contents.elems[0]
         code = code or element.err
@@ -92,7 +92,7 @@ def store_offset(client: GroupClient, topic: str, offset: CommittedOffset, secon
     """
     queue = c.queue_new(client.handle)
     try:
-        with partition_list(client, topic, offset) as partitions:
+        with partition_list(client.handle, topic, offset) as partitions:
             code = int(c.commit_queue(client.handle, partitions, queue, None, None))
         if code:
             return code
@@ -108,10 +108,8 @@ def store_offset(client: GroupClient, topic: str, offset: CommittedOffset, secon
 
 
 @contextmanager
-def partition_list(
-    client: Client, topic: str, offset: CommittedOffset | None = None
-) -> Iterator[Any]:
-    """A list of partition 0 of the topic, with its offset if there is one."""
+def partition_list(handle: int, topic: str, offset: CommittedOffset | None = None) -> Iterator[Any]:
+    """A list of partition 0 of the topic, with its offset if there is one, for that handle."""
     partitions = c.partition_list_new(1)
     try:
         element = c.partition_list_add(partitions, topic.encode(), _PARTITION).contents
@@ -119,7 +117,7 @@ def partition_list(
             text = offset.metadata.encode()
             element.offset = offset.offset
             # The list frees it.
-            element.metadata = c.mem_malloc(client.handle, len(text))
+            element.metadata = c.mem_malloc(handle, len(text))
             ctypes.memmove(element.metadata, text, len(text))
             element.metadata_size = len(text)
         yield partitions

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.client import Client, milliseconds
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset, partition_list
 
 
@@ -38,23 +40,45 @@ def begin_transaction(client: Client) -> CallFailed | None:
     return _failure(c.begin_transaction(client.handle))
 
 
-def send_offset(
-    client: Client, group: str, topic: str, offset: CommittedOffset, seconds: float
-) -> CallFailed | None:
-    """Make an offset part of the transaction; waits that long, and fails it afterwards.
+class OffsetCall:
+    """Makes an offset part of the transaction (``rd_kafka_send_offsets_to_transaction``).
 
-    (``rd_kafka_send_offsets_to_transaction``)
+    librdkafka aborts the transaction when the call's time is up, so there is only one call. It
+    looks at that time only when a broker answers or hangs up, so the call has a thread of its own.
     """
-    metadata = c.group_metadata_new(group.encode())
-    try:
-        with partition_list(client, topic, offset) as offsets:
-            return _failure(
-                c.send_offsets_to_transaction(
-                    client.handle, offsets, metadata, milliseconds(seconds)
-                )
+
+    def __init__(
+        self, client: Client, group: str, topic: str, offset: CommittedOffset, seconds: float
+    ) -> None:
+        def call(handle: int) -> CallFailed | None:
+            metadata = c.group_metadata_new(group.encode())
+            try:
+                with partition_list(handle, topic, offset) as offsets:
+                    return _failure(
+                        c.send_offsets_to_transaction(
+                            handle, offsets, metadata, milliseconds(seconds)
+                        )
+                    )
+            finally:
+                c.group_metadata_destroy(metadata)
+
+        self._outcome = client.start_call(call)
+
+    def join(self, seconds: float) -> bool:
+        """Wait that long for the end of the call; False if it goes on."""
+        return bool(wait([self._outcome], seconds).done)
+
+    def outcome(self) -> CallFailed | None:
+        """None if the call has succeeded; a failure that may be repeated while it goes on."""
+        if not self._outcome.done():
+            return CallFailed(
+                ErrorCode.TIMED_OUT,
+                "no answer from the coordinator",
+                is_retriable=True,
+                requires_abort=False,
+                is_fatal=False,
             )
-    finally:
-        c.group_metadata_destroy(metadata)
+        return self._outcome.result()
 
 
 def commit_transaction(client: Client, seconds: float) -> CallFailed | None:

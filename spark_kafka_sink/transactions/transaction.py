@@ -111,9 +111,12 @@ class Transaction:
         Until the transaction ends, nobody can read the stable offset of that group.
         """
         self._check_age()
+        seconds = wait.deadline.remaining()
         with self.producer.client_turn() as client:
-            # In one call, because librdkafka aborts when a call's time is up.
-            failure = calls.send_offset(client, group, topic, offset, wait.deadline.remaining())
+            call = calls.OffsetCall(client, group, topic, offset, seconds)
+        while not call.join(wait.deadline.slice(_CALL_SECONDS)) and not wait.deadline.expired:
+            self.producer.poll()
+        failure = call.outcome()
         if failure is not None:
             raise self._call_error(failure, wait)
 
@@ -151,6 +154,8 @@ class Transaction:
                 return  # the error that leads here says more
             if failure is None or not failure.is_retriable or deadline.expired:
                 return
+            if failure.code != ErrorCode.TIMED_OUT:
+                time.sleep(deadline.slice(_CALL_SECONDS))  # the call for an offset is still open
 
     def _repeat(
         self, call: Callable[[Client, float], CallFailed | None], wait: Wait

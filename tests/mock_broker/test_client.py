@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import os
+import threading
 import time
 import weakref
 from collections import Counter
@@ -310,6 +311,25 @@ def test_close_is_idempotent_and_ends_use():
     assert client.close(Deadline(0))
     with pytest.raises(RuntimeError, match="closed"):
         queued(client)
+
+
+def test_a_handle_is_not_freed_before_a_call_in_a_thread_returns(monkeypatch):
+    freed = []
+    monkeypatch.setattr(c, "destroy_flags", lambda handle, _: freed.append(handle))
+    client, answer = Client(NOWHERE), threading.Event()
+    handle = client.handle
+    call = client.start_call(lambda given: (answer.wait(), given))
+    assert not client.close(Deadline(0.2))
+    assert not freed
+    answer.set()
+    assert call.result(5) == (True, handle)
+    deadline = Deadline(5)
+    while not freed:
+        assert not deadline.expired
+        time.sleep(0.01)
+    assert freed == [handle]
+    monkeypatch.undo()
+    c.destroy_flags(handle, 0)
 
 
 def test_a_forked_process_can_neither_use_nor_destroy_its_parents_client(client):
