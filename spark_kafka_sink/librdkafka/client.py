@@ -18,8 +18,8 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.event_reader import Names, read
-from spark_kafka_sink.librdkafka.events import BrokerError, Event, ReportedRecords
+from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
+from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
 from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
     MessageBatch,
@@ -38,6 +38,9 @@ class Rejection(NamedTuple):
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
 _Result = TypeVar("_Result")
+
+# One look-up for many events costs hardly more than for one. Their records are not freed meanwhile.
+_REPORTS_AT_ONCE = 64
 
 
 class Client:
@@ -218,17 +221,41 @@ class Client:
         """Yield events as they are read; wait that long for the first (``rd_kafka_queue_poll``)."""
         self.handle  # noqa: B018 - refuses use after close or fork
         event = c.queue_poll(self._queue, milliseconds(seconds))
+        reports: list[int] = []
         while event:
-            try:
-                new = read(event, self._requests)
-            finally:
-                c.event_destroy(event)
-            for each in new:
-                if isinstance(each, ReportedRecords):
-                    _, batch, topic = self._unreported[each.delivery_id]
-                    self._add_unreported(each.delivery_id, -each.count, batch, topic)
-            yield from new
+            if c.event_type(event) == c.EVENT_DR:
+                reports.append(event)
+                if len(reports) == _REPORTS_AT_ONCE:
+                    yield from self._read_reports(reports)
+            else:
+                yield from self._read_reports(reports)  # events stay in order
+                try:
+                    new = read(event, self._requests)
+                finally:
+                    c.event_destroy(event)
+                yield from new
             event = c.queue_poll(self._queue, 0)
+        yield from self._read_reports(reports)
+
+    def _read_reports(self, events: list[int]) -> Sequence[Event]:
+        """Read and destroy events with delivery reports; the list is empty then."""
+        try:
+            reports = read_reports(events) if events else []
+        finally:
+            for event in events:
+                c.event_destroy(event)
+            events.clear()
+        for each in reports:
+            if isinstance(each, FailedRecords):
+                self._subtract_unreported(each.delivery_id, each.count)
+            else:
+                for delivery_id, count in each.by_delivery().items():
+                    self._subtract_unreported(delivery_id, count)
+        return reports
+
+    def _subtract_unreported(self, delivery_id: int, count: int) -> None:
+        _, batch, topic = self._unreported[delivery_id]
+        self._add_unreported(delivery_id, -count, batch, topic)
 
     def fatal_error(self) -> BrokerError | None:
         """The error that made the handle unusable, if any (``rd_kafka_fatal_error``)."""

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import REFUSALS
 from spark_kafka_sink.librdkafka.events import (
+    AcknowledgedRecords,
     BrokerError,
     ClusterDescription,
     Configuration,
     Event,
-    ReportedRecords,
+    FailedRecords,
     RequestFailed,
     Statistics,
     TokenNeeded,
@@ -50,6 +51,7 @@ _NO_SERVERS = b"No `bootstrap.servers` configured"
 def read(event: int, requests: MutableMapping[int, Names]) -> Sequence[Event]:
     """Convert an event to Python values; log lines go to the logger instead.
 
+    Delivery reports are for ``read_reports``.
     ``requests``: by its opaque, what each request is about that has no answer yet. The one that the
     event answers is removed.
     """
@@ -78,42 +80,62 @@ def _statistics(event: int) -> list[Statistics]:
     ]
 
 
-def _reported_rows(event: int) -> list[ReportedRecords]:
-    count = c.event_message_count(event)
-    pointers = np.empty(count, dtype=np.uintp)
-    count = c.event_message_array(event, pointers.ctypes.data, count)
-    if not count:
+def read_reports(events: Sequence[int]) -> list[AcknowledgedRecords | FailedRecords]:
+    """Convert delivery reports, all at once: each event is about only one partition."""
+    pointers = _message_pointers(events)
+    if not len(pointers):
         return []
-    opaques, partitions, codes = _gather(pointers[:count])
+    opaques, partitions, codes = _gather(pointers)
     delivery_ids = opaques >> c.POSITION_BITS
-    possibly_persisted = np.zeros(count, dtype=bool)
+    possibly_persisted = np.zeros(len(pointers), dtype=bool)
     if len(failed := np.flatnonzero(codes)):
         # One call per record, because the status is no member of the public struct.
         statuses = list(map(c.message_status, pointers[failed].tolist()))
         possibly_persisted[failed] = np.array(statuses) != c.MSG_STATUS_NOT_PERSISTED
-    # An event is about one partition, in the order of sending, so equal reports form few runs.
-    is_new = np.ones(count, dtype=bool)
+    # An event has its records in the order of sending, so equal reports form few runs.
+    is_new = np.ones(len(pointers), dtype=bool)
     is_new[1:] = delivery_ids[1:] != delivery_ids[:-1]
     for column in (partitions, codes, possibly_persisted):
         is_new[1:] |= column[1:] != column[:-1]
     starts = np.flatnonzero(is_new)
-    counts: Counter[tuple[int, int, int, bool]] = Counter()
+    counts = np.diff(starts, append=len(pointers))
+    is_acknowledged = codes[starts] == 0
+    first = starts[is_acknowledged]
+    acknowledged = AcknowledgedRecords(
+        delivery_ids[first], partitions[first], counts[is_acknowledged]
+    )
+    failures: Counter[tuple[int, int, int, bool]] = Counter()
     positions: defaultdict[tuple[int, int, int, bool], list[int]] = defaultdict(list)
-    for start, number in zip(starts, np.diff(starts, append=count), strict=True):
-        first = delivery_ids[start], partitions[start], codes[start], possibly_persisted[start]
-        report = int(first[0]), int(first[1]), int(first[2]), bool(first[3])
-        counts[report] += int(number)
-        if report[2] in REFUSALS:
-            positions[report] += (opaques[start : start + number] & c.POSITION_MASK).tolist()
-    return [
-        ReportedRecords(*report, number, tuple(positions[report]))
-        for report, number in counts.items()
+    for run in np.flatnonzero(~is_acknowledged).tolist():
+        start, number = int(starts[run]), int(counts[run])
+        failure = (
+            int(delivery_ids[start]),
+            int(partitions[start]),
+            int(codes[start]),
+            bool(possibly_persisted[start]),
+        )
+        failures[failure] += number
+        if failure[2] in REFUSALS:
+            positions[failure] += (opaques[start : start + number] & c.POSITION_MASK).tolist()
+    return [acknowledged] * bool(len(first)) + [
+        FailedRecords(*failure, number, tuple(positions[failure]))
+        for failure, number in failures.items()
     ]
+
+
+def _message_pointers(events: Sequence[int]) -> npt.NDArray[np.uintp]:
+    expected = [c.event_message_count(event) for event in events]
+    pointers = np.empty(sum(expected), dtype=np.uintp)
+    filled = 0
+    for event, count in zip(events, expected, strict=True):
+        address = pointers.ctypes.data + filled * pointers.itemsize
+        filled += c.event_message_array(event, address, count)
+    return pointers[:filled]
 
 
 def _gather(
     pointers: npt.NDArray[np.uintp],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Opaque, partition and error code of each ``rd_kafka_message_t``.
 
     All messages are read by one vectorised look-up over the memory that they span: reading them one
@@ -123,7 +145,8 @@ def _gather(
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
     memory = np.asarray(_Words(base, words))
     index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
-    return memory[index + 8], memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
+    partitions, codes = memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
+    return memory[index + 8], partitions.astype(np.int64), codes
 
 
 class _Words:
@@ -219,7 +242,6 @@ def _forward_log(event: int) -> list[Event]:
 
 
 _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
-    c.EVENT_DR: _reported_rows,
     c.EVENT_ERROR: _error,
     c.EVENT_LOG: _forward_log,
     c.EVENT_STATS: _statistics,

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
-class ReportedRecords:
-    """``count`` records of one send, for one partition (-1: not assigned yet), with one outcome.
+class AcknowledgedRecords:
+    """Records that the brokers acknowledged; in three int64 arrays of equal length.
 
-    ``code`` 0: acknowledged. Otherwise they failed, and ``possibly_persisted`` says whether the
-    brokers may have stored them anyway (``rd_kafka_message_status``). ``positions``: which records
-    of the send, if ``code`` is among ``REFUSALS``.
+    ``counts`` records of the send ``delivery_ids``, for ``partitions`` of its topic. A pair of send
+    and partition may appear more than once.
+    """
+
+    delivery_ids: npt.NDArray[np.int64]
+    partitions: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    def by_delivery(self) -> dict[int, int]:
+        """How many records of each send."""
+        return _totals(self.delivery_ids, self.counts)
+
+    def by_partition(self, delivery_ids: Sequence[int]) -> dict[int, int]:
+        """How many records for each partition, of those sends."""
+        which = np.isin(self.delivery_ids, delivery_ids)
+        return _totals(self.partitions[which], self.counts[which])
+
+
+def _totals(keys: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> dict[int, int]:
+    unique, index = np.unique(keys, return_inverse=True)
+    totals = np.bincount(index, counts).astype(np.int64)
+    return dict(zip(unique.tolist(), totals.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class FailedRecords:
+    """``count`` records of one send, for one partition (-1: not assigned yet), with one error.
+
+    ``possibly_persisted`` says whether the brokers may have stored them anyway
+    (``rd_kafka_message_status``). ``positions``: which records of the send, if ``code`` is among
+    ``REFUSALS``.
     """
 
     delivery_id: int
@@ -95,7 +126,8 @@ class BrokerError:
 
 
 Event = (
-    ReportedRecords
+    AcknowledgedRecords
+    | FailedRecords
     | TopicDescription
     | ClusterDescription
     | Configuration

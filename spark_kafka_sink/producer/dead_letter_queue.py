@@ -6,7 +6,7 @@ import time
 
 from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
-from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.error_messages import refusal
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
@@ -36,23 +36,23 @@ class DeadLetterQueue:
         #: the task whose records are sent
         self.origin: Origin = UNKNOWN_ORIGIN
 
-    def takes(self, delivery: Delivery, report: ReportedRecords) -> bool:
-        """Whether the report is on records of another topic that were refused."""
-        return bool(report.positions) and delivery.topic != self._topic
+    def takes(self, delivery: Delivery, failed: FailedRecords) -> bool:
+        """Whether these are records of another topic that were refused."""
+        return bool(failed.positions) and delivery.topic != self._topic
 
-    def apply(self, delivery: Delivery, report: ReportedRecords, *, by_broker: bool) -> None:
+    def apply(self, delivery: Delivery, failed: FailedRecords, *, by_broker: bool) -> None:
         """Send dead letters for the records, or the records again.
 
         ``by_broker``: the whole batch was refused, perhaps because of only some of its records.
         """
-        records = self._deliveries.records(report)
-        if by_broker and _may_be_good(report):
+        records = self._deliveries.records(failed)
+        if by_broker and _may_be_good(failed):
             # The topic's configuration has changed, or does not tell.
             self._topics.renew_limits(delivery.topic)
-            self._buffer.send_again(delivery, records, report)
+            self._buffer.send_again(delivery, records, failed)
             return
-        reason = refusal(delivery.topic, report.partition, report.code)
-        refused = RefusedRecords(records, error_name(report.code), reason, delivery.topic.encode())
+        reason = refusal(delivery.topic, failed.partition, failed.code)
+        refused = RefusedRecords(records, error_name(failed.code), reason, delivery.topic.encode())
         for letters in self.dead_letters(refused):
             self._send(letters)
         self._deliveries.refuse(delivery, refused)
@@ -71,7 +71,7 @@ class DeadLetterQueue:
         self._deliveries.seal(sending.delivery, letters.total_bytes)
 
 
-def _may_be_good(report: ReportedRecords) -> bool:
-    if report.code in BATCH_ERRORS:
-        return report.count > 1
-    return report.code == ErrorCode.INVALID_DIFFERENT_RECORD
+def _may_be_good(failed: FailedRecords) -> bool:
+    if failed.code in BATCH_ERRORS:
+        return failed.count > 1
+    return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD

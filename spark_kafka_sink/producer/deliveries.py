@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -13,7 +13,7 @@ import numpy as np
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.events import ReportedRecords, Statistics
+from spark_kafka_sink.librdkafka.events import AcknowledgedRecords, FailedRecords, Statistics
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
@@ -137,9 +137,9 @@ class IncompleteDeliveries:
         """The delivery, if it is incomplete."""
         return self._incomplete.get(delivery_id)
 
-    def records(self, report: ReportedRecords) -> RecordColumns:
-        """The records at the report's positions, of an incomplete delivery."""
-        return self._admitted[report.delivery_id].take(np.array(report.positions, dtype=np.int64))
+    def records(self, failed: FailedRecords) -> RecordColumns:
+        """The failed records themselves, of an incomplete delivery."""
+        return self._admitted[failed.delivery_id].take(np.array(failed.positions, dtype=np.int64))
 
     def refuse(self, delivery: Delivery, refused: RefusedRecords) -> None:
         """Count records of the delivery that are dead letters now."""
@@ -152,26 +152,34 @@ class IncompleteDeliveries:
         topic = (refused.topic or b"").decode(errors="backslashreplace")
         self.report.dead_letters[topic, refused.error] += len(refused.records)
 
-    def apply(self, delivery: Delivery, report: ReportedRecords) -> None:
-        """Count a report on an incomplete delivery."""
-        if report.code == ErrorCode.NO_ERROR:
-            if self.report.first_acknowledgement_seconds is None and self._began_at is not None:
-                self.report.first_acknowledgement_seconds = self._clock() - self._began_at
-            self.report.acknowledged_records[delivery.topic, report.partition] += report.count
-            delivery.acknowledged += report.count
-            self.acknowledged += report.count
-        else:
-            self._apply_failure(delivery, report)
-        self._complete(delivery)
+    def acknowledge(self, acknowledged: AcknowledgedRecords) -> Iterable[str]:
+        """Count acknowledged records of incomplete deliveries; returns their topics."""
+        ids_by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for delivery_id, number in acknowledged.by_delivery().items():
+            delivery = self.find(delivery_id)
+            if delivery is not None:
+                delivery.acknowledged += number
+                self.acknowledged += number
+                ids_by_topic[delivery.topic].append(delivery_id)
+                self._complete(delivery)
+        for topic, ids in ids_by_topic.items():
+            for partition, number in acknowledged.by_partition(ids).items():
+                self.report.acknowledged_records[topic, partition] += number
+        is_first = self.report.first_acknowledgement_seconds is None
+        if is_first and ids_by_topic and self._began_at is not None:
+            self.report.first_acknowledgement_seconds = self._clock() - self._began_at
+        return ids_by_topic
 
-    def _apply_failure(self, delivery: Delivery, report: ReportedRecords) -> None:
-        delivery.failed[report.partition, report.code] += report.count
+    def fail(self, delivery: Delivery, failed: FailedRecords) -> None:
+        """Count failed records of an incomplete delivery."""
+        delivery.failed[failed.partition, failed.code] += failed.count
         self.first_failed = self.first_failed or delivery
-        self.report.failed_records[delivery.topic, report.partition, report.code] += report.count
-        if report.possibly_persisted:
-            self.report.possibly_persisted_records += report.count
-        elif report.code in PURGE_ERRORS:
-            self.report.unsent_records += report.count
+        self.report.failed_records[delivery.topic, failed.partition, failed.code] += failed.count
+        if failed.possibly_persisted:
+            self.report.possibly_persisted_records += failed.count
+        elif failed.code in PURGE_ERRORS:
+            self.report.unsent_records += failed.count
+        self._complete(delivery)
 
     def note(self, statistics: Statistics) -> None:
         """Take what the client has counted into the report."""
@@ -180,12 +188,12 @@ class IncompleteDeliveries:
         if statistics.round_trip_ms is not None:
             self.report.round_trip_ms = statistics.round_trip_ms
 
-    def outstanding(self) -> Iterator[ReportedRecords]:
+    def outstanding(self) -> Iterator[FailedRecords]:
         """Reports that fail the outstanding records, one per delivery."""
         for delivery in self._incomplete.values():
             if left := delivery.outstanding:
                 code = ErrorCode.PURGE_INFLIGHT
-                yield ReportedRecords(delivery.delivery_id, UNASSIGNED, code, True, left)
+                yield FailedRecords(delivery.delivery_id, UNASSIGNED, code, True, left)
 
     def take_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""

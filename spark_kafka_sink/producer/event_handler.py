@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
+    AcknowledgedRecords,
     BrokerError,
     Configuration,
     Event,
-    ReportedRecords,
+    FailedRecords,
     RequestFailed,
     Statistics,
     TokenNeeded,
@@ -51,8 +52,8 @@ class EventHandler:
         """
         self.collect(seconds)
         for topic, code in self._topics.unusable():
-            self.apply_reports(self._buffer.refuse(topic, code))
-        self.apply_reports(self._buffer.drain())
+            self.apply_failures(self._buffer.refuse(topic, code))
+        self.apply_failures(self._buffer.drain())
         self.fetch_metadata()
 
     def collect(self, seconds: float) -> None:
@@ -71,23 +72,26 @@ class EventHandler:
         """Find the brokers now, so that the first topic request does not have to."""
         self._fetcher.connect()
 
-    def apply_reports(self, reports: Iterable[ReportedRecords]) -> None:
-        """Apply reports to the deliveries and to their topics' metadata."""
-        for report in reports:
-            self._apply_report(report, by_broker=False)
+    def _apply_acknowledgements(self, acknowledged: AcknowledgedRecords) -> None:
+        for topic in self._deliveries.acknowledge(acknowledged):
+            self._topics.acknowledged(topic)
+            self._release_topic(topic)
 
-    def _apply_report(self, report: ReportedRecords, *, by_broker: bool) -> None:
-        delivery = self._deliveries.find(report.delivery_id)
+    def apply_failures(self, failures: Iterable[FailedRecords]) -> None:
+        """Apply what the client did not accept to the deliveries and to their topics' metadata."""
+        for failed in failures:
+            self._apply_failure(failed, by_broker=False)
+
+    def _apply_failure(self, failed: FailedRecords, *, by_broker: bool) -> None:
+        delivery = self._deliveries.find(failed.delivery_id)
         if delivery is None:
             return
-        if self._dead_letters is not None and self._dead_letters.takes(delivery, report):
-            self._dead_letters.apply(delivery, report, by_broker=by_broker)
+        if self._dead_letters is not None and self._dead_letters.takes(delivery, failed):
+            self._dead_letters.apply(delivery, failed, by_broker=by_broker)
         else:
-            self._deliveries.apply(delivery, report)
-        if report.code in STALE_METADATA_ERRORS:
+            self._deliveries.fail(delivery, failed)
+        if failed.code in STALE_METADATA_ERRORS:
             self._topics.request_update(delivery.topic)
-        elif report.code == ErrorCode.NO_ERROR:
-            self._topics.acknowledged(delivery.topic)
         self._release_topic(delivery.topic)
 
     def seal(self, delivery: Delivery, sent_bytes: int) -> None:
@@ -96,8 +100,10 @@ class EventHandler:
         self._release_topic(delivery.topic)
 
     def _apply(self, event: Event) -> None:
-        if isinstance(event, ReportedRecords):
-            self._apply_report(event, by_broker=True)
+        if isinstance(event, AcknowledgedRecords):
+            self._apply_acknowledgements(event)
+        elif isinstance(event, FailedRecords):
+            self._apply_failure(event, by_broker=True)
         elif isinstance(event, TopicDescription):
             self._fetcher.apply(event, is_in_use=event.topic in self._deliveries.topics)
             self._buffer.on_metadata_change(event.topic)

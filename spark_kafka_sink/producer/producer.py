@@ -189,7 +189,7 @@ class NonBlockingProducer:
 
     def _put(self, sending: Sending) -> None:
         if self._deliveries.admit(sending.delivery, sending.records):
-            self._events.apply_reports(self._buffer.put(sending))
+            self._events.apply_failures(self._buffer.put(sending))
         if sending.is_accepted:
             self._seal(sending)
         if self._buffer.is_holding and self._drainer is None:
@@ -389,12 +389,12 @@ class NonBlockingProducer:
     def _abort(self, deadline: Deadline) -> None:
         """Fail what is left, collect the reports, free the client."""
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
-        self._events.apply_reports(self._buffer.fail_all())
+        self._events.apply_failures(self._buffer.fail_all())
         self._deliveries.seal_all()
         self._client.purge()
         while self._deliveries and not collecting.expired:
             self._events.collect(collecting.slice(_POLL_SECONDS))
-        self._events.apply_reports(list(self._deliveries.outstanding()))
+        self._events.apply_failures(list(self._deliveries.outstanding()))
         self._is_freed = self._client.close(deadline)
         self._lifecycle.advance(State.CLOSED)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.topic_limits import TopicLimits
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
@@ -32,17 +32,17 @@ class Screen:
 
     def apply(
         self, partitioned: PartitionedRecords, limits: TopicLimits, delivery_id: int
-    ) -> tuple[list[ReportedRecords], npt.NDArray[np.int64]]:
-        """Reports on the records that would be refused, and the indices of the others.
+    ) -> tuple[list[FailedRecords], npt.NDArray[np.int64]]:
+        """The records that would be refused, and the indices of the others.
 
-        Reports without a partition are on records that exceed the client's own limit.
+        Those without a partition exceed the client's own limit.
         """
         masks = list(self._masks(partitioned.records, limits))
         if not any(mask.any() for _, mask, _ in masks):
             return [], np.arange(len(partitioned.records))
         is_good = np.ones(len(partitioned.records), dtype=bool)
         each = np.repeat(partitioned.partitions, np.diff(partitioned.starts))
-        reports: list[ReportedRecords] = []
+        failures: list[FailedRecords] = []
         for code, mask, has_partition in masks:
             refused = mask & is_good
             is_good &= ~mask
@@ -50,10 +50,10 @@ class Screen:
             for partition in np.unique(partitions[refused]).tolist():
                 indices = np.flatnonzero(refused & (partitions == partition))
                 positions = tuple(partitioned.positions[indices].tolist())
-                reports.append(
-                    ReportedRecords(delivery_id, partition, code, False, len(positions), positions)
+                failures.append(
+                    FailedRecords(delivery_id, partition, code, False, len(positions), positions)
                 )
-        return reports, np.flatnonzero(is_good)
+        return failures, np.flatnonzero(is_good)
 
     def _masks(
         self, records: RecordColumns, limits: TopicLimits

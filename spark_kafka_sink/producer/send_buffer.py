@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.screen import Screen
@@ -93,7 +93,7 @@ class SendBuffer:
     """Keeps a topic's sends in order, and holds the records that cannot be sent yet.
 
     The client would accept those of topics without metadata too, but would then request metadata
-    topic by topic. No method waits. The reports that they return are on records that were rejected.
+    topic by topic. No method waits. They return the records that were rejected.
     """
 
     def __init__(self, client: Client, topics: TopicMetadata, screen: Screen | None = None) -> None:
@@ -111,7 +111,7 @@ class SendBuffer:
         """Whether records wait here."""
         return bool(self._queues)
 
-    def put(self, sending: Sending) -> list[ReportedRecords]:
+    def put(self, sending: Sending) -> list[FailedRecords]:
         """Take what fits, the first records of each partition, and count them as accepted."""
         topic = sending.delivery.topic
         partitions = self._topics.partitions(topic)
@@ -123,31 +123,29 @@ class SendBuffer:
         ):
             self.hold(sending)
             return []
-        reports = self._enqueue(sending, partitions)
-        if reports is None:
+        failures = self._enqueue(sending, partitions)
+        if failures is None:
             self.hold(sending)
             return []
         sending.delivery.accepted = sending.enqueued
-        return reports
+        return failures
 
     def hold(self, sending: Sending) -> None:
         """Take all records, and send them with the next ``drain`` that can."""
         sending.delivery.accepted = len(sending.records)
         self._queue(sending.delivery.topic).sends.append(sending)
 
-    def send_again(
-        self, delivery: Delivery, records: RecordColumns, report: ReportedRecords
-    ) -> None:
+    def send_again(self, delivery: Delivery, records: RecordColumns, failed: FailedRecords) -> None:
         """Take records back whose batch was refused, in the order of their positions.
 
         If it is not known because of which record, its halves are sent one after the other.
         """
         count = len(records)
-        positions = np.array(report.positions, dtype=np.int64)
+        positions = np.array(failed.positions, dtype=np.int64)
         partitioned = PartitionedRecords(
-            records, np.array([report.partition], dtype=np.int32), np.array([0, count]), positions
+            records, np.array([failed.partition], dtype=np.int32), np.array([0, count]), positions
         )
-        middle = count // 2 if report.code in BATCH_ERRORS else 0
+        middle = count // 2 if failed.code in BATCH_ERRORS else 0
         queue = self._queue(delivery.topic)
         for part in np.split(np.arange(count), [middle]):
             if len(part):
@@ -167,9 +165,9 @@ class SendBuffer:
         self._partitioner.forget(topics)
         self._muted.difference_update(topics)
 
-    def drain(self) -> list[ReportedRecords]:
+    def drain(self) -> list[FailedRecords]:
         """Pass records whose metadata has arrived to the client, as far as there is room."""
-        reports: list[ReportedRecords] = []
+        failures: list[FailedRecords] = []
         for topic in list(self._sendable):
             partitions = self._topics.partitions(topic)
             if partitions is None:
@@ -184,22 +182,22 @@ class SendBuffer:
                     some = self._enqueue(sending, partitions)
                 if some is None:
                     break
-                reports += some
+                failures += some
                 if is_whole:
                     continue
                 if not sending.is_enqueued:
-                    return reports
+                    return failures
                 queue.remove_first()
             if not queue:
                 del self._queues[topic], self._sendable[topic]
-        return reports
+        return failures
 
-    def refuse(self, topic: str, code: int) -> list[ReportedRecords]:
+    def refuse(self, topic: str, code: int) -> list[FailedRecords]:
         """Drop all records of a topic that cannot be written to."""
         queue = self._queues.pop(topic, _TopicQueue())
         self._sendable.pop(topic, None)
         return [
-            ReportedRecords(
+            FailedRecords(
                 sending.delivery.delivery_id,
                 UNASSIGNED,
                 code,
@@ -210,10 +208,10 @@ class SendBuffer:
             for sending in queue
         ]
 
-    def fail_all(self) -> list[ReportedRecords]:
+    def fail_all(self) -> list[FailedRecords]:
         """Drop all records that wait here."""
-        reports = [
-            ReportedRecords(
+        failures = [
+            FailedRecords(
                 sending.delivery.delivery_id,
                 UNASSIGNED,
                 ErrorCode.PURGE_QUEUE,
@@ -225,7 +223,7 @@ class SendBuffer:
         ]
         self._queues.clear()
         self._sendable.clear()
-        return reports
+        return failures
 
     # --- one topic's queue -----------------------------------------------------------------------
 
@@ -250,60 +248,56 @@ class SendBuffer:
 
     def _split_first(
         self, queue: _TopicQueue, partitions: TopicPartitions
-    ) -> list[ReportedRecords] | None:
+    ) -> list[FailedRecords] | None:
         """Replace the first send by parts that brokers accept as batches; None: as ``_prepare``."""
         sending = queue.sends[0]
-        reports = self._prepare(sending, partitions)
-        if reports is None:
+        failures = self._prepare(sending, partitions)
+        if failures is None:
             return None
         queue.sends.popleft()
         if sending.messages is not None:
             limit = self._topics.limits(sending.delivery.topic).max_batch_bytes
             parts = split_to_fit(sending.messages.partitioned, limit)
             queue.sends.extendleft(_part(sending.delivery, part) for part in reversed(parts))
-        return reports
+        return failures
 
-    def _enqueue(
-        self, sending: Sending, partitions: TopicPartitions
-    ) -> list[ReportedRecords] | None:
+    def _enqueue(self, sending: Sending, partitions: TopicPartitions) -> list[FailedRecords] | None:
         """Pass records to the client, as far as there is room; None: as ``_prepare``."""
-        reports: list[ReportedRecords] | None = []
+        failures: list[FailedRecords] | None = []
         if sending.messages is None:
-            reports = self._prepare(sending, partitions)
-        if reports is None or sending.messages is None:
-            return reports
+            failures = self._prepare(sending, partitions)
+        if failures is None or sending.messages is None:
+            return failures
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(sending.messages):
             rejected[code].append(position)
         delivery_id = sending.delivery.delivery_id
-        return reports + [
-            ReportedRecords(delivery_id, UNASSIGNED, code, False, len(some), tuple(some))
+        return failures + [
+            FailedRecords(delivery_id, UNASSIGNED, code, False, len(some), tuple(some))
             for code, some in rejected.items()
         ]
 
-    def _prepare(
-        self, sending: Sending, partitions: TopicPartitions
-    ) -> list[ReportedRecords] | None:
-        """Partition the records, without those that would be refused; returns reports on these.
+    def _prepare(self, sending: Sending, partitions: TopicPartitions) -> list[FailedRecords] | None:
+        """Partition the records, without those that would be refused; returns these.
 
         None: they wait, because the topic's limits would refuse some of them, but may have changed.
         """
         topic, delivery_id = sending.delivery.topic, sending.delivery.delivery_id
         partitioned = self._partitioner.partition(sending.records, partitions)
-        reports: Sequence[ReportedRecords] = []
+        failures: Sequence[FailedRecords] = []
         if self._screen is not None:
             limits = self._topics.limits(topic)
-            reports, good = self._screen.apply(partitioned, limits, delivery_id)
-            is_by_topic = any(report.partition != UNASSIGNED for report in reports)
+            failures, good = self._screen.apply(partitioned, limits, delivery_id)
+            is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
             if is_by_topic and not self._topics.are_limits_recent(topic):
                 self._topics.renew_limits(topic)
                 return None
-            if reports:
+            if failures:
                 partitioned = partitioned.take(good)
                 sending.screened = len(sending.records) - len(good)
         if len(partitioned.records):
             sending.messages = MessageBatch(partitioned, delivery_id)
-        return list(reports)
+        return list(failures)
 
 
 def _part(delivery: Delivery, partitioned: PartitionedRecords) -> Sending:

@@ -26,9 +26,10 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.librdkafka.events import (
+    AcknowledgedRecords,
     BrokerError,
     Configuration,
-    ReportedRecords,
+    FailedRecords,
     RequestFailed,
     TokenNeeded,
 )
@@ -65,7 +66,7 @@ def flush(client):
         assert not deadline.expired
         client.flush(0.001)
         events += client.poll(0.05)
-    return [event for event in events if not isinstance(event, ReportedRecords) or event.code]
+    return [event for event in events if not isinstance(event, AcknowledgedRecords)]
 
 
 @pytest.mark.parametrize("columns", [{}, {"timestamp": pa.array([1000, 2000], pa.timestamp("ms"))}])
@@ -198,7 +199,7 @@ def test_failed_records_are_reported_as_counts_by_send_partition_and_error(clust
     rows = Counter()
     positions = []
     for event in flush(client):
-        if isinstance(event, ReportedRecords):
+        if isinstance(event, FailedRecords):
             rows[event.delivery_id, event.partition, event.code] += event.count
             positions += event.positions
             assert not event.possibly_persisted
@@ -219,23 +220,26 @@ def test_purge_reports_every_record_exactly_once(records):
     client.purge()
     counts = Counter()
     for event in client.poll(1):
-        if isinstance(event, ReportedRecords):
+        if isinstance(event, FailedRecords):
             name = error_name(event.code)
             counts[event.delivery_id, name, event.possibly_persisted] += event.count
     assert counts == {(1, "_PURGE_QUEUE", False): 100_000, (2, "_PURGE_QUEUE", False): 100_000}
-    assert queued(client) == 0
+    assert not client.has_unreported("a")
+    assert not client.has_unreported("b")
     assert client.close(Deadline(5))
 
 
 def test_every_acknowledged_record_is_reported_with_its_send(client, records):
     for delivery_id, rows in ((3, 1000), (4, 10)):
         client.enqueue(MessageBatch(unpartitioned(records(["v"] * rows)), delivery_id))
-    counts = Counter()
+    by_delivery, by_partition = Counter(), Counter()
     while queued(client):
         client.flush(0.001)
         for event in client.poll(1):
-            counts[event.delivery_id, event.partition, event.code] += event.count
-    assert counts == {(3, 0, 0): 1000, (4, 0, 0): 10}
+            by_delivery.update(event.by_delivery())
+            by_partition.update(event.by_partition([3]))
+    assert by_delivery == {3: 1000, 4: 10}
+    assert by_partition == {0: 1000}
 
 
 def test_reading_reports_makes_no_type_for_every_new_number_of_records(client, records):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from client_events import reported
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLifetime
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import Configuration, ReportedRecords, TopicDescription
+from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
 from spark_kafka_sink.producer.event_handler import EventHandler
@@ -52,7 +53,7 @@ class Engine:
         self.topics.await_metadata(topic)
         self.events.fetch_metadata()
         assert self.deliveries.admit(sending.delivery, records)
-        self.events.apply_reports(self.buffer.put(sending))
+        self.events.apply_failures(self.buffer.put(sending))
         self.events.seal(sending.delivery, records.total_bytes)
         self.events.handle(0.0)
         return sending.delivery
@@ -73,9 +74,7 @@ class Engine:
         self.client.unreported[delivery.topic] -= len(positions)
         positions = tuple(positions)
         told = positions if code else ()
-        self.tell(
-            ReportedRecords(delivery.delivery_id, partition, code, False, len(positions), told)
-        )
+        self.tell(reported(delivery.delivery_id, partition, code, len(positions), told))
 
     def sent(self, delivery):
         """The positions of the delivery's records, in the order in which the client got them."""
@@ -433,6 +432,6 @@ def test_other_errors_stay_failures(engine):
     engine.know("t", DLQ)
     engine.client.unreported["t"] -= 1
     timed_out = ErrorCode.REQUEST_TIMED_OUT
-    engine.tell(ReportedRecords(delivery.delivery_id, 0, timed_out, True, 1))
+    engine.tell(FailedRecords(delivery.delivery_id, 0, timed_out, True, 1))
     assert engine.deliveries.first_failed is delivery
     assert engine.dead == {}

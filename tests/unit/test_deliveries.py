@@ -7,12 +7,13 @@ import weakref
 
 import pyarrow as pa
 import pytest
+from client_events import acknowledged
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import ReportedRecords
+from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import UNASSIGNED
@@ -42,20 +43,13 @@ def send(deliveries, records):
     return delivery
 
 
-def apply(deliveries, report):
-    delivery = deliveries.find(report.delivery_id)
-    if delivery is not None:
-        deliveries.apply(delivery, report)
-    return delivery
-
-
 def acknowledge(deliveries, delivery, count=1):
-    return apply(deliveries, ReportedRecords(delivery.delivery_id, 0, 0, False, count))
+    return deliveries.acknowledge(acknowledged((delivery.delivery_id, 0, count)))
 
 
 def fail(deliveries, delivery, code, possibly_persisted=False, count=1):
-    report = ReportedRecords(delivery.delivery_id, UNASSIGNED, code, possibly_persisted, count)
-    return apply(deliveries, report)
+    failed = FailedRecords(delivery.delivery_id, UNASSIGNED, code, possibly_persisted, count)
+    deliveries.fail(delivery, failed)
 
 
 def test_a_delivery_is_complete_once_it_is_sealed_and_nothing_is_outstanding(deliveries):
@@ -90,9 +84,10 @@ def test_a_topic_is_in_use_until_its_last_delivery_is_complete(deliveries):
 def test_a_report_on_a_complete_delivery_changes_nothing(deliveries):
     delivery = send(deliveries, *records_of(batch_of()))
     acknowledge(deliveries, delivery)
-    assert fail(deliveries, delivery, ErrorCode.PURGE_QUEUE) is None
-    assert delivery.acknowledged == 1
-    assert deliveries.report.total_failed == 0
+    assert deliveries.find(delivery.delivery_id) is None
+    assert not acknowledge(deliveries, delivery)
+    assert delivery.acknowledged == deliveries.acknowledged == 1
+    assert deliveries.report.acknowledged_records.total() == 1
 
 
 def test_the_report_adds_up_what_became_of_all_records(deliveries):
@@ -132,7 +127,7 @@ def test_unreported_records_are_given_up_as_possibly_persisted(deliveries):
     acknowledge(deliveries, delivery)
     (left,) = deliveries.outstanding()
     assert (left.count, left.code, left.possibly_persisted) == (2, ErrorCode.PURGE_INFLIGHT, True)
-    apply(deliveries, left)
+    deliveries.fail(delivery, left)
     assert delivery.is_complete
 
 
@@ -196,3 +191,25 @@ def test_all_memory_is_free_again_once_everything_is_reported(sizes, data):
     assert deliveries._buffered_bytes == 0
     assert not deliveries._batches
     assert not deliveries.topics
+
+
+def test_acknowledgements_that_arrive_together_count_for_their_own_sends_and_topics(deliveries):
+    first, second = (records_of(batch_of(topics="ttt"))[0] for _ in range(2))
+    (other,) = records_of(batch_of(topics="uu"))
+    sent = [send(deliveries, records) for records in (first, second, other)]
+    given_up = 99
+    topics = deliveries.acknowledge(
+        acknowledged(
+            (sent[0].delivery_id, 0, 2),
+            (sent[1].delivery_id, 1, 1),
+            (given_up, 1, 5),
+            (sent[2].delivery_id, 1, 2),
+            (sent[0].delivery_id, 1, 1),
+            (sent[1].delivery_id, 1, 1),
+        )
+    )
+    assert set(topics) == {"t", "u"}
+    assert [each.outstanding for each in sent] == [0, 1, 0]
+    assert deliveries.acknowledged == 7
+    assert deliveries.report.acknowledged_records == {("t", 0): 2, ("t", 1): 3, ("u", 1): 2}
+    assert set(deliveries.topics) == {"t"}

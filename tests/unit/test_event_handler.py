@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from client_events import reported
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
@@ -11,7 +12,6 @@ from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLif
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
-    ReportedRecords,
     RequestFailed,
     TopicDescription,
 )
@@ -43,7 +43,7 @@ class Engine:
         self.topics.await_metadata(topic)
         self.events.fetch_metadata()
         assert self.deliveries.admit(sending.delivery, records)
-        self.events.apply_reports(self.buffer.put(sending))
+        self.events.apply_failures(self.buffer.put(sending))
         if sending.is_accepted:
             self.events.seal(sending.delivery, records.total_bytes)
         return sending
@@ -53,7 +53,7 @@ class Engine:
         self.events.handle(0.0)
 
     def report(self, sending, code=0, count=3, partition=0):
-        self.tell(ReportedRecords(sending.delivery.delivery_id, partition, code, False, count))
+        self.tell(reported(sending.delivery.delivery_id, partition, code, count))
 
 
 def known(topic="t"):
@@ -106,7 +106,7 @@ def test_a_full_queue_accepts_the_first_records_of_a_topic_with_metadata(engine)
     sending = engine.send(count=5)
     assert (sending.delivery.accepted, sending.is_accepted) == (2, False)
     engine.client.room = 100
-    engine.events.apply_reports(engine.buffer.put(sending))
+    engine.events.apply_failures(engine.buffer.put(sending))
     assert sending.is_accepted
 
 
@@ -216,7 +216,7 @@ def test_a_topic_is_forgotten_after_its_last_records_were_reported(engine):
 
 def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine):
     sending = engine.send()
-    engine.events.apply_reports(engine.buffer.fail_all())
+    engine.events.apply_failures(engine.buffer.fail_all())
     assert sending.delivery.is_complete
     assert engine.deliveries.report.unsent_records == 3
     assert not engine.buffer.is_holding
