@@ -75,5 +75,5 @@ def master() -> Iterator[str]:
     """The URL of a standalone cluster: two workers whose own Python lacks all packages."""
     # Not pytest's folder, which stays: every executor unpacks the archives of its application.
     folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-    with folder, standalone_cluster(Path(folder.name), workers=2) as master:
+    with folder, standalone_cluster(Path(folder.name), hosts=["127.0.0.1"] * 2) as master:
         yield master

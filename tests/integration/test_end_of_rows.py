@@ -21,6 +21,7 @@ from long_micro_batch import (
     every_row_is_committed_once,
 )
 from pyspark.errors import StreamingQueryException
+from standalone import standalone_cluster
 from topics import Topics
 
 from spark_kafka_sink.local_kafka import LocalKafka
@@ -89,6 +90,15 @@ def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
         cancelled.awaitTermination(60)
 
 
+def app(topics, topic, folder, kind, way, end):
+    """Run the application in a session of that kind; every row is there once then."""
+    arguments = [kind, topics.bootstrap_servers, topic, str(folder / "checkpoint"), way, end]
+    command = [sys.executable, str(APP), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    assert answer.returncode == 0, answer.stderr[-5000:]
+    assert every_row_is_committed_once(topics, topic)
+
+
 @pytest.mark.parametrize(
     ("kind", "way", "end"),
     [
@@ -99,8 +109,10 @@ def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
     ],
 )
 def test_a_task_that_ends_early_in_other_sessions(topics, topic, tmp_path, kind, way, end):
-    arguments = [kind, topics.bootstrap_servers, topic, str(tmp_path / "checkpoint"), way, end]
-    command = [sys.executable, str(APP), *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
-    assert answer.returncode == 0, answer.stderr[-5000:]
-    assert every_row_is_committed_once(topics, topic)
+    app(topics, topic, tmp_path, kind, way, end)
+
+
+def test_attempts_that_spark_speculates(topics, topic, tmp_path):
+    # Spark starts no second attempt on the host of the first one.
+    with standalone_cluster(tmp_path, hosts=["127.0.0.1", "127.0.0.2"]) as master:
+        app(topics, topic, tmp_path, master, "format", "speculate")

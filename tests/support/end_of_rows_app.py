@@ -1,8 +1,9 @@
 """A micro-batch that is ended early in one kind of Spark session; run by test_end_of_rows.py.
 
 Arguments: kind of session, bootstrap servers, topic, folder, format or foreach_batch, and how it is
-ended: "raise", "stop" or "kill" (an executor; Spark repeats its tasks). At the end, the micro-batch
-is complete.
+ended: "raise", "stop", "kill" (an executor; Spark repeats its tasks) or "speculate" (while a second
+attempt of a slow task runs, Spark or the sink ends the first one). At the end, the micro-batch is
+complete.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 import psutil
@@ -26,6 +28,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from topics import Topics
 
+from spark_kafka_sink.deadline import Deadline
+
 kind, servers, topic, folder, way, end = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
@@ -34,6 +38,11 @@ else:
     builder = SparkSession.builder.master(kind)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+if end == "speculate":
+    builder = builder.config("spark.speculation", "true").config(
+        "spark.speculation.quantile", "0.5"
+    )
+    builder = builder.config("spark.speculation.multiplier", "1.01")
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 for name, value in SETTINGS.items():
     spark.conf.set(name, value)
@@ -49,6 +58,18 @@ def executors():
     return found
 
 
+def attempts_beside_a_speculative_one():
+    """The states of the first attempts of tasks that Spark has begun a second time."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    for stage in spark.sparkContext.statusTracker().getActiveStageIds():
+        found = store.taskList(stage, 0, 100)
+        tasks = [found.apply(number) for number in range(found.size())]
+        twice = {task.index() for task in tasks if task.speculative()}
+        yield from (
+            task.status() for task in tasks if task.attempt() == 0 and task.index() in twice
+        )
+
+
 topics = Topics(servers)
 batch = LongMicroBatch(spark, servers, topic, folder, way)
 if end == "raise":
@@ -62,6 +83,15 @@ if end == "raise":
 elif end == "stop":
     query = batch.start(EVERY_HUNDREDTH, SLEEP)
     await_records(topics, topic)
+    query.stop()
+elif end == "speculate":
+    slow = SLEEP.replace("20L", "100L")
+    query = batch.start(f"{EVERY_HUNDREDTH} and spark_partition_id() = 0", slow)
+    deadline = Deadline(90)
+    while not {"FAILED", "KILLED", "SUCCESS"}.intersection(attempts_beside_a_speculative_one()):
+        assert not deadline.expired
+        assert query.exception() is None
+        time.sleep(0.1)
     query.stop()
 else:
     query = batch.start(EVERY_HUNDREDTH, SLEEP)

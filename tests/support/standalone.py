@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,18 +22,20 @@ _PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "PYTHONPATH", "V
 
 
 @contextmanager
-def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
-    """A master and workers of one core each, as a service starts them; gives the master's URL.
+def standalone_cluster(folder: Path, hosts: Sequence[str]) -> Iterator[str]:
+    """A master and a worker of one core on each host; gives the master's URL.
 
+    ``hosts``: addresses of loopback; they are started as a service starts them.
     The folder of executor 0 of the first worker is ``worker-0/<application>/0``.
     """
-    loopback = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    ports = ["--port", "0", "--webui-port", "0"]
     environment = _bare_environment(folder / "python")
     servers: list[subprocess.Popen[bytes]] = []
 
-    def start(name: str, *arguments: str, until: str) -> str:
+    def start(name: str, host: str, *arguments: str, until: str) -> str:
         log = folder / f"{len(servers)}.log"
-        command = [_SPARK_CLASS, f"org.apache.spark.deploy.{name}", *loopback, *arguments]
+        command = [_SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", host, *ports]
+        command += arguments
         with log.open("wb") as file:
             servers.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
         deadline = Deadline(60)
@@ -44,12 +46,12 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
         return found[0]
 
     try:
-        master = start("master.Master", until=r"spark://[\w.]+:\d+")
-        for number in range(workers):
+        master = start("master.Master", "127.0.0.1", until=r"spark://[\w.]+:\d+")
+        for number, host in enumerate(hosts):
             limits = ["--cores", "1", "--memory", "1g"]
             limits += ["--work-dir", str(folder / f"worker-{number}")]
             registered = "Successfully registered with master"
-            start("worker.Worker", *limits, master, until=registered)
+            start("worker.Worker", host, *limits, master, until=registered)
         yield master
     finally:
         for server in servers:
