@@ -132,6 +132,12 @@ def function_name(text: str) -> str:
     return text
 
 
+def variable_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII):
+        raise ValueError(f"{text!r} is not the name of an environment variable")
+    return text
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` with the most similar known name, or nothing."""
     similar = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)

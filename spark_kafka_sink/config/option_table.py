@@ -13,6 +13,7 @@ from spark_kafka_sink.config.option import (
     one_of,
     topic_name,
     true_or_false,
+    variable_name,
     whole_number,
 )
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, MAX_REQUEST_SIZE
@@ -94,6 +95,28 @@ METADATA_EVICT_MS = Option(
     maximum=_MAX_INT,
     java_name="kafka.metadata.max.idle.ms",
     meaning="How long the metadata of a topic without new records is kept (KIP-526).",
+)
+PARTITIONER_RACK_AWARE = Option(
+    "kafka.partitioner.rack.aware",
+    true_or_false,
+    default="false",
+    meaning="`true` sends records without a key to partitions whose leader is in the client's own "
+    "rack, and to all partitions while there are none (KIP-1123). Needs `kafka.client.rack` or "
+    "`client.rack.variable`.",
+)
+CLIENT_RACK: Option[str | None] = Option(
+    "kafka.client.rack",
+    any_text,
+    default=None,
+    meaning="The rack, such as an availability zone, in which the executors are: a `broker.rack` "
+    "of the brokers. [Reports](reports.md) then count the records that went to another one.",
+)
+CLIENT_RACK_VARIABLE: Option[str | None] = Option(
+    "client.rack.variable",
+    variable_name,
+    default=None,
+    meaning="In place of `kafka.client.rack`, if executors are in several racks: the name of the "
+    "environment variable that holds the rack of each executor.",
 )
 OAUTH_CALLBACK: Option[str | None] = Option(
     "oauth.callback",

@@ -17,6 +17,8 @@ from spark_kafka_sink.config.option_table import (
     BATCH_ID,
     BOOTSTRAP_SERVERS,
     BUFFER_MEMORY,
+    CLIENT_RACK,
+    CLIENT_RACK_VARIABLE,
     CLIENT_SETTINGS,
     CLOSE_TIMEOUT_MS,
     DEAD_LETTER_TOPIC,
@@ -34,6 +36,7 @@ from spark_kafka_sink.config.option_table import (
     ON_RECORD_ERROR,
     ONLY_EXACTLY_ONCE,
     OPTIONS,
+    PARTITIONER_RACK_AWARE,
     PREFLIGHT,
     PRODUCER_CACHE_TIMEOUT,
     REPORT_PATH,
@@ -47,6 +50,7 @@ from spark_kafka_sink.config.producer_options import (
     ExactlyOnceOptions,
     MetadataLifetime,
     ProducerOptions,
+    RackOptions,
 )
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
@@ -182,7 +186,26 @@ def _producer_options(given: Mapping[str, str]) -> ProducerOptions:
             max_age_ms=METADATA_MAX_AGE_MS.read(given), evict_ms=METADATA_EVICT_MS.read(given)
         ),
         dead_letter_topic=_dead_letter_topic(given),
+        rack=_rack(given),
     )
+
+
+def _rack(given: Mapping[str, str]) -> RackOptions | None:
+    name, variable = CLIENT_RACK.read(given) or None, CLIENT_RACK_VARIABLE.read(given)
+    is_preferred = PARTITIONER_RACK_AWARE.read(given)
+    if name is not None and variable is not None:
+        raise InvalidOption(
+            f"{CLIENT_RACK.name} and {CLIENT_RACK_VARIABLE.name} both say where executors are; "
+            "leave one out"
+        )
+    if name is None and variable is None:
+        if is_preferred:
+            raise InvalidOption(
+                f"{PARTITIONER_RACK_AWARE.name}=true needs {CLIENT_RACK.name}, or "
+                f"{CLIENT_RACK_VARIABLE.name} if executors are in several racks"
+            )
+        return None
+    return RackOptions(name, variable, is_preferred)
 
 
 def _dead_letter_topic(given: Mapping[str, str]) -> str | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from spark_kafka_sink.errors import InvalidOption
 
 #: Approximate memory of a queued record in librdkafka in addition to its value. Counting it bounds
 #: the number of small records.
@@ -104,6 +108,29 @@ class MetadataLifetime:
 
 
 @dataclass(frozen=True)
+class RackOptions:
+    """Where a producer is: the name of its rack, or the environment variable that holds it.
+
+    ``is_preferred``: records without a key go to leaders in that rack (KIP-1123).
+    """
+
+    name: str | None
+    variable: str | None
+    is_preferred: bool
+
+    def resolve(self) -> str:
+        """The rack of this process; raises InvalidOption if the variable is not set."""
+        rack = self.name or os.environ.get(self.variable or "", "")
+        if not rack:
+            raise InvalidOption(
+                f"the environment variable {self.variable} (client.rack.variable) is not set in "
+                f"this Python worker on {socket.gethostname()}: set it on every executor, for "
+                f"instance with spark.executorEnv.{self.variable}, or leave the option out"
+            )
+        return rack
+
+
+@dataclass(frozen=True)
 class ProducerOptions:
     """What distinguishes producers: tasks with equal options share one."""
 
@@ -113,6 +140,7 @@ class ProducerOptions:
     lifetime: MetadataLifetime
     #: None: a refused record fails its task
     dead_letter_topic: str | None = None
+    rack: RackOptions | None = None
 
 
 @dataclass(frozen=True)

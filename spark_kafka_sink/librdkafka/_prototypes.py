@@ -247,6 +247,7 @@ topic_description_partitions = prototype(
 topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partition", c_int, c_void_p)
 topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
 node_id = prototype("rd_kafka_Node_id", c_int, c_void_p)
+node_rack = prototype("rd_kafka_Node_rack", c_char_p, c_void_p)
 topic_description_authorized_operations = prototype(
     "rd_kafka_TopicDescription_authorized_operations",
     POINTER(c_int), c_void_p, POINTER(c_size_t),

@@ -173,17 +173,20 @@ def _topic_answers(event: int, asked: Names) -> list[TopicDescription | RequestF
 def _topic_answer(description: int) -> TopicDescription:
     count = ctypes.c_size_t()
     partitions = c.topic_description_partitions(description, ctypes.byref(count))
+    available = [each for each in partitions[: count.value] if _has_leader(each)]
     return TopicDescription(
         c.topic_description_name(description).decode(),
         int(c.error_code(c.topic_description_error(description))),
         count.value,
-        tuple(
-            int(c.topic_partition_info_partition(partitions[i]))
-            for i in range(count.value)
-            if _has_leader(partitions[i])
-        ),
+        tuple(int(c.topic_partition_info_partition(each)) for each in available),
+        tuple(_rack(c.topic_partition_info_leader(each)) for each in available),
         _may_write(description),
     )
+
+
+def _rack(node: int) -> str | None:
+    rack = c.node_rack(node)
+    return rack.decode(errors="replace") if rack is not None else None
 
 
 def _may_write(description: int) -> bool:

@@ -58,14 +58,16 @@ class FailedRecords:
 class TopicDescription:
     """What the brokers say about a topic; ``code`` 0: it exists, and this is its metadata.
 
-    ``available_partitions``: those that have a leader. ``may_write`` is False only if the request
-    included the user's rights and the answer lacks the right to write.
+    ``available_partitions``: those that have a leader; ``leader_racks``: the rack of each of these
+    leaders, None if the broker has none (``broker.rack``). ``may_write`` is False only if the
+    request included the user's rights and the answer lacks the right to write.
     """
 
     topic: str
     code: int
     partition_count: int
     available_partitions: tuple[int, ...]
+    leader_racks: tuple[str | None, ...] = ()
     may_write: bool = True
 
 

@@ -34,7 +34,7 @@ _START_TRIES = 3
 class LocalKafka:
     """A Kafka for ``with LocalKafka() as kafka``; its address is ``kafka.bootstrap_servers``.
 
-    - ``brokers``: 1 or 3.
+    - ``brokers``: 1 or 3, in the racks ``rack-1`` to ``rack-3``.
     - ``settings``: added to every broker's ``server.properties``.
     - ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
       removed at the end, but kept if the brokers did not start.

@@ -58,6 +58,7 @@ def write_servers(
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(node),
+            "broker.rack": f"rack-{node}",
             "controller.quorum.voters": voters,
             "controller.listener.names": "CONTROLLER",
             **_listeners(*ports, security),

@@ -73,6 +73,8 @@ class DeliveryReport:
     producers_reused: int = 0
     #: produce requests that the client repeated; None: it has not said yet
     retried_requests: int | None = None
+    #: acknowledged records whose leader is in another rack; None: the client has no rack
+    cross_rack_records: int | None = None
     #: of requests to the slowest broker: the median, and the 99th percentile
     round_trip_ms: tuple[float, float] | None = None
     #: the micro-batch's id, in its report; None in a task's, and in a sum
@@ -117,6 +119,7 @@ class DeliveryReport:
             self.producers_created + other.producers_created,
             self.producers_reused + other.producers_reused,
             _sum(self.retried_requests, other.retried_requests),
+            _sum(self.cross_rack_records, other.cross_rack_records),
             _slower(self.round_trip_ms, other.round_trip_ms),
             query_id=other.query_id or self.query_id,
         )
@@ -190,6 +193,7 @@ class DeliveryReport:
             "unsent_records": self.unsent_records,
             "possibly_persisted_records": self.possibly_persisted_records,
             "retried_requests": self.retried_requests,
+            "cross_rack_records": self.cross_rack_records,
             "task_ms": _ms(self.task_seconds),
             "longest_task_ms": _ms(self.longest_task_seconds),
             **{wait.value: round(self.wait_us[wait] / 1000) for wait in Wait},

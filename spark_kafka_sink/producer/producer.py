@@ -34,6 +34,7 @@ from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
+from spark_kafka_sink.records.partitioner import Partitioner
 from spark_kafka_sink.records.refusal import RefusedRecords
 
 _log = logging.getLogger("spark_kafka_sink")
@@ -113,9 +114,12 @@ class NonBlockingProducer:
         # Only the thread that has the turn uses the client and what follows.
         self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
         dead_letter_topic = options.dead_letter_topic
-        self._topics = TopicMetadata(options.lifetime, clock, dead_letter_topic)
+        rack = options.rack.resolve() if options.rack is not None else None
+        self._topics = TopicMetadata(options.lifetime, clock, dead_letter_topic, rack)
         screen = None if dead_letter_topic is None else Screen(options)
-        self._buffer = SendBuffer(self._client, self._topics, screen)
+        prefers_rack = options.rack is not None and options.rack.is_preferred
+        partitioner = Partitioner(is_rack_aware=prefers_rack)
+        self._buffer = SendBuffer(self._client, self._topics, partitioner, screen)
         self._dead_letters = None
         if dead_letter_topic is not None:
             self._dead_letters = DeadLetterQueue(
@@ -314,7 +318,9 @@ class NonBlockingProducer:
 
         Call it after ``flush`` or ``close``.
         """
-        return self._deliveries.take_report()
+        report = self._deliveries.take_report()
+        report.cross_rack_records = self._topics.cross_rack_records(report.acknowledged_records)
+        return report
 
     @property
     def is_idle(self) -> bool:

@@ -96,11 +96,17 @@ class SendBuffer:
     topic by topic. No method waits. They return the records that were rejected.
     """
 
-    def __init__(self, client: Client, topics: TopicMetadata, screen: Screen | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topics: TopicMetadata,
+        partitioner: Partitioner,
+        screen: Screen | None = None,
+    ) -> None:
         self._client = client
         self._topics = topics
         self._screen = screen
-        self._partitioner = Partitioner()
+        self._partitioner = partitioner
         self._queues: dict[str, _TopicQueue] = {}
         self._sendable: dict[str, None] = {}  # topics whose waiting records have metadata
         #: topics with records that are sent again, until these are reported

@@ -123,6 +123,7 @@ class TopicMetadata:
     """Topics and the state of their metadata, on an injected clock. Sends nothing.
 
     With a ``dead_letter_topic``, a topic also needs its limits before its records are sendable.
+    ``rack``: the client's.
     """
 
     def __init__(
@@ -130,10 +131,12 @@ class TopicMetadata:
         lifetime: MetadataLifetime,
         clock: Clock = time.monotonic,
         dead_letter_topic: str | None = None,
+        rack: str | None = None,
     ) -> None:
         self._lifetime = lifetime
         self._clock = clock
         self._dead_letter_topic = dead_letter_topic
+        self._rack = rack
         self._topics: dict[str, TopicState] = {}
         #: topics whose records await metadata, longest wait first; ``_refused`` is a subset
         self._waiting: dict[str, TopicState] = {}
@@ -204,7 +207,9 @@ class TopicMetadata:
 
     def _apply_metadata(self, answer: TopicDescription, state: TopicState) -> None:
         state.refreshed_at, state.is_update_requested = self._clock(), False
-        state.partitions = TopicPartitions(answer.partition_count, answer.available_partitions)
+        state.partitions = TopicPartitions(
+            answer.partition_count, answer.available_partitions, self._near(answer)
+        )
         state.is_delegated, state.missing_since = False, None
         if self._is_known(state):
             self._stop_waiting(answer.topic, state)
@@ -215,6 +220,12 @@ class TopicMetadata:
             self._back_off(state)
         else:
             state.backoff_seconds = _FIRST_BACKOFF_SECONDS
+
+    def _near(self, answer: TopicDescription) -> frozenset[int] | None:
+        if self._rack is None:
+            return None
+        racks = zip(answer.available_partitions, answer.leader_racks, strict=True)
+        return frozenset(partition for partition, rack in racks if rack == self._rack)
 
     def fail_request(self, topics: Iterable[str]) -> list[str]:
         """A request failed as a whole: back off its topics. Returns those that records await."""
@@ -312,6 +323,21 @@ class TopicMetadata:
         if state.is_delegated:
             return state.partitions or UNKNOWN_PARTITIONS
         return state.partitions if self._is_sendable(state) else None
+
+    def cross_rack_records(self, records: Mapping[tuple[str, int], int]) -> int | None:
+        """How many of those records, by topic and partition, have a leader in another rack.
+
+        By the present metadata of topics that have some. None: the client has no rack.
+        """
+        if self._rack is None:
+            return None
+        crossed = 0
+        for (topic, partition), count in records.items():
+            state = self._topics.get(topic)
+            partitions = state.partitions if state is not None else None
+            if partitions is not None and partition not in (partitions.near or ()):
+                crossed += count
+        return crossed
 
     def limits(self, topic: str) -> TopicLimits:
         """What the topic's brokers refuse, as far as known."""

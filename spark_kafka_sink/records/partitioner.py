@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +20,14 @@ _POSITIVE = np.uint32(0x7FFFFFFF)
 
 @dataclass(frozen=True)
 class TopicPartitions:
-    """How many partitions a topic has, and which of them have a leader (``available``)."""
+    """How many partitions a topic has, and which of them have a leader (``available``).
+
+    ``near``: those whose leader is in the client's own rack; None if the client has no rack.
+    """
 
     count: int
     available: tuple[int, ...]
+    near: frozenset[int] | None = None
 
 
 #: for a topic whose partitions only the client can find out
@@ -58,20 +62,27 @@ class PartitionedRecords:
 class Partitioner:
     """Spreads records without a key over the available partitions: one partition per send.
 
-    Like Java's sticky partitioner, which keeps to one partition until a batch is full.
+    Like Java's sticky partitioner, which keeps to one partition until a batch is full. With
+    ``is_rack_aware``, only over those that are near, if there are any (KIP-1123).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_rack_aware: bool = False) -> None:
+        self._is_rack_aware = is_rack_aware
         self._sends: dict[str, int] = {}  # per topic, starting at a random number
 
     def partition(self, records: RecordColumns, partitions: TopicPartitions) -> PartitionedRecords:
         """Group records by partition; if their number is unknown, the client chooses later."""
         if not partitions.count:
             return unpartitioned(records)
-        choices = partitions.available or range(partitions.count)
+        choices = self._choices(partitions)
         sends = self._sends.get(records.topic, random.randrange(partitions.count))  # noqa: S311
         self._sends[records.topic] = sends + 1
         return group_by_partition(records, partitions.count, choices[sends % len(choices)])
+
+    def _choices(self, partitions: TopicPartitions) -> Sequence[int]:
+        if self._is_rack_aware and partitions.near:
+            return sorted(partitions.near)
+        return partitions.available or range(partitions.count)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Drop what is kept for topics that are no longer in use."""

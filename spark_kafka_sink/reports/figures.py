@@ -63,6 +63,8 @@ def figures(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "- perhaps in the topic anyway", f"{interval.possibly_persisted_records:,}"
     yield "dead letters", _named(interval.dead_letters, interval.dead_letters_by_error)
     yield "repeated requests", _or_not_known(interval.retried_requests)
+    if interval.cross_rack_records is not None:
+        yield "records to another rack", f"{interval.cross_rack_records:,}"
     yield "most in a task's buffer", _buffer(interval)
     yield "slowest broker's round trip (p99)", _round_trip(interval.round_trip_p99_ms)
     created, reused = interval.producers_created, interval.producers_reused

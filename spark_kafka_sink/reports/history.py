@@ -91,6 +91,7 @@ class Interval:
     buffer_memory_bytes: int
     round_trip_p99_ms: float | None
     retried_requests: int | None
+    cross_rack_records: int | None
     records_by_topic: Counter[str]
     sent_bytes_by_topic: Counter[str]
     #: the records of each micro-batch's busiest partition
@@ -123,6 +124,7 @@ class Interval:
             average_tasks_ms=report.task_ms / max(1, report.tasks),
             round_trip_p99_ms=report.round_trip_p99_ms,
             retried_requests=report.retried_requests,
+            cross_rack_records=report.cross_rack_records,
             busiest_partitions=Counter(
                 {report.busiest_partition or "": report.busiest_partition_records}
             ),
@@ -145,6 +147,8 @@ class Interval:
             getattr(self, name).update(getattr(later, name))
         retried = (self.retried_requests, later.retried_requests)
         self.retried_requests = _of_known(sum, retried)
+        crossed = (self.cross_rack_records, later.cross_rack_records)
+        self.cross_rack_records = _of_known(sum, crossed)
         round_trips = (self.round_trip_p99_ms, later.round_trip_p99_ms)
         self.round_trip_p99_ms = _of_known(max, round_trips)
         self.broker_error = later.broker_error or self.broker_error

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ class Report:
     round_trip_p50_ms: float | None
     round_trip_p99_ms: float | None
     broker_error: str
+    # Names that reports of earlier releases lack.
+    cross_rack_records: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,11 @@ def parse(line: bytes) -> Report:
             "update spark-kafka-sink"
         )
     return Report(
-        **{each.name: _value(each.name, str(each.type), found) for each in fields(Report)}
+        **{
+            each.name: _value(each.name, str(each.type), found)
+            for each in fields(Report)
+            if each.default is MISSING or each.name in found
+        }
     )
 
 

@@ -208,6 +208,11 @@ REPORT_METRICS = (
         "Produce requests that the client repeated.",
         "retried_requests",
     ),
+    _counter(
+        "spark_kafka_sink_cross_rack_records_total",
+        "Acknowledged records whose partition leader is in another rack than the client.",
+        "cross_rack_records",
+    ),
     _counter("spark_kafka_sink_tasks_total", "Tasks of the micro-batches.", "tasks"),
     _counter(
         "spark_kafka_sink_failed_tasks_total",

@@ -24,6 +24,7 @@ from spark_kafka_sink.producer.topic_metadata import (
     TopicMetadata,
 )
 from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.partitioner import Partitioner
 
 DLQ = "dlq"
 MAX_AGE_MS = 300_000
@@ -39,7 +40,7 @@ class Engine:
         self.topics = TopicMetadata(MetadataLifetime(MAX_AGE_MS, 600_000), self.clock, DLQ)
         given = {"kafka.bootstrap.servers": "b:1", "on.record.error": "dead-letter"}
         options = parse({**given, "dead.letter.topic": DLQ, **settings}).producer
-        self.buffer = SendBuffer(self.client, self.topics, Screen(options))
+        self.buffer = SendBuffer(self.client, self.topics, Partitioner(), Screen(options))
         self.dead_letters = DeadLetterQueue(DLQ, self.deliveries, self.topics, self.buffer)
         tokens = TokenFunction(ClientSettings(()))
         self.events = EventHandler(

@@ -21,6 +21,7 @@ from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.partitioner import Partitioner
 
 
 class Engine:
@@ -31,7 +32,7 @@ class Engine:
         self.client = FakeClient()
         self.deliveries = IncompleteDeliveries(2**20)
         self.topics = TopicMetadata(MetadataLifetime(300_000, 60_000), self.clock)
-        self.buffer = SendBuffer(self.client, self.topics)
+        self.buffer = SendBuffer(self.client, self.topics, Partitioner())
         self.tokens = TokenFunction(ClientSettings(()))
         self.events = EventHandler(
             self.client, self.deliveries, self.topics, self.buffer, self.tokens

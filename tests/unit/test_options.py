@@ -8,7 +8,11 @@ import pytest
 from spark_kafka_sink.config.client_settings import transactional
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import SinkOptions, at_least_once, check_for_format, parse
-from spark_kafka_sink.config.producer_options import BlockBudget, ExactlyOnceOptions
+from spark_kafka_sink.config.producer_options import (
+    BlockBudget,
+    ExactlyOnceOptions,
+    RackOptions,
+)
 from spark_kafka_sink.errors import InvalidOption
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
@@ -401,3 +405,25 @@ def test_no_wait_of_a_transaction_is_longer_than_the_transaction():
     longer = transactional(client, "orders.0", 600_000)
     assert longer["delivery.timeout.ms"] == client["delivery.timeout.ms"]
     assert longer["socket.timeout.ms"] == "60000"
+
+
+def test_the_rack_is_a_name_or_a_variable_of_the_executor(monkeypatch):
+    assert parsed().producer.rack is None
+    aware = {"kafka.partitioner.rack.aware": "true"}
+    named = parsed(**aware, **{"kafka.client.rack": "eu-1a"}).producer.rack
+    assert named == RackOptions("eu-1a", None, is_preferred=True)
+    assert named.resolve() == "eu-1a"
+    assert not parsed(**{"kafka.client.rack": "eu-1a"}).producer.rack.is_preferred
+    by_variable = parsed(**{"client.rack.variable": "ZONE"}).producer.rack
+    monkeypatch.setenv("ZONE", "eu-1b")
+    assert by_variable.resolve() == "eu-1b"
+
+
+def test_a_rack_that_nobody_knows_is_refused(monkeypatch):
+    assert "needs kafka.client.rack" in refusal(**{"kafka.partitioner.rack.aware": "true"})
+    both = {"kafka.client.rack": "a", "client.rack.variable": "ZONE"}
+    assert "leave one out" in refusal(**both)
+    assert "not the name of an environment variable" in refusal(**{"client.rack.variable": "a-b"})
+    monkeypatch.delenv("ZONE", raising=False)
+    with pytest.raises(InvalidOption, match=r"ZONE .* not set .*spark\.executorEnv\.ZONE"):
+        parsed(**{"client.rack.variable": "ZONE"}).producer.rack.resolve()

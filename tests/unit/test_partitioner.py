@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_kafka_sink.records.arrow import split_by_topic
-from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned
+from spark_kafka_sink.records.partitioner import (
+    Partitioner,
+    TopicPartitions,
+    group_by_partition,
+    murmur2,
+    unpartitioned,
+)
 
 
 def records(keys=None, rows=None, partitions=None):
@@ -97,3 +103,34 @@ def test_the_column_partition_wins_even_beyond_the_known_partitions():
 def test_unpartitioned_records_are_one_group_for_the_client_to_partition():
     partitioned = unpartitioned(records([b"a", b"b"]))
     assert (partitioned.partitions.tolist(), partitioned.starts.tolist()) == ([-1], [0, 2])
+
+
+# --- racks (KIP-1123) -----------------------------------------------------------------------------
+
+
+def sends(partitioner, partitions, count, keys=None):
+    """Which partitions each of some sends reached."""
+    made = records(keys, rows=3)
+    return [partitioner.partition(made, partitions).partitions.tolist() for _ in range(count)]
+
+
+def test_records_without_a_key_stay_in_the_rack_evenly():
+    near = TopicPartitions(6, tuple(range(6)), near=frozenset({1, 4}))
+    reached = sends(Partitioner(is_rack_aware=True), near, 10)
+    assert sorted(reached) == [[1]] * 5 + [[4]] * 5
+
+
+@pytest.mark.parametrize("near", [None, frozenset()])
+def test_without_a_leader_in_the_rack_all_available_partitions_are_used(near):
+    partitions = TopicPartitions(4, (0, 2, 3), near)
+    reached = sends(Partitioner(is_rack_aware=True), partitions, 6)
+    assert sorted(reached) == [[0], [0], [2], [2], [3], [3]]
+
+
+def test_racks_matter_only_if_asked_to_and_never_for_a_key():
+    near = TopicPartitions(2, (0, 1), near=frozenset({1}))
+    assert sorted(sends(Partitioner(), near, 4)) == [[0], [0], [1], [1]]
+    keys = [b"a", b"b", b"c"]
+    assert sends(Partitioner(is_rack_aware=True), near, 1, keys) == sends(
+        Partitioner(), TopicPartitions(2, (0, 1)), 1, keys
+    )

@@ -35,6 +35,7 @@ FULL = DeliveryReport(
     producers_created=1,
     producers_reused=2,
     retried_requests=4,
+    cross_rack_records=2,
     round_trip_ms=(0.5, 7.25),
     batch_id=7,
     query_id="q",

@@ -380,3 +380,25 @@ def test_an_old_error_is_forgotten_when_records_arrive(topics, clock):
     topics.buffer("a")
     assert topics.first_failure(0) == ("a", 0)
     assert topics.due() == ["a"]
+
+
+# --- racks ----------------------------------------------------------------------------------------
+
+
+def test_partitions_are_near_if_their_leader_is_in_the_clients_rack():
+    topics = TopicMetadata(MetadataLifetime(300_000, 300_000), FakeClock(), rack="a")
+    topics.add(["t", "racks are not configured"])
+    topics.update(TopicDescription("t", 0, 4, (0, 1, 3), ("a", "b", "a")))
+    topics.update(TopicDescription("racks are not configured", 0, 1, (0,), (None,)))
+    assert topics.partitions("t").near == {0, 3}
+    assert topics.partitions("racks are not configured").near == set()
+    acknowledged = {("t", 0): 1, ("t", 1): 2, ("racks are not configured", 0): 4, ("gone", 0): 8}
+    assert topics.cross_rack_records(acknowledged) == 6
+
+
+def test_without_a_rack_nobody_knows_what_crosses_racks():
+    topics = TopicMetadata(MetadataLifetime(300_000, 300_000), FakeClock())
+    topics.add(["t"])
+    topics.update(TopicDescription("t", 0, 1, (0,), ("a",)))
+    assert topics.partitions("t").near is None
+    assert topics.cross_rack_records({("t", 0): 1}) is None

@@ -1,0 +1,103 @@
+"""Rack-aware partitioning (KIP-1123) on three brokers, each in a rack of its own."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import pytest
+from pyspark.sql import functions as f
+from topics import Topics
+
+from spark_kafka_sink.local_kafka import LocalKafka
+
+PARTITIONS = 6
+ROWS = 2_000
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with LocalKafka(brokers=3) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def topics(kafka):
+    topics = Topics(kafka.bootstrap_servers)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def write(spark, topics, tmp_path):
+    """Write rows 0, 1, ... in many Arrow batches; returns the values that each partition has."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+
+    def write(topic, key=None, **options):
+        rows = session.range(ROWS, numPartitions=1).select(
+            f.col("id").cast("string").alias("value"), f.expr(key or "cast(null as string)").alias("key")
+        )
+        writer = rows.write.format("kafka-nb").mode("append").option("topic", topic)
+        writer.option("kafka.bootstrap.servers", topics.bootstrap_servers).options(
+            **{"report.path": str(tmp_path), **options}
+        ).save()
+        found = defaultdict(list)
+        for record in topics.read(topic):
+            found[record.partition].append(int(record.value))
+        return found
+
+    return write
+
+
+@pytest.fixture
+def crossed(tmp_path):
+    def crossed():
+        latest = max(tmp_path.glob("*.jsonl"))
+        return json.loads(latest.read_text().splitlines()[-1])["cross_rack_records"]
+
+    return crossed
+
+
+def in_rack(topics, topic, number):
+    """The partitions whose leader is in that rack."""
+    return {p for p, leader in enumerate(topics.leaders(topic)) if leader == number}
+
+
+AWARE = {"kafka.partitioner.rack.aware": "true"}
+
+
+def test_records_without_a_key_stay_in_the_rack(write, topics, crossed):
+    topic = topics.create(PARTITIONS)
+    near = in_rack(topics, topic, 2)
+    assert len(near) == 2
+    found = write(topic, **AWARE, **{"kafka.client.rack": "rack-2"})
+    assert found.keys() == near
+    assert all(values == sorted(values) for values in found.values())
+    # One Arrow batch to each in turn.
+    assert sorted(map(len, found.values())) == [ROWS // 2, ROWS // 2]
+    assert crossed() == 0
+
+
+def test_a_rack_without_a_leader_uses_all(write, topics, crossed):
+    topic = topics.create(PARTITIONS)
+    found = write(topic, **AWARE, **{"kafka.client.rack": "rack-9"})
+    assert found.keys() == set(range(PARTITIONS))
+    assert crossed() == ROWS
+
+
+def test_keys_decide_across_racks_and_the_report_counts_them(write, topics, crossed):
+    topic = topics.create(PARTITIONS)
+    near = in_rack(topics, topic, 3)
+    found = write(topic, "cast(id % 100 as string)", **AWARE, **{"kafka.client.rack": "rack-3"})
+    assert found.keys() == set(range(PARTITIONS))
+    assert crossed() == sum(len(values) for p, values in found.items() if p not in near)
+
+
+def test_without_the_option_the_report_still_counts(write, topics, crossed):
+    topic = topics.create(PARTITIONS)
+    found = write(topic, **{"kafka.client.rack": "rack-1"})
+    assert found.keys() == set(range(PARTITIONS))
+    assert 0 < crossed() < ROWS
+    write(topics.create(), **{})
+    assert crossed() is None
