@@ -36,7 +36,8 @@ def write(spark, topics, tmp_path):
 
     def write(topic, key=None, **options):
         rows = session.range(ROWS, numPartitions=1).select(
-            f.col("id").cast("string").alias("value"), f.expr(key or "cast(null as string)").alias("key")
+            f.col("id").cast("string").alias("value"),
+            f.expr(key or "cast(null as string)").alias("key"),
         )
         writer = rows.write.format("kafka-nb").mode("append").option("topic", topic)
         writer.option("kafka.bootstrap.servers", topics.bootstrap_servers).options(
@@ -99,5 +100,5 @@ def test_without_the_option_the_report_still_counts(write, topics, crossed):
     found = write(topic, **{"kafka.client.rack": "rack-1"})
     assert found.keys() == set(range(PARTITIONS))
     assert 0 < crossed() < ROWS
-    write(topics.create(), **{})
+    write(topics.create())
     assert crossed() is None
