@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 
 import psutil
+from local_connect import local_connect
 from long_micro_batch import (
     EVERY_HUNDREDTH,
     RAISE,
@@ -33,7 +34,7 @@ from spark_kafka_sink.deadline import Deadline
 kind, servers, topic, folder, way, end = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
-    builder = SparkSession.builder.remote("local[2]")
+    builder = local_connect(2)
 else:
     builder = SparkSession.builder.master(kind)
     builder = builder.config("spark.ui.enabled", "false")

@@ -12,7 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from local_connect import local_connect
 from streams import patiently
 
 from spark_kafka_sink import KafkaSinkListener, foreach_batch
@@ -20,7 +20,7 @@ from spark_kafka_sink.deadline import Deadline
 
 servers, topic, folder = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable
-builder = SparkSession.builder.remote("local[2]").config("spark.driver.host", "127.0.0.1")
+builder = local_connect(2).config("spark.driver.host", "127.0.0.1")
 spark = builder.getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "topic": topic}
 words = Path(folder) / "words"

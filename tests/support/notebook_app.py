@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from databricks_stand_in import Notebook
+from local_connect import local_connect
 from pyspark.sql import SparkSession
 from streams import patiently
 
@@ -38,7 +39,7 @@ def wait_for_micro_batches(query):
 kind, parameters, secrets = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
-    builder = SparkSession.builder.remote("local[2]")
+    builder = local_connect(2)
 else:
     builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")

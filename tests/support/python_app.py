@@ -12,6 +12,7 @@ import sys
 import py4j
 import pyarrow as pa
 import pyspark
+from local_connect import local_connect
 from pyspark.sql import SparkSession
 
 import spark_kafka_sink
@@ -19,7 +20,7 @@ import spark_kafka_sink
 kind, servers, topic, how = sys.argv[1:]
 builder = SparkSession.builder
 if kind == "connect":
-    builder = builder.remote("local[1]")
+    builder = local_connect(1)
 else:
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")

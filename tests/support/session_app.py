@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from local_connect import local_connect
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from streams import patiently
@@ -18,7 +19,7 @@ import spark_kafka_sink
 kind, servers, topic, folder, how = sys.argv[1:]
 os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
-    builder = SparkSession.builder.remote("local[2]")
+    builder = local_connect(2)
 else:
     builder = SparkSession.builder.master(kind)
     builder = builder.config("spark.ui.enabled", "false")

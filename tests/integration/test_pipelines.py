@@ -1,0 +1,99 @@
+"""A declarative pipeline (``spark-pipelines``) that writes to Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import yaml
+from standalone import BIN
+
+SECONDS = 150
+
+DEFINITIONS = """
+import os
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+servers = {"kafka.bootstrap.servers": os.environ["SERVERS"]}
+exactly_once = {"delivery.guarantee": "exactly-once", "exactly.once.partitions": "2"}
+fixed = {**exactly_once, "transactional.id.prefix": os.environ["FIXED"]}
+dp.create_sink("a", "kafka-nb", {**servers, "topic": os.environ["AT_LEAST_ONCE"]})
+dp.create_sink("b", "kafka-nb", {**servers, **exactly_once, "topic": os.environ["EXACTLY_ONCE"]})
+dp.create_sink("c", "kafka-nb", {**servers, **fixed, "topic": os.environ["FIXED"]})
+
+
+def rows():
+    return spark.readStream.format("text").load(os.environ["ROWS"])
+
+
+@dp.append_flow(target="a")
+def to_a():
+    return rows()
+
+
+@dp.append_flow(target="b")
+def to_b():
+    return rows().repartition(2, "value")
+
+
+@dp.append_flow(target="c")
+def to_c():
+    return rows().repartition(2, "value")
+"""
+
+
+def run(folder: Path, environment: dict[str, str], *arguments: str):
+    command = [BIN / "spark-pipelines", "run", *arguments]
+    # The variable gives Spark Connect a free port, so that other tests can run beside it.
+    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | own | environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_a_pipeline_appends_and_a_full_refresh_sends_all_again(topics, tmp_path):
+    names = ("AT_LEAST_ONCE", "EXACTLY_ONCE", "FIXED")
+    environment = {name: topics.create(2) for name in names}
+    rows = tmp_path / "rows"
+    (tmp_path / "transformations").mkdir()
+    (tmp_path / "transformations" / "flows.py").write_text(DEFINITIONS)
+    pipeline = {
+        "name": "orders",
+        "storage": (tmp_path / "storage").as_uri(),
+        "libraries": [{"glob": {"include": "transformations/**"}}],
+        "configuration": {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.pipelines.maxFlowRetryAttempts": "0",
+        },
+    }
+    (tmp_path / "spark-pipeline.yml").write_text(yaml.safe_dump(pipeline))
+    variables = environment | {"SERVERS": topics.bootstrap_servers, "ROWS": str(rows)}
+
+    def counts():
+        return [Counter(topics.read_committed(environment[name])) for name in names]
+
+    rows.mkdir()
+    expected: Counter[bytes] = Counter()
+    for value in ("a", "b"):
+        (rows / f"{value}.txt").write_text(f"{value}\n")
+        expected[value.encode()] = 1
+        done = run(tmp_path, variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert counts() == [expected] * 3
+
+    refreshed = run(tmp_path, variables, "--full-refresh-all")
+    assert "LedgerAhead" in refreshed.stdout + refreshed.stderr
+    assert refreshed.returncode != 0
+    twice = Counter(dict.fromkeys(expected, 2))
+    assert counts() == [twice, twice, expected]
