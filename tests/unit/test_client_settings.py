@@ -177,6 +177,11 @@ def test_every_setting_of_the_java_producer_is_known():
     assert set(JAVA_SETTINGS.split()) - known_names() - ours == set()
 
 
+def test_cipher_suites_are_refused_because_they_would_not_bind_every_version_of_tls():
+    message = refusal({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
+    assert "would bind TLS 1.2 only" in message
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_setting_that_has_no_translation_is_refused_with_advice(name):
     assert refusal({name: "1"}) == f"kafka.{name} is not supported: {REFUSED[name]}"
