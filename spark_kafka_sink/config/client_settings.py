@@ -228,7 +228,7 @@ def _check_together(settings: ClientSettings) -> None:
 def _expanded(given: Mapping[str, str]) -> dict[str, str]:
     """``given``, with JAAS strings, stores and the like turned into librdkafka's settings."""
     result = {name: value for name, value in given.items() if name not in _CONVERTED}
-    for convert in (credentials, trust_store, key_store, _compression_level, _endpoint_check):
+    for convert in _CONVERTERS:
         for name, value in convert(given).items():
             if name in result:
                 raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
@@ -261,3 +261,21 @@ def _endpoint_check(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     # In Java an empty string switches the check off.
     return {"ssl.endpoint.identification.algorithm": algorithm or "none"}
+
+
+def _constant_backoff(given: Mapping[str, str]) -> dict[str, str]:
+    """In Java the time between attempts to connect grows only if its maximum is given too."""
+    backoff = given.get("reconnect.backoff.ms")
+    if backoff is None or "reconnect.backoff.max.ms" in given:
+        return {}
+    return {"reconnect.backoff.max.ms": backoff}
+
+
+_CONVERTERS = (
+    credentials,
+    trust_store,
+    key_store,
+    _compression_level,
+    _endpoint_check,
+    _constant_backoff,
+)
