@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config import msk_iam
+from spark_kafka_sink.config import msk_iam, oauth_login
 from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
     REPLACED,
+    TOKEN_METHOD,
     check_mechanism,
     credentials,
+    fetches_tokens,
     key_store,
     pem_in_lines,
     trust_store,
@@ -139,6 +141,8 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     check_guarantees(result, effective)
     check_mechanism(result, oauth_callback)
+    if fetches_tokens(result):
+        oauth_login.check_endpoint(result)
     merged = {**DEFAULTS, **result, **timeouts(result, effective, specs)}
     translated = ClientSettings(tuple(sorted(merged.items())), oauth_callback)
     _check_together(translated)
@@ -215,8 +219,10 @@ def _check_together(settings: ClientSettings) -> None:
 
     if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
         return
+    # With it, a new client logs in at the identity provider at once.
+    checked = {name: value for name, value in settings.items() if name != TOKEN_METHOD}
     try:
-        client = Client({**settings, "bootstrap.servers": "", "log_level": "0"})
+        client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
     except ValueError as error:
         raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
     client.close(Deadline(_CLOSE_SECONDS))

@@ -36,8 +36,10 @@ _CONVERSIONS: Mapping[str, str] = {
     "PKCS12": "openssl pkcs12 -in store.p12 -nodes -out store.pem",
 }
 
+#: ``oidc``: librdkafka fetches tokens from an endpoint
+TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
 _WAYS_TO_TOKENS = (
-    ("sasl.oauthbearer.method", "oidc"),
+    (TOKEN_METHOD, "oidc"),
     ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
 )
 
@@ -138,6 +140,12 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
         raise InvalidOption(
             "oauth.callback has an effect only with kafka.sasl.mechanism=OAUTHBEARER"
         )
+
+
+def fetches_tokens(settings: Mapping[str, str]) -> bool:
+    """Whether librdkafka fetches tokens from an endpoint."""
+    is_oauth = settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
+    return is_oauth and settings.get(TOKEN_METHOD, "").lower() == "oidc"
 
 
 def trust_store(given: Mapping[str, str]) -> dict[str, str]:
