@@ -133,6 +133,8 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     if msk_iam.is_wanted(given):
         given = msk_iam.as_oauthbearer(given, oauth_callback)
         oauth_callback = msk_iam.CALLBACK
+    elif oauth_login.is_wanted(given):
+        given = oauth_login.as_oidc(given)
     for name in given:
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")

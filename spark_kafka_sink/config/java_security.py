@@ -21,9 +21,8 @@ REPLACED = frozenset(
 )
 
 INSTEAD_OF_LOGIN_CLASSES = (
-    "it names a Java class; for OAUTHBEARER set kafka.sasl.oauthbearer.method=oidc with "
-    "kafka.sasl.oauthbearer.client.id, ...client.secret and ...token.endpoint.url, or "
-    "oauth.callback, a function in Python"
+    "it names a Java class; for OAUTHBEARER set kafka.sasl.oauthbearer.token.endpoint.url with "
+    "...client.id and ...client.secret, or oauth.callback, a function in Python"
 )
 
 INSTEAD_OF_KERBEROS = (
@@ -38,10 +37,8 @@ _CONVERSIONS: Mapping[str, str] = {
 
 #: ``oidc``: librdkafka fetches tokens from an endpoint
 TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
-_WAYS_TO_TOKENS = (
-    (TOKEN_METHOD, "oidc"),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
-)
+_UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
+OAUTH_MODULE = "OAuthBearerLoginModule"
 
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
@@ -55,6 +52,7 @@ _CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "
 _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    OAUTH_MODULE: ("OAUTHBEARER",),  # oauth_login reads it then
 }
 
 
@@ -73,7 +71,7 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     if module not in _JAAS_MECHANISMS:
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
-            f"{option}: only PlainLoginModule and ScramLoginModule are supported, not {module}; "
+            f"{option}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
             + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES)
         )
     if given.get("sasl.mechanism", given.get("sasl.mechanisms")) not in _JAAS_MECHANISMS[module]:
@@ -121,18 +119,15 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
-    ways = [
-        f"kafka.{name}={value}"
-        for name, value in _WAYS_TO_TOKENS
-        if settings.get(name, "").lower() == value
-    ]
+    ways = ["a token endpoint (kafka.sasl.oauthbearer.*)"] * fetches_tokens(settings)
+    ways += [f"kafka.{_UNSECURED}=true"] * (settings.get(_UNSECURED, "").lower() == "true")
     ways += ["oauth.callback"] * bool(oauth_callback)
     if settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER":
         if not ways:
             raise InvalidOption(
                 "kafka.sasl.mechanism=OAUTHBEARER needs tokens: set "
-                "kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.client.id, "
-                "...client.secret and ...token.endpoint.url; or oauth.callback"
+                "kafka.sasl.oauthbearer.token.endpoint.url with ...client.id and "
+                "...client.secret; or oauth.callback"
             )
         if len(ways) > 1:
             raise InvalidOption(f"{' and '.join(ways)} are two ways to get tokens; keep one")

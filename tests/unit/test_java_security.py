@@ -85,8 +85,8 @@ def test_jaas_may_lack_the_last_semicolon():
         ),
         (
             "OAUTHBEARER",
-            'kafkashaded.x.OAuthBearerLoginModule required clientSecret="hunter2";',
-            r"not OAuthBearerLoginModule; .*sasl\.oauthbearer\.method=oidc",
+            'com.example.TokenLoginModule required clientSecret="hunter2";',
+            r"not TokenLoginModule; .*sasl\.oauthbearer\.token\.endpoint\.url",
         ),
         (
             "SCRAM-SHA-256",
@@ -186,7 +186,8 @@ def test_oauthbearer_takes_tokens_from_an_endpoint_or_from_a_function():
 
 
 def test_oauthbearer_without_tokens_is_refused():
-    assert "needs tokens: set kafka.sasl.oauthbearer.method=oidc" in refusal(OAUTH)
+    message = refusal(OAUTH)
+    assert "needs tokens: set kafka.sasl.oauthbearer.token.endpoint.url with" in message
 
 
 @pytest.mark.parametrize("other", [OIDC, {"enable.sasl.oauthbearer.unsecure.jwt": "true"}])
