@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509 import load_pem_x509_certificate
 
+from spark_kafka_sink.local_kafka.java_runtime import java_home
+
 
 def chain_pem(certificate: trustme.LeafCert) -> str:
     return b"".join(each.bytes() for each in certificate.cert_chain_pems).decode()
@@ -45,6 +47,15 @@ def write_pkcs12(certificate: trustme.LeafCert, path: Path, password: str) -> Pa
     path.write_bytes(
         serialize_key_and_certificates(b"client", _key(certificate), leaf, None, encryption)
     )
+    return path
+
+
+def write_trust_store(certificate: Path, path: Path, kind: str, password: str) -> Path:
+    """Write the certificate in a PEM file to a store of Java's own, with Java's own tool."""
+    command = [java_home() / "bin" / "java", "-m", "java.base/sun.security.tools.keytool.Main"]
+    command += ["-importcert", "-noprompt", "-alias", "authority", "-file", certificate]
+    command += ["-keystore", path, "-storetype", kind, "-storepass", password]
+    subprocess.run(command, capture_output=True, check=True)
     return path
 
 
