@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from functools import cache
 from pathlib import Path
+from stat import S_ISREG
 
 from spark_kafka_sink.errors import InvalidOption, LocalKafkaError
 
@@ -31,6 +32,8 @@ def certificates(location: str, kind: str, password: str | None) -> str:
         file = Path(location).stat()
     except OSError as error:
         raise _unreadable(location, kind, str(error.strerror)) from None
+    if not S_ISREG(file.st_mode):
+        raise _unreadable(location, kind, "it is not a file")
     return _certificates(location, kind, password, (file.st_ino, file.st_size, file.st_mtime_ns))
 
 
@@ -92,9 +95,10 @@ def _listing(location: str, kind: str, password: str | None) -> str:
 
 
 def _unreadable(location: str, kind: str, reason: str) -> InvalidOption:
+    store = f"-keystore {shlex.quote(location)} -storetype {shlex.quote(kind)}"
     return InvalidOption(
         f"{_NAME}.location={location} cannot be read as {kind} with the driver's Java: {reason}. "
         f"Correct {_NAME}.location, .type or .password; or convert the store once, where a JDK is: "
-        f"keytool -list -rfc -keystore {shlex.quote(location)} -storetype {kind} > store.pem; then "
-        f"set {_NAME}.type=PEM, {_NAME}.location=store.pem and no {_NAME}.password"
+        f"keytool -list -rfc {store} > store.pem; then set {_NAME}.type=PEM, "
+        f"{_NAME}.location=store.pem and no {_NAME}.password"
     )

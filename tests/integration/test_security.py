@@ -13,7 +13,14 @@ import exactly_once_task
 import pytest
 import trustme
 from acls import Acls
-from certificates import chain_pem, key_pem, write_pem, write_pkcs12, write_trust_store
+from certificates import (
+    chain_pem,
+    key_pem,
+    write_listing,
+    write_pem,
+    write_pkcs12,
+    write_trust_store,
+)
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from streams import stream_of
 from topics import Topics
@@ -48,6 +55,7 @@ class Store:
         self.other_ca = self._written("other-ca.pem", other)
         self.client_ca = self._written("client-ca.pem", self._clients)
         self.jks = self._trust_store("trust.jks", "JKS")
+        self.listing = write_listing(self.jks, folder / "trust.pem", "JKS", STORE_PASSWORD)
         self.trust_pkcs12 = self._trust_store("trust.p12", "PKCS12")
         self.broker = write_pem(brokers.issue_cert("127.0.0.1"), folder / "broker.pem")
         yesterday = datetime.now(timezone.utc) - timedelta(days=1)
@@ -186,6 +194,10 @@ CONFIGURATIONS = {
     "JKS trust store without its password": (
         "sasl_ssl",
         lambda s: scram() | {"ssl.truststore.location": str(s.jks)},
+    ),
+    "JKS trust store, converted as its error says": (
+        "sasl_ssl",
+        lambda s: scram() | trusting(s.listing),
     ),
     "PKCS12 trust store": (
         "sasl_ssl",

@@ -51,12 +51,25 @@ def write_pkcs12(certificate: trustme.LeafCert, path: Path, password: str) -> Pa
 
 
 def write_trust_store(certificate: Path, path: Path, kind: str, password: str) -> Path:
-    """Write the certificate in a PEM file to a store of Java's own, with Java's own tool."""
-    command = [java_home() / "bin" / "java", "-m", "java.base/sun.security.tools.keytool.Main"]
-    command += ["-importcert", "-noprompt", "-alias", "authority", "-file", certificate]
-    command += ["-keystore", path, "-storetype", kind, "-storepass", password]
-    subprocess.run(command, capture_output=True, check=True)
+    """Write the certificate in a PEM file to a store of Java's own."""
+    _keytool(
+        "-importcert", "-noprompt", "-alias", "authority", "-file", certificate,
+        "-keystore", path, "-storetype", kind, "-storepass", password,
+    )  # fmt: skip
     return path
+
+
+def write_listing(store: Path, path: Path, kind: str, password: str) -> Path:
+    """Write what keytool prints about a store, PEM among other text."""
+    arguments = ("-keystore", store, "-storetype", kind, "-storepass", password)
+    path.write_bytes(_keytool("-list", "-rfc", *arguments))
+    return path
+
+
+def _keytool(*arguments: object) -> bytes:
+    java = java_home() / "bin" / "java"
+    command = [java, "-m", "java.base/sun.security.tools.keytool.Main", *arguments]
+    return subprocess.run(list(map(str, command)), capture_output=True, check=True).stdout
 
 
 def _key(certificate: trustme.LeafCert) -> PrivateKeyTypes:

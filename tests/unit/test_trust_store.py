@@ -176,11 +176,12 @@ def test_without_a_java_the_command_that_converts_the_store_is_named_too(
     assert conversion(store) in message
 
 
-def test_a_store_that_is_not_there_is_named():
-    message = refusal({"ssl.truststore.location": "/none.jks"})
-    assert (
-        "location=/none.jks cannot be read as JKS with the driver's Java: No such file" in message
-    )
+@pytest.mark.parametrize(
+    ("location", "reason"), [("/none.jks", "No such file"), ("/tmp", "it is not a file")]
+)
+def test_a_store_that_is_not_there_is_named(location, reason):
+    message = refusal({"ssl.truststore.location": location})
+    assert f"location={location} cannot be read as JKS with the driver's Java: {reason}" in message
 
 
 @pytest.mark.parametrize("other", ["ssl.truststore.certificates", "ssl.ca.pem", "ssl.ca.location"])
