@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config import msk_iam
+from spark_kafka_sink.config import msk_iam, oauth_login
 from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
     REPLACED,
+    TOKEN_METHOD,
     check_mechanism,
     credentials,
+    fetches_tokens,
     key_store,
     pem_in_lines,
     trust_store,
@@ -131,6 +133,8 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     if msk_iam.is_wanted(given):
         given = msk_iam.as_oauthbearer(given, oauth_callback)
         oauth_callback = msk_iam.CALLBACK
+    elif oauth_login.is_wanted(given):
+        given = oauth_login.as_oidc(given)
     for name in given:
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
@@ -139,6 +143,8 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     check_guarantees(result, effective)
     check_mechanism(result, oauth_callback)
+    if fetches_tokens(result):
+        oauth_login.check_endpoint(result)
     merged = {**DEFAULTS, **result, **timeouts(result, effective, specs)}
     translated = ClientSettings(tuple(sorted(merged.items())), oauth_callback)
     _check_together(translated)
@@ -215,8 +221,10 @@ def _check_together(settings: ClientSettings) -> None:
 
     if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
         return
+    # With it, a new client logs in at the identity provider at once.
+    checked = {name: value for name, value in settings.items() if name != TOKEN_METHOD}
     try:
-        client = Client({**settings, "bootstrap.servers": "", "log_level": "0"})
+        client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
     except ValueError as error:
         raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
     client.close(Deadline(_CLOSE_SECONDS))
@@ -228,7 +236,7 @@ def _check_together(settings: ClientSettings) -> None:
 def _expanded(given: Mapping[str, str]) -> dict[str, str]:
     """``given``, with JAAS strings, stores and the like turned into librdkafka's settings."""
     result = {name: value for name, value in given.items() if name not in _CONVERTED}
-    for convert in (credentials, trust_store, key_store, _compression_level, _endpoint_check):
+    for convert in _CONVERTERS:
         for name, value in convert(given).items():
             if name in result:
                 raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
@@ -261,3 +269,21 @@ def _endpoint_check(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     # In Java an empty string switches the check off.
     return {"ssl.endpoint.identification.algorithm": algorithm or "none"}
+
+
+def _constant_backoff(given: Mapping[str, str]) -> dict[str, str]:
+    """In Java the time between attempts to connect grows only if its maximum is given too."""
+    backoff = given.get("reconnect.backoff.ms")
+    if backoff is None or "reconnect.backoff.max.ms" in given:
+        return {}
+    return {"reconnect.backoff.max.ms": backoff}
+
+
+_CONVERTERS = (
+    credentials,
+    trust_store,
+    key_store,
+    _compression_level,
+    _endpoint_check,
+    _constant_backoff,
+)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.config.trust_store import certificates
 from spark_kafka_sink.errors import InvalidOption
 
 #: settings, named without ``kafka.``, that these functions replace
@@ -21,25 +22,25 @@ REPLACED = frozenset(
 )
 
 INSTEAD_OF_LOGIN_CLASSES = (
-    "it names a Java class; for OAUTHBEARER set kafka.sasl.oauthbearer.method=oidc with "
-    "kafka.sasl.oauthbearer.client.id, ...client.secret and ...token.endpoint.url, or "
-    "oauth.callback, a function in Python"
+    "it names a Java class; for OAUTHBEARER set kafka.sasl.oauthbearer.token.endpoint.url with "
+    "...client.id and ...client.secret, or oauth.callback, a function in Python"
 )
 
 INSTEAD_OF_KERBEROS = (
     "the client in the wheel confluent-kafka does not support Kerberos (GSSAPI, Java's default)"
 )
 
-_CONVERSIONS: Mapping[str, str] = {
-    "JKS": "keytool -importkeystore -srckeystore store.jks -destkeystore store.p12 "
-    "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nodes -out store.pem",
-    "PKCS12": "openssl pkcs12 -in store.p12 -nodes -out store.pem",
-}
-
-_WAYS_TO_TOKENS = (
-    ("sasl.oauthbearer.method", "oidc"),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
+_CONVERSION = (
+    "keytool -importkeystore -srckeystore store.jks -destkeystore store.p12 "
+    "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nodes -out store.pem"
 )
+
+#: ``oidc``: librdkafka fetches tokens from an endpoint
+TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
+_UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
+OAUTH_MODULE = "OAuthBearerLoginModule"
+
+_OTHER_TRUST = frozenset({"ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem"})
 
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
@@ -53,6 +54,7 @@ _CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "
 _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    OAUTH_MODULE: ("OAUTHBEARER",),  # oauth_login reads it then
 }
 
 
@@ -71,7 +73,7 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     if module not in _JAAS_MECHANISMS:
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
-            f"{option}: only PlainLoginModule and ScramLoginModule are supported, not {module}; "
+            f"{option}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
             + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES)
         )
     if given.get("sasl.mechanism", given.get("sasl.mechanisms")) not in _JAAS_MECHANISMS[module]:
@@ -119,18 +121,15 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
-    ways = [
-        f"kafka.{name}={value}"
-        for name, value in _WAYS_TO_TOKENS
-        if settings.get(name, "").lower() == value
-    ]
+    ways = ["a token endpoint (kafka.sasl.oauthbearer.*)"] * fetches_tokens(settings)
+    ways += [f"kafka.{_UNSECURED}=true"] * (settings.get(_UNSECURED, "").lower() == "true")
     ways += ["oauth.callback"] * bool(oauth_callback)
     if settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER":
         if not ways:
             raise InvalidOption(
                 "kafka.sasl.mechanism=OAUTHBEARER needs tokens: set "
-                "kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.client.id, "
-                "...client.secret and ...token.endpoint.url; or oauth.callback"
+                "kafka.sasl.oauthbearer.token.endpoint.url with ...client.id and "
+                "...client.secret; or oauth.callback"
             )
         if len(ways) > 1:
             raise InvalidOption(f"{' and '.join(ways)} are two ways to get tokens; keep one")
@@ -140,12 +139,24 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
         )
 
 
+def fetches_tokens(settings: Mapping[str, str]) -> bool:
+    """Whether librdkafka fetches tokens from an endpoint."""
+    is_oauth = settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
+    return is_oauth and settings.get(TOKEN_METHOD, "").lower() == "oidc"
+
+
 def trust_store(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a PEM trust store; any other is refused with the command that converts it."""
-    location = given.get("ssl.truststore.location")
-    kind = _store_type(given, "truststore")
-    if location is not None and kind != "PEM":
-        raise _unreadable("truststore", kind)
+    """Settings for a trust store: a PEM file by its name, any other by its certificates.
+
+    Raises InvalidOption, also for a store that Java cannot read on this machine.
+    """
+    location, kind = given.get("ssl.truststore.location"), _store_type(given, "truststore")
+    if location is not None:
+        for name in sorted(given.keys() & _OTHER_TRUST):
+            raise InvalidOption(f"kafka.ssl.truststore.location and kafka.{name}: keep one")
+        if kind != "PEM":
+            password = given.get("ssl.truststore.password")
+            return {"ssl.ca.pem": certificates(location, kind, password)}
     if "ssl.truststore.password" in given:
         raise InvalidOption(
             "kafka.ssl.truststore.password: a PEM trust store has no password; leave it out"
@@ -163,7 +174,12 @@ def key_store(given: Mapping[str, str]) -> dict[str, str]:
         return {"ssl.key.location": location, "ssl.certificate.location": location}
     if kind == "PKCS12":
         return {"ssl.keystore.location": location}
-    raise _unreadable("keystore", kind)
+    raise InvalidOption(
+        f"kafka.ssl.keystore.location: this client cannot read a keystore of type {kind} (Java's "
+        f"default type is JKS). Convert it once: {_CONVERSION}; then set "
+        "kafka.ssl.keystore.type=PEM, kafka.ssl.keystore.location=store.pem and no "
+        "kafka.ssl.keystore.password"
+    )
 
 
 def _store_type(given: Mapping[str, str], store: str) -> str:
@@ -182,13 +198,3 @@ def _block_in_lines(block: re.Match[str]) -> str:
     body = "".join(block[2].split())
     lines = [body[start : start + _PEM_LINE] for start in range(0, len(body), _PEM_LINE)]
     return "\n".join(["", block[1], *lines, block[3], ""])
-
-
-def _unreadable(store: str, kind: str) -> InvalidOption:
-    name = f"kafka.ssl.{store}"
-    conversion = _CONVERSIONS.get(kind, _CONVERSIONS["JKS"])
-    return InvalidOption(
-        f"{name}.location: this client cannot read a {store} of type {kind} (Java's default type "
-        f"is JKS). Convert it once: {conversion}; then set {name}.type=PEM, "
-        f"{name}.location=store.pem and no {name}.password"
-    )

@@ -71,6 +71,8 @@ REFUSED: Mapping[str, str] = {
     "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
     "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
     "security.providers": _JVM_TLS,
+    "ssl.cipher.suites": "it would bind TLS 1.2 only, not TLS 1.3 as in Java, and OpenSSL has "
+    "names of its own; set ssl.cipher.suites of the brokers, which binds all versions",
     "ssl.protocol": _JVM_TLS,
     "ssl.enabled.protocols": _JVM_TLS,
     "ssl.provider": _JVM_TLS,

@@ -24,7 +24,9 @@ CALLBACK = f"{__name__}:token"
 _MODULE = "IAMLoginModule"
 _HANDLER = "sasl.client.callback.handler.class"
 _JAAS_OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
-_REGION = re.compile(r"\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?::\d+)?$")
+_DOMAIN = r"\.amazonaws\.com(?:\.cn)?(?::\d+)?$"
+_CLUSTER = re.compile(rf"\.kafka(?:-serverless)?\.([a-z0-9-]+){_DOMAIN}")
+_ENDPOINT = re.compile(rf"\.([a-z0-9-]+)\.vpce{_DOMAIN}")
 
 
 def is_wanted(given: Mapping[str, str]) -> bool:
@@ -50,16 +52,23 @@ def as_oauthbearer(given: Mapping[str, str], oauth_callback: str) -> dict[str, s
 
 
 def _region(given: Mapping[str, str]) -> str:
-    for server in given.get("bootstrap.servers", "").split(","):
-        if matched := _REGION.search(server.strip()):
-            return matched[1]
-    region = os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", ""))
+    servers = given.get("bootstrap.servers", "")
+    region = _shown(_CLUSTER, servers)
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "")
+    # Last, because an endpoint may be in another region than its cluster.
+    region = region or _shown(_ENDPOINT, servers)
     if not region:
         raise InvalidOption(
             f"kafka.sasl.mechanism={MECHANISM}: kafka.bootstrap.servers does not show the region; "
             "set the environment variable AWS_REGION on the driver"
         )
     return region
+
+
+def _shown(pattern: re.Pattern[str], servers: str) -> str:
+    """The region in the first name that has one, or ""."""
+    found = (pattern.search(server.strip()) for server in servers.split(","))
+    return next((matched[1] for matched in found if matched), "")
 
 
 def _jaas_options(given: Mapping[str, str]) -> dict[str, str]:

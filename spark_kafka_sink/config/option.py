@@ -86,6 +86,12 @@ def any_text(text: str) -> str:
     return text
 
 
+def server_list(text: str) -> str:
+    if not text.replace(",", "").strip():
+        raise ValueError(f"{text!r} names no server; write host:port, host:port, ...")
+    return text
+
+
 def whole_number(text: str) -> int:
     if not re.fullmatch(r"-?[0-9]+", text):
         raise ValueError(f"{text!r} is not a whole number")

@@ -11,6 +11,7 @@ from spark_kafka_sink.config.option import (
     folder,
     function_name,
     one_of,
+    server_list,
     topic_name,
     true_or_false,
     variable_name,
@@ -22,7 +23,7 @@ _MAX_INT = 2**31 - 1
 
 BOOTSTRAP_SERVERS = Option(
     "kafka.bootstrap.servers",
-    any_text,
+    server_list,
     default=None,
     is_required=True,
     if_absent="none: required",

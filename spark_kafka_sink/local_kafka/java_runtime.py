@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -68,19 +69,20 @@ for argument; do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec '{java}' "$@"
+exec {java} "$@"
 """
 
 
 def _without_vector_module(home: Path) -> Path:
     """A Java home like this one whose java ignores Spark's request for jdk.incubator.vector."""
-    wrapped = cache_folder() / f"java-{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
+    script = _WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")))
+    wrapped = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
     java = wrapped / "bin" / "java"
     with explained(CACHE_ADVICE):
         if not java.exists():
             java.parent.mkdir(parents=True, exist_ok=True)
             draft = java.with_name(f"java.{os.getpid()}")
-            draft.write_text(_WRAPPER.format(java=home / "bin" / "java"))
+            draft.write_text(script)
             draft.chmod(0o755)
             draft.replace(java)
     return wrapped

@@ -26,11 +26,12 @@ class MetricsServer:
         registry.register(MetricsCollector(read))
         try:
             self._server, self._thread = start_http_server(port, address, registry)
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # the latter: no such port
             raise KafkaSinkError(
                 f"cannot serve metrics on {address}:{port}: {error}; choose another port"
             ) from error
-        self.url = f"http://{address}:{self._server.server_port}/metrics"
+        host = f"[{address}]" if ":" in address else address
+        self.url = f"http://{host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
         self._server.shutdown()

@@ -43,6 +43,7 @@ _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
+_ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
 
 Answer = TopicDescription | ClusterDescription | Configuration
 AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, Configuration)
@@ -158,9 +159,10 @@ class _Brokers:
 
     def _note(self, error: BrokerError) -> None:
         if error.code == ErrorCode.AUTHENTICATION and error.text.startswith(_NO_TOKEN):
+            source = "oauth.callback" if self.settings.oauth_callback else _ENDPOINT
             raise AuthenticationFailed(
                 f"no token for the login at {self.settings['bootstrap.servers']}"
-                f"{error.text.removeprefix(_NO_TOKEN)}. Correct oauth.callback or what it needs"
+                f"{error.text.removeprefix(_NO_TOKEN)}. Correct {source} or what it needs"
             )
         if error.code == ErrorCode.AUTHENTICATION:
             raise AuthenticationFailed(

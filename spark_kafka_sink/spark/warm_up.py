@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.config.option_table import TOPIC
 from spark_kafka_sink.config.options import at_least_once, parse
@@ -21,10 +22,14 @@ from spark_kafka_sink.spark.speculation import warn_of_speculation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+A = TypeVar("A")
+T = TypeVar("T")
+
 _log = logging.getLogger("spark_kafka_sink")
 
 _SHORTEST_WAIT_SECONDS = 0.001  # Spark does not accept 0
 _TOPIC_SECONDS = 5.0
+_LATE = "not finished in time"
 QUERY_NAME = "kafka-nb warm-up"
 
 
@@ -67,13 +72,12 @@ def warm_up(
     deadline = Deadline(timeout_seconds)
     micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            # A client of Spark Connect may be far from the brokers.
-            asked = beside.submit(_existing_topic, options) if is_classic(spark) else None
-            make_known(spark)
-            warn_of_speculation(spark)
-            rows = _no_rows(spark)
-            topic = asked.result() if asked is not None else ""
+        # A client of Spark Connect may be far from the brokers.
+        asked = _beside(_existing_topic, options) if is_classic(spark) else None
+        make_known(spark)
+        warn_of_speculation(spark)
+        rows = _no_rows(spark)
+        topic = _in_time(asked, deadline) if asked is not None else ""
         passed = at_least_once(options)  # an empty transaction would be a change in Kafka
         passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
@@ -84,6 +88,28 @@ def warm_up(
         _log.warning("warm-up: %s", problem)
     seconds = time.monotonic() - started
     return WarmUpResult(seconds, micro_batch_seconds, "" if problem else topic, problem)
+
+
+def _beside(function: Callable[[A], T], argument: A) -> Future[T]:
+    """The call's outcome. Its thread holds nothing up, however long it takes, not even the exit."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(argument))
+        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="warm-up", daemon=True).start()
+    return future
+
+
+def _in_time(future: Future[T], deadline: Deadline) -> T:
+    """Its value; raises its error, or TimeoutError."""
+    wait([future], deadline.remaining())
+    if not future.done():
+        raise TimeoutError(_LATE)
+    return future.result()
 
 
 def _existing_topic(options: Mapping[str, str]) -> str:
@@ -108,7 +134,7 @@ def _run(
         query.stop()
     progress = query.lastProgress
     if not is_over or progress is None:
-        return 0.0, "not finished in time"
+        return 0.0, _LATE
     return progress["durationMs"]["triggerExecution"] / 1000, ""
 
 

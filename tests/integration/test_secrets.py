@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import secret_tokens
 import trustme
-from certificates import chain_pem, key_pem, write_pem, write_pkcs12
+from certificates import chain_pem, key_pem, write_pem, write_pkcs12, write_trust_store
 from token_endpoint import token_endpoint
 from token_functions import BROKER_SETTINGS
 from topics import Topics
@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 KEY_PASSWORD = "planted-secret-of-the-key"
 PASSWORD = "planted-secret-password"
+STORE_PASSWORD = "planted-secret-of-the-store"
 WAYS = ("batch,", "stream,", "foreach_batch,")
 WORKING = 7
 SECONDS = 580
@@ -51,6 +52,9 @@ def secured(tmp_path_factory):
             "key": key_pem(client, KEY_PASSWORD),
             "chain": chain_pem(client),
             "pkcs12": str(write_pkcs12(client, folder / "client.p12", KEY_PASSWORD)),
+            "trust_store": str(
+                write_trust_store(folder / "ca.pem", folder / "trust.jks", "JKS", STORE_PASSWORD)
+            ),
             "token_endpoint": endpoint,
         }
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import exactly_once_task
 import pytest
 import trustme
 from acls import Acls
-from certificates import chain_pem, key_pem, write_pem, write_pkcs12
+from certificates import (
+    chain_pem,
+    key_pem,
+    write_listing,
+    write_pem,
+    write_pkcs12,
+    write_trust_store,
+)
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from streams import stream_of
 from topics import Topics
@@ -29,6 +38,7 @@ AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 
 DOCTOR_SECONDS = 120.0  # a busy machine is no failure
 USERS = {"alice": "password-of-alice", "bob": "password-of-bob"}
 KEY_PASSWORD = "password-of-the-key"
+STORE_PASSWORD = "password-of-the-store"
 LOGIN = "org.apache.kafka.common.security"
 # Like most clusters in production, and unlike LocalKafka's default.
 ONLY_WITH_ACL = {"allow.everyone.if.no.acl.found": "false"}
@@ -44,6 +54,9 @@ class Store:
         self.ca = self._written("ca.pem", brokers)
         self.other_ca = self._written("other-ca.pem", other)
         self.client_ca = self._written("client-ca.pem", self._clients)
+        self.jks = self._trust_store("trust.jks", "JKS")
+        self.listing = write_listing(self.jks, folder / "trust.pem", "JKS", STORE_PASSWORD)
+        self.trust_pkcs12 = self._trust_store("trust.p12", "PKCS12")
         self.broker = write_pem(brokers.issue_cert("127.0.0.1"), folder / "broker.pem")
         yesterday = datetime.now(timezone.utc) - timedelta(days=1)
         past = {"not_before": yesterday - timedelta(days=1), "not_after": yesterday}
@@ -67,6 +80,9 @@ class Store:
         path = self._folder / name
         authority.cert_pem.write_to_path(str(path))
         return path
+
+    def _trust_store(self, name, kind):
+        return write_trust_store(self.ca, self._folder / name, kind, STORE_PASSWORD)
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +152,10 @@ def trusting(path):
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)}
 
 
+def trusting_store(path, password=STORE_PASSWORD, **more):
+    return {"ssl.truststore.location": str(path), "ssl.truststore.password": password, **more}
+
+
 def trusting_text(text):
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
 
@@ -169,6 +189,27 @@ CONFIGURATIONS = {
     "PLAIN, PEM on one line": (
         "sasl_ssl",
         lambda s: plain() | trusting_text(on_one_line(s.ca_text)),
+    ),
+    "SCRAM, JKS trust store": ("sasl_ssl", lambda s: scram() | trusting_store(s.jks)),
+    "JKS trust store without its password": (
+        "sasl_ssl",
+        lambda s: scram() | {"ssl.truststore.location": str(s.jks)},
+    ),
+    "JKS trust store, converted as its error says": (
+        "sasl_ssl",
+        lambda s: scram() | trusting(s.listing),
+    ),
+    "PKCS12 trust store": (
+        "sasl_ssl",
+        lambda s: scram() | trusting_store(s.trust_pkcs12, **{"ssl.truststore.type": "PKCS12"}),
+    ),
+    "PKCS12 trust store without its type": (
+        "sasl_ssl",
+        lambda s: scram() | trusting_store(s.trust_pkcs12),
+    ),
+    "JKS trust store and PKCS12 key store": (
+        "mutual_tls",
+        lambda s: trusting_store(s.jks) | key_file(s.pkcs12, "PKCS12") | PKCS12 | LOCKED,
     ),
     "no check of the host name": (
         "sasl_ssl",
@@ -232,6 +273,29 @@ def test_a_configuration_of_javas_works_as_in_sparks_own_sink(spark, request, st
     assert [record.value.decode() for record in made.read(topic)] == sinks
 
 
+@pytest.mark.parametrize("sink", ["kafka-nb", "foreach_batch"])
+def test_tasks_do_not_need_the_trust_store(spark, store, sasl_ssl, topics, tmp_path, sink):
+    file = tmp_path / "trust.jks"
+    shutil.copy(store.jks, file)
+    made = topics("sasl_ssl")
+    topic = made.create()
+    given = options(sasl_ssl, "SASL_SSL", scram() | trusting_store(file), topic)
+    path = str(file)
+
+    def without_the_file(batches):
+        Path(path).unlink()
+        yield from batches
+
+    rows = spark.createDataFrame([("v",)], "value string").coalesce(1)
+    rows = rows.mapInArrow(without_the_file, rows.schema)
+    if sink == "foreach_batch":
+        foreach_batch(given)(rows, 0)
+    else:
+        rows.write.format(sink).options(**given).mode("append").save()
+    assert [record.value for record in made.read(topic)] == [b"v"]
+    assert not file.exists()
+
+
 # --- what is wrong, said by the driver ------------------------------------------------------------
 
 REFUSED = "AuthenticationFailed: the brokers at .* refuse the login: .*"
@@ -264,6 +328,11 @@ MISTAKES = {
         "sasl_ssl",
         lambda s: scram() | trusting(s.other_ca),
         rf"{NO_TLS}127.0.0.1:\d+: .*local issuer certificate. Point kafka\.ssl\.truststore",
+    ),
+    "wrong password of the trust store": (
+        "sasl_ssl",
+        lambda s: scram() | trusting_store(s.jks, password="wrong-password"),
+        r"InvalidOption: kafka\.ssl\.truststore\.location=.*password was incorrect\. Correct",
     ),
     "wrong host name": (
         "sasl_ssl",
@@ -449,6 +518,7 @@ def listed(given):
     "name",
     [
         "SCRAM, PEM file",
+        "SCRAM, JKS trust store",
         "PLAIN, PEM on one line",
         "no check of the host name",
         "SCRAM without TLS",

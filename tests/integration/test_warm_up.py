@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from topics import Topics
@@ -53,3 +55,16 @@ def test_the_wait_has_a_deadline(spark, bootstrap_servers, topics):
     options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create()}
     done = warm_up(spark, options, timeout_seconds=0.01)
     assert done.problem == "not finished in time"
+
+
+def test_a_look_up_of_the_topic_that_hangs_does_not_outlast_the_deadline(spark, monkeypatch):
+    is_over = threading.Event()
+    # The package's own attribute of that name is the function.
+    module = importlib.import_module("spark_kafka_sink.spark.warm_up")
+    monkeypatch.setattr(module, "_existing_topic", lambda _: is_over.wait() and "")
+    try:
+        done = warm_up(spark, {"topic": "t"}, timeout_seconds=0.1)
+    finally:
+        is_over.set()
+    assert done.problem == "not finished in time"
+    assert done.micro_batch_seconds == 0.0

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509 import load_pem_x509_certificate
 
+from spark_kafka_sink.local_kafka.java_runtime import java_home
+
 
 def chain_pem(certificate: trustme.LeafCert) -> str:
     return b"".join(each.bytes() for each in certificate.cert_chain_pems).decode()
@@ -46,6 +48,28 @@ def write_pkcs12(certificate: trustme.LeafCert, path: Path, password: str) -> Pa
         serialize_key_and_certificates(b"client", _key(certificate), leaf, None, encryption)
     )
     return path
+
+
+def write_trust_store(certificate: Path, path: Path, kind: str, password: str) -> Path:
+    """Write the certificate in a PEM file to a store of Java's own."""
+    _keytool(
+        "-importcert", "-noprompt", "-alias", "authority", "-file", certificate,
+        "-keystore", path, "-storetype", kind, "-storepass", password,
+    )  # fmt: skip
+    return path
+
+
+def write_listing(store: Path, path: Path, kind: str, password: str) -> Path:
+    """Write what keytool prints about a store, PEM among other text."""
+    arguments = ("-keystore", store, "-storetype", kind, "-storepass", password)
+    path.write_bytes(_keytool("-list", "-rfc", *arguments))
+    return path
+
+
+def _keytool(*arguments: object) -> bytes:
+    java = java_home() / "bin" / "java"
+    command = [java, "-m", "java.base/sun.security.tools.keytool.Main", *arguments]
+    return subprocess.run(list(map(str, command)), capture_output=True, check=True).stdout
 
 
 def _key(certificate: trustme.LeafCert) -> PrivateKeyTypes:

@@ -12,7 +12,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 @contextmanager
 def served(answer: Callable[[str, Message], tuple[int, object]]) -> Iterator[str]:
-    """Its URL, without a path. ``answer``: path and headers of a request -> status and content."""
+    """Its URL, without a path.
+
+    ``answer``: path and headers of a request -> status and content. The body of a POST is the
+    headers' payload.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -25,7 +29,8 @@ def served(answer: Callable[[str, Message], tuple[int, object]]) -> Iterator[str
             self.wfile.write(body)
 
         def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.headers.set_payload(body.decode())
             self.do_GET()
 
         def log_message(self, *_):

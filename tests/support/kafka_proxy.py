@@ -14,7 +14,7 @@ from mock_cluster import MockCluster
 
 from spark_kafka_sink.local_kafka import LocalKafka
 
-PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
+PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 0, 3, 18, 22, 36
 
 # Sockets of aborted connections are closed in the loop's next rounds.
 CLOSE_SECONDS = 0.05
@@ -36,7 +36,8 @@ class KafkaProxy:
     a login first.
     ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
     metadata in the order of arrival, and ``answers_before_records`` the number of their answers
-    that left before the first produce request came, or None. ``reset`` starts counting again.
+    that left before the first produce request came, or None. ``logins`` holds the requests to log
+    in. ``reset`` starts counting again.
     """
 
     def __init__(self, node: int = 1) -> None:
@@ -66,6 +67,7 @@ class KafkaProxy:
     def reset(self) -> None:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.metadata_requests: list[MetadataRequest] = []
+        self.logins: list[bytes] = []
         self.answers_before_records: int | None = None
         self._answers = 0
 
@@ -153,6 +155,8 @@ class KafkaProxy:
                 self.requests[_client_id(frame), api_key] += 1
                 if api_key == self.hangs_up_on:
                     return
+                if api_key == SASL_AUTHENTICATE:
+                    self.logins.append(frame)
                 if api_key == METADATA:
                     self.metadata_requests.append(_metadata_request(frame))
                     delays[correlation] = METADATA, self.metadata_delay_seconds

@@ -1,8 +1,8 @@
 """Runs queries with every secret option set and Spark's most verbose logs; for test_secrets.py.
 
 Arguments: bootstrap servers, topic, folder, and a JSON file with what secured brokers need:
-"options"; the client's "key", "chain" and "pkcs12"; a "token_endpoint". The planted values all
-contain ``planted-secret``, or are named in ``test_secrets.py``.
+"options"; the client's "key", "chain" and "pkcs12"; a "trust_store"; a "token_endpoint". The
+planted values all contain ``planted-secret``, or are named in ``test_secrets.py``.
 """
 
 from __future__ import annotations
@@ -85,6 +85,11 @@ CASES = {
     "prefix forgotten": {**GOOD, "sasl.password": "planted-secret-bare"},
     "another option wrong": {**GOOD, **SECRETS, "kafka.linger.ms": "soon"},
     "trust store password": {**GOOD, "kafka.ssl.truststore.password": "planted-secret-trust"},
+    "trust store missing": {
+        **GOOD,
+        "kafka.ssl.truststore.location": "/no/trust.jks",
+        "kafka.ssl.truststore.password": "planted-secret-trust",
+    },
 }  # fmt: skip
 
 KEY_TEXT = {
@@ -96,6 +101,11 @@ KEY_FILE = {
     "kafka.ssl.keystore.type": "PKCS12",
     "kafka.ssl.keystore.location": secured["pkcs12"],
     "kafka.ssl.keystore.password": "planted-secret-of-the-key",
+}
+TRUST_TYPE = "kafka.ssl.truststore.type"
+TRUST_STORE = {
+    "kafka.ssl.truststore.location": secured["trust_store"],
+    "kafka.ssl.truststore.password": "planted-secret-of-the-store",
 }
 SECURED = {**secured["options"], **KEY_TEXT, "topic": topic, "kafka.debug": "all"}
 SCRAM = {
@@ -114,9 +124,8 @@ TOKENS = {
 }
 ENDPOINT = {
     "kafka.sasl.mechanism": "OAUTHBEARER",
-    "kafka.sasl.oauthbearer.method": "oidc",
-    "kafka.sasl.oauthbearer.client.id": "u",
-    "kafka.sasl.oauthbearer.client.secret": "planted-secret-of-the-client",
+    "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule "
+    'required clientId="u" clientSecret="planted-secret-of-the-client";',
     "kafka.sasl.oauthbearer.token.endpoint.url": secured["token_endpoint"],
 }
 MSK = {
@@ -127,9 +136,10 @@ MSK = {
 REFUSED = secured["token_endpoint"].replace("/token", "/refused")
 CASES |= {
     "works with SCRAM": {**SECURED, **SCRAM},
-    "works with PLAIN and PKCS12": {
-        **{name: value for name, value in SECURED.items() if name not in KEY_TEXT},
+    "works with PLAIN, PKCS12 and JKS": {
+        **{name: value for name, value in SECURED.items() if name not in {*KEY_TEXT, TRUST_TYPE}},
         **KEY_FILE,
+        **TRUST_STORE,
         **PLAIN,
     },
     "works with a function": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:made"},

@@ -60,7 +60,7 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
         ("delivery.timeout.ms", "60000"),
         ("linger.ms", "20"),
         ("linger.ms", "0.5"),
-        ("reconnect.backoff.ms", "50"),
+        ("reconnect.backoff.max.ms", "20000"),
         ("retries", "2147483647"),
         ("sasl.mechanism", "SCRAM-SHA-512"),
         ("security.protocol", "SSL"),
@@ -175,6 +175,27 @@ transaction.two.phase.commit.enable transactional.id value.serializer
 def test_every_setting_of_the_java_producer_is_known():
     ours = {"buffer.memory", "max.block.ms", "metadata.max.idle.ms"}
     assert set(JAVA_SETTINGS.split()) - known_names() - ours == set()
+
+
+@pytest.mark.parametrize(
+    "backoff",
+    [
+        {"reconnect.backoff.ms": "50"},
+        {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "50"},
+    ],
+)
+def test_the_time_between_attempts_to_connect_is_constant_unless_a_maximum_is_given(backoff):
+    constant = {"reconnect.backoff.ms": "50", "reconnect.backoff.max.ms": "50"}
+    assert beyond_defaults(backoff) == constant
+    assert beyond_defaults(backoff | {"reconnect.backoff.max.ms": "500"}) == {
+        "reconnect.backoff.ms": "50",
+        "reconnect.backoff.max.ms": "500",
+    }
+
+
+def test_cipher_suites_are_refused_because_they_would_not_bind_every_version_of_tls():
+    message = refusal({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
+    assert "would bind TLS 1.2 only" in message
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 
 import pytest
 
@@ -101,6 +102,18 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_pa
         fetch_jars("org", "module", "1", {})
     with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
         java_runtime._without_vector_module(tmp_path / "jdk")
+
+
+def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
+    home = tmp_path / 'it\'s "my" $HOME'
+    (home / "bin").mkdir(parents=True)
+    java = home / "bin" / "java"
+    java.write_text('#!/bin/sh\necho "$@"\n')
+    java.chmod(0o755)
+    wrapped = java_runtime._without_vector_module(home) / "bin" / "java"
+    command = [wrapped, "--add-modules=jdk.incubator.vector", "-version", "a b"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout == "-version a b\n"
 
 
 def test_a_java_that_does_not_print_utf8_is_still_recognized(tmp_path, monkeypatch):

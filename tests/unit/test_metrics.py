@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from promql import labels_of, metrics_in
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
+from spark_kafka_sink.spark import metrics_server
 from spark_kafka_sink.spark.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
 from spark_kafka_sink.spark.metrics_server import MetricsCollector
 
@@ -188,6 +189,20 @@ def test_the_server_listens_on_loopback_until_it_is_closed(listener):
     server.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), SECONDS)
+
+
+@pytest.mark.parametrize("port", [70000, -1])
+def test_a_port_that_cannot_exist_is_refused(listener, port):
+    with pytest.raises(KafkaSinkError, match=rf"127\.0\.0\.1:{port}: .*choose another port"):
+        listener.serve_metrics(port)
+
+
+def test_the_url_of_an_ipv6_address_has_brackets(monkeypatch, listener):
+    class Server:
+        server_port = 9464
+
+    monkeypatch.setattr(metrics_server, "start_http_server", lambda *_: (Server(), None))
+    assert listener.serve_metrics(9464, "::1").url == "http://[::1]:9464/metrics"
 
 
 # --- the table, and the page ----------------------------------------------------------------------

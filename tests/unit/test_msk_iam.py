@@ -58,6 +58,23 @@ def test_other_names_of_servers_need_a_region_in_the_environment(monkeypatch):
     assert json.loads(client["sasl.oauthbearer.config"])["region"] == "sa-east-1"
 
 
+ENDPOINT = "vpce-0a1b-c2d3.vpce-svc-4e5f.us-east-1.vpce.amazonaws.com:9098"
+
+
+def test_the_name_of_a_private_endpoint_shows_its_region():
+    client = translated(**{"bootstrap.servers": ENDPOINT})
+    assert json.loads(client["sasl.oauthbearer.config"])["region"] == "us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("servers", "region"), [(ENDPOINT, "eu-north-1"), (f"{ENDPOINT},{SERVERS}", "eu-west-1")]
+)
+def test_the_region_of_the_cluster_wins_over_that_of_an_endpoint(monkeypatch, servers, region):
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    client = translated(**{"bootstrap.servers": servers})
+    assert json.loads(client["sasl.oauthbearer.config"])["region"] == region
+
+
 def test_the_settings_of_the_java_library_work():
     client = translated(
         **{

@@ -111,6 +111,12 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(name):
         parsed(**{name: "yes"})
 
 
+@pytest.mark.parametrize("servers", [",", " , ,"])
+def test_bootstrap_servers_have_to_name_one(servers):
+    with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers=.* names no server; write"):
+        parse({"kafka.bootstrap.servers": servers})
+
+
 @pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": "  "}, {"topic": "a"}])
 def test_bootstrap_servers_are_required(options):
     with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers is required"):

@@ -1,0 +1,104 @@
+"""A trust store in one of Java's own formats -> its certificates as PEM, read by Java itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+from stat import S_ISREG
+
+from spark_kafka_sink.errors import InvalidOption, LocalKafkaError
+
+_NAME = "kafka.ssl.truststore"
+_PASSWORD = "SPARK_KAFKA_SINK_STORE_PASSWORD"  # noqa: S105 - the name of a variable
+_SECONDS = 60.0
+
+_ENTRY = re.compile(r"^Entry type: ", re.MULTILINE)
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_REASON = re.compile(r"^keytool error: [\w.$]+: (.+)$", re.MULTILINE)
+
+
+def certificates(location: str, kind: str, password: str | None) -> str:
+    """The certificates that Java's clients trust with this store, as PEM text.
+
+    ``kind``: a type of Java's, such as JKS or PKCS12. ``password`` None: as in Java, nothing checks
+    whether somebody has changed the store. Starts a Java, but once per process unless the file
+    changes. Raises InvalidOption, which says how to convert the store.
+    """
+    try:
+        file = Path(location).stat()
+    except OSError as error:
+        raise _unreadable(location, kind, str(error.strerror)) from None
+    if not S_ISREG(file.st_mode):
+        raise _unreadable(location, kind, "it is not a file")
+    return _certificates(location, kind, password, (file.st_ino, file.st_size, file.st_mtime_ns))
+
+
+@cache  # Spark plans every micro-batch anew
+def _certificates(location: str, kind: str, password: str | None, _version: object) -> str:
+    listing = _listing(location, kind, password)
+    # Java trusts the first certificate of every entry, also of one with a key.
+    first = [_CERTIFICATE.search(entry) for entry in _ENTRY.split(listing)[1:]]
+    found = [matched[0] for matched in first if matched is not None]
+    if not found:
+        raise _unreadable(location, kind, "it has no certificate that this password shows")
+    return "\n".join([*found, ""])
+
+
+def _listing(location: str, kind: str, password: str | None) -> str:
+    """What keytool prints about the store."""
+    # Imported here: few jobs need it.
+    from spark_kafka_sink.local_kafka.java_runtime import java_home
+
+    try:
+        java = java_home() / "bin" / "java"
+    except LocalKafkaError as error:
+        raise _unreadable(location, kind, str(error)) from None
+    command = [
+        str(java),
+        "-XX:TieredStopAtLevel=1",
+        "-Duser.language=en",
+        # keytool, also where java_home is a wrapper that has no other command than java
+        "-m", "java.base/sun.security.tools.keytool.Main",
+        "-list", "-rfc",
+        "-keystore", location,
+        "-storetype", kind,
+    ]  # fmt: skip
+    environment = dict(os.environ)
+    if password is not None:
+        # Other users see the arguments of a process.
+        command += ["-storepass:env", _PASSWORD]
+        environment[_PASSWORD] = password
+    try:
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        reason = f"keytool took more than {_SECONDS:g} s"
+        raise _unreadable(location, kind, reason) from None
+    except OSError as error:
+        raise _unreadable(location, kind, f"keytool: {error.strerror}") from None
+    if answer.returncode != 0:
+        told = _REASON.search(answer.stdout)
+        raise _unreadable(location, kind, told[1] if told else "keytool fails")
+    return answer.stdout
+
+
+def _unreadable(location: str, kind: str, reason: str) -> InvalidOption:
+    store = f"-keystore {shlex.quote(location)} -storetype {shlex.quote(kind)}"
+    return InvalidOption(
+        f"{_NAME}.location={location} cannot be read as {kind} with the driver's Java: {reason}. "
+        f"Correct {_NAME}.location, .type or .password; or convert the store once, where a JDK is: "
+        f"keytool -list -rfc {store} > store.pem; then set {_NAME}.type=PEM, "
+        f"{_NAME}.location=store.pem and no {_NAME}.password"
+    )

@@ -1,0 +1,194 @@
+"""Java's standard OAuth login, as Confluent Cloud, Event Hubs and Strimzi document it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from token_endpoint import token_endpoint
+
+from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.java_settings import REFUSED
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import InvalidOption
+
+OAUTH = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+URL = "https://login.example.com/token"
+HANDLER = "sasl.login.callback.handler.class"
+KAFKAS = "org.apache.kafka.common.security.oauthbearer"
+MODULE = f"{KAFKAS}.OAuthBearerLoginModule"
+ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": URL}
+CREDENTIALS = "clientId='me' clientSecret='hunter2'"
+OIDC = {
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": "hunter2",
+    **ENDPOINT,
+}
+
+
+def java(options="", handler=f"{KAFKAS}.OAuthBearerLoginCallbackHandler", **settings):
+    return {
+        **OAUTH,
+        HANDLER: handler,
+        "sasl.jaas.config": f"{MODULE} required {options};",
+    } | settings
+
+
+def oauthbearer(settings):
+    """What librdkafka gets for the login."""
+    client = translate(settings)
+    assert HANDLER not in client
+    assert "sasl.jaas.config" not in client
+    names = [name for name in client if name.startswith("sasl.oauthbearer.")]
+    return {name: str(client[name]) for name in names}
+
+
+def refusal(settings, oauth_callback=""):
+    with pytest.raises(InvalidOption) as raised:
+        translate(settings, oauth_callback)
+    assert "hunter2" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        (java(CREDENTIALS, **ENDPOINT), {}),
+        (
+            java(CREDENTIALS, f"{KAFKAS}.secured.OAuthBearerLoginCallbackHandler", **ENDPOINT),
+            {},
+        ),
+        (  # Databricks
+            java(
+                CREDENTIALS,
+                f"kafkashaded.{KAFKAS}.secured.OAuthBearerLoginCallbackHandler",
+                **ENDPOINT,
+            ),
+            {},
+        ),
+        (  # Confluent Cloud
+            java(
+                f"{CREDENTIALS} scope='api://orders/.default' extension_logicalCluster='lkc-1' "
+                "extension_identityPoolId='pool-1'",
+                **ENDPOINT,
+            ),
+            {
+                "sasl.oauthbearer.scope": "api://orders/.default",
+                "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-1",
+            },
+        ),
+        (  # Event Hubs
+            java(f'{CREDENTIALS} scope="https://a.servicebus.windows.net/.default"', **ENDPOINT),
+            {"sasl.oauthbearer.scope": "https://a.servicebus.windows.net/.default"},
+        ),
+        (  # Strimzi's library
+            java(
+                f'oauth.client.id="me" oauth.client.secret="hunter2" oauth.scope="kafka" '
+                f'oauth.token.endpoint.uri="{URL}"',
+                "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler",
+            ),
+            {"sasl.oauthbearer.scope": "kafka"},
+        ),
+        (  # Kafka 4.1
+            java(
+                "",
+                **{
+                    "sasl.oauthbearer.client.credentials.client.id": "me",
+                    "sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+                    "sasl.oauthbearer.scope": "kafka",
+                },
+                **ENDPOINT,
+            ),
+            {"sasl.oauthbearer.scope": "kafka"},
+        ),
+        ({**OAUTH, **{name: each for name, each in OIDC.items() if "method" not in name}}, {}),
+        ({**OAUTH, **OIDC}, {}),
+    ],
+)
+def test_javas_settings_make_the_client_fetch_tokens(settings, more):
+    assert oauthbearer(settings) == OIDC | more
+
+
+def test_the_clients_secret_stays_a_secret_and_what_is_none_does_not_become_one():
+    client = translate(java(f"{CREDENTIALS} scope='s' extension_a='b'", **ENDPOINT))
+    shown = repr(client)
+    assert "hunter2" not in shown
+    assert "a=b" in shown
+    assert "'me'" in shown
+
+
+def test_a_comma_in_an_extension_does_not_end_it():
+    client = oauthbearer(java(rf"{CREDENTIALS} extension_a='b,c\\d'", **ENDPOINT))
+    assert client["sasl.oauthbearer.extensions"] == r"a=b\,c\\d"
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        (java(CREDENTIALS), r"set kafka\.sasl\.oauthbearer\.token\.endpoint\.url with"),
+        (java("clientId='me'", **ENDPOINT), r"need kafka\.sasl\.oauthbearer\.client\.secret;"),
+        (java("", **ENDPOINT), r"client\.id, kafka\.sasl\.oauthbearer\.client\.secret;"),
+        (java("clientSecret='hunter2'", **ENDPOINT), "may have clientId and clientSecret"),
+        (
+            java(f"{CREDENTIALS} ssl.truststore.location='/ca.jks'", **ENDPOINT),
+            r"ssl\.truststore\.location is not supported .*allowed: clientId, .*extension_\.\.\.",
+        ),
+        (
+            java("", "com.example.Handler", **ENDPOINT),
+            rf"{HANDLER}=com.example.Handler is not supported: .*leave it out, and set oauth.callb",
+        ),
+        (
+            java(CREDENTIALS, **ENDPOINT) | {"sasl.oauthbearer.client.id": "other"},
+            r"client\.id and kafka\.sasl\.jaas\.config set the same; keep one",
+        ),
+        (
+            java(CREDENTIALS, **{"sasl.oauthbearer.token.endpoint.url": "file:///token"}),
+            "is a file, which only Java's client takes for a token; set oauth.callback",
+        ),
+        (
+            java(CREDENTIALS, **ENDPOINT) | {"sasl.mechanism": "PLAIN"},
+            f"kafka.{HANDLER} is not supported: {REFUSED[HANDLER]}",
+        ),
+        (
+            {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE} required {CREDENTIALS};"},
+            "uses OAuthBearerLoginModule; set kafka.sasl.mechanism to OAUTHBEARER",
+        ),
+        (
+            {
+                **OAUTH,
+                **OIDC,
+                "sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+            },
+            r"need kafka\.sasl\.oauthbearer\.assertion\.file or ",
+        ),
+        ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "token.endpoint.url, .*client.id, .*secret"),
+    ],
+)
+def test_what_is_missing_or_cannot_be_translated_is_refused_with_advice(settings, advice):
+    assert re.search(advice, refusal(settings))
+
+
+def test_a_token_endpoint_beside_a_function_is_refused():
+    assert "are two ways to get tokens; keep one" in refusal(java(CREDENTIALS, **ENDPOINT), "a:b")
+
+
+def test_a_clouds_own_service_needs_no_secret():
+    client = translate(
+        {
+            **OAUTH,
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.metadata.authentication.type": "azure_imds",
+            "sasl.oauthbearer.config": "query=resource=api://orders",
+        }
+    )
+    assert client["sasl.oauthbearer.metadata.authentication.type"] == "azure_imds"
+
+
+def test_options_are_checked_without_a_login_at_the_identity_provider():
+    logins = []
+    with token_endpoint(lambda: logins.append(1) or "no token") as url:
+        settings = {**OAUTH, **OIDC, "sasl.oauthbearer.token.endpoint.url": url}
+        options = {f"kafka.{name}": value for name, value in settings.items()}
+        parse({"kafka.bootstrap.servers": "host:9092", **options})
+    assert logins == []
