@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_kafka_sink.doctor import diagnose, report
@@ -18,7 +16,8 @@ from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.job.configuration import Configuration
 from spark_kafka_sink.job.micro_batch import MicroBatch
 from spark_kafka_sink.job.output import Output
-from spark_kafka_sink.job.pipeline import build, first_line, start
+from spark_kafka_sink.job.pipeline import build, start
+from spark_kafka_sink.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import is_classic, register
@@ -85,12 +84,7 @@ def execute(
     handle_signals_of_java(spark, stop)
     spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
     query = start(frame, configuration, Gate(stop), keep)
-    progress = _Progress(query, reports, output)
-    _follow(query, stop, progress, output)
-    if query.isActive:
-        _end(query, stop, output)
-    progress.pass_on()
-    return _exit_code(query, output)
+    return follow(query, stop, Progress(query, reports, output), output)
 
 
 @contextmanager
@@ -123,7 +117,7 @@ def _built(spark: SparkSession, configuration: Configuration, output: Output) ->
 # --- following the query --------------------------------------------------------------------------
 
 
-class _Progress:
+class Progress:
     """Passes every micro-batch on to the output, once."""
 
     def __init__(
@@ -147,7 +141,16 @@ class _Progress:
                 self._output.ended(MicroBatch.of(progress, self._reports.pop(batch_id, None)))
 
 
-def _follow(query: StreamingQuery, stop: Stop, progress: _Progress, output: Output) -> None:
+def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> int:
+    """Pass on what the query does until it has ended, or was stopped; returns the exit code."""
+    _wait_for_end(query, stop, progress, output)
+    if query.isActive:
+        _end(query, stop, output)
+    progress.pass_on()
+    return _exit_code(query, output)
+
+
+def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> None:
     """Returns when the query has ended, or has to be stopped now."""
     is_announced = False
     while query.isActive:
@@ -172,8 +175,8 @@ def _end(query: StreamingQuery, stop: Stop, output: Output) -> None:
         output.say(f"interrupting the micro-batch{why}; it runs again when the job starts again")
     try:
         query.stop()
-    except (PySparkException, Py4JJavaError) as error:
-        output.say(f"Spark did not stop the query in time: {first_line(error)}")
+    except SPARK_ERRORS as error:
+        output.say(f"Spark did not stop the query in time: {reason(error)}")
 
 
 def _exit_code(query: StreamingQuery, output: Output) -> int:
@@ -181,5 +184,5 @@ def _exit_code(query: StreamingQuery, output: Output) -> int:
     if error is None:
         return DONE
     ours = _OUR_ERROR.findall(str(error))
-    output.say(f"the query failed: {ours[-1] if ours else first_line(error)}")
+    output.say(f"the query failed: {ours[-1] if ours else reason(error)}")
     return FAILED
