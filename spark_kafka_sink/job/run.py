@@ -144,10 +144,9 @@ class Progress:
 def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> int:
     """Pass on what the query does until it has ended, or was stopped; returns the exit code."""
     _wait_for_end(query, stop, progress, output)
-    if query.isActive:
-        _end(query, stop, output)
+    has_ended = not query.isActive or _end(query, stop, output)
     progress.pass_on()
-    return _exit_code(query, output)
+    return _exit_code(query, output) if has_ended else FAILED
 
 
 def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> None:
@@ -169,7 +168,8 @@ def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output:
         time.sleep(_STOP_POLL_SECONDS)
 
 
-def _end(query: StreamingQuery, stop: Stop, output: Output) -> None:
+def _end(query: StreamingQuery, stop: Stop, output: Output) -> bool:
+    """Stop the query now; returns whether Spark has done it in time."""
     if stop.is_late or stop.is_at_once:
         why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"
         output.say(f"interrupting the micro-batch{why}; it runs again when the job starts again")
@@ -177,6 +177,8 @@ def _end(query: StreamingQuery, stop: Stop, output: Output) -> None:
         query.stop()
     except SPARK_ERRORS as error:
         output.say(f"Spark did not stop the query in time: {reason(error)}")
+        return False
+    return True
 
 
 def _exit_code(query: StreamingQuery, output: Output) -> int:
