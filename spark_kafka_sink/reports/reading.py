@@ -163,12 +163,16 @@ def _number_of_ms(value: Any) -> float:
     return float(value)
 
 
-def _text(value: Any) -> str:
+def printable(text: str) -> str:
     """Without control characters: a topic may come from a user's data, and a terminal obeys it."""
+    shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in text)
+    return "".join(shown)
+
+
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in value)
-    return "".join(shown)
+    return printable(value)
 
 
 def _time(value: Any) -> datetime:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -108,6 +110,62 @@ def test_without_a_terminal_messages_go_to_standard_error(capsys):
         output.waits_for("Waiting for data to arrive")
         output.say("stopping")
     assert capsys.readouterr() == ("", "stopping\n")
+
+
+def test_a_reader_of_standard_output_that_ends_does_not_end_the_job(tmp_path):
+    code = """
+import sys
+from spark_kafka_sink.job.micro_batch import MicroBatch
+from spark_kafka_sink.job.output import JsonLines
+
+output = JsonLines()
+micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)
+output.ended(micro_batch)
+sys.stdin.readline()
+output.ended(micro_batch)
+output.ended(micro_batch)
+output.say("still here")
+"""
+    job = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert json.loads(job.stdout.readline())["batch_id"] == 0
+    job.stdout.close()
+    job.stdin.write("go on\n")
+    job.stdin.close()
+    said = job.stderr.read()
+    job.stderr.close()
+    assert job.wait(60) == 0
+    assert said.splitlines() == [
+        "standard output: Broken pipe; the job goes on without lines of JSON",
+        "still here",
+    ]
+
+
+def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
+    title, clear = "\x1b]0;owned\x07", "\x1b[2J"
+    view = View("job")
+    view.ended(MicroBatch.of(progress(), report(**{f"a{title}{clear}": 4})))
+    assert "a�]0;owned��[2J" in shown(view)
+    JsonLines().say(f"the query failed: {title}\nas before")
+    assert capsys.readouterr().err == "the query failed: �]0;owned�\nas before\n"
+    screen = io.StringIO()
+    with output_of("job", Console(file=screen, force_terminal=True, width=80)) as output:
+        output.say(f"the query failed: {title}\nas before")
+    assert "the query failed: �]0;owned�\nas before\n" in screen.getvalue()
+
+
+def test_a_bad_rows_topic_is_no_markup():
+    view = View("job")
+    view.ended(MicroBatch.of(progress(), report(**{"[/x]": 4, "[red]a": 2})))
+    text = shown(view)
+    assert "[/x]" in text
+    assert "[red]a" in text
 
 
 # --- the live view --------------------------------------------------------------------------------
