@@ -17,8 +17,13 @@ _REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
 _FORMS = "${env:NAME} or ${file:PATH}"
 _SQL = ("sql",)  # Spark replaces variables there itself
 
-# How Spark recognises secrets in the options of other sources: spark.redaction.regex.
-_SOUNDS_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+# How Spark recognises secrets in the options of other sources (spark.redaction.regex), and the
+# names that it misses: Azure's connection strings, account keys and shared access signatures,
+# and the keys of Google's and Snowflake's sources.
+_SOUNDS_SECRET = re.compile(
+    r"(?i)secret|password|passphrase|token|access[.]?key|account[._]?key|private[._]?key"
+    r"|connection[._]?string|[.]sas[.]|(^|[.])credentials$"
+)
 
 
 class References:

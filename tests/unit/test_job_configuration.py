@@ -183,6 +183,15 @@ def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     assert expected in line
 
 
+def test_an_option_that_differs_only_in_case_is_there_a_second_time():
+    text = GOOD.replace("topic: numbers", "topic: numbers\n    Topic: others")
+    text = text.replace("format: rate", "format: rate\n  options: {path: /a, PATH: /b}")
+    assert mistakes(text) == [
+        "job.yaml:4:23: source.options.PATH: a second time, after job.yaml:4:13 as path; keep one",
+        "job.yaml:10:5: sink.options.Topic: a second time, after job.yaml:9:5 as topic; keep one",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -272,7 +281,19 @@ def test_a_secret_in_set_is_refused_and_not_shown():
     assert "hunter2" not in found
 
 
-@pytest.mark.parametrize("name", ["password", "kafka.sasl.jaas.config", "fs.s3a.access.key"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "kafka.sasl.jaas.config",
+        "fs.s3a.access.key",
+        "eventhubs.connectionString",
+        "fs.azure.account.key.example.dfs.core.windows.net",
+        "fs.azure.sas.in.example.blob.core.windows.net",
+        "credentials",
+        "pem_private_key",
+    ],
+)
 def test_the_sources_secrets_are_refused_too(name):
     text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: hunter2}}")
     (found,) = mistakes(text)
@@ -281,6 +302,14 @@ def test_the_sources_secrets_are_refused_too(name):
     given = checked(text.replace("hunter2", "'${env:P}'"), P="hunter2")
     assert given.job.source.options == {name: "hunter2"}
     assert "hunter2" not in repr(given)
+
+
+@pytest.mark.parametrize(
+    "name", ["fs.s3a.aws.credentials.provider", "credentialsFile", "serviceCredential"]
+)
+def test_the_name_of_a_secret_is_no_secret(name):
+    text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: example}}")
+    assert checked(text).job.source.options == {name: "example"}
 
 
 def test_the_endpoint_of_tokens_is_no_secret():
@@ -327,6 +356,14 @@ def test_set_replaces_and_adds():
     assert configuration.job.sink.mode == "format"
     assert configuration.job.trigger.available_now
     assert configuration.job.sql == "SELECT 'a=b' AS value FROM source"
+
+
+def test_set_replaces_an_option_that_differs_only_in_case():
+    configuration = checked(GOOD, "sink.options.Topic=others", "sink.options.TOPIC=numbers2")
+    assert configuration.job.sink.options == {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "TOPIC": "numbers2",
+    }
 
 
 def test_set_repairs_a_mistake():
