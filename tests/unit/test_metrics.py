@@ -22,7 +22,7 @@ from listener_events import (
 from markdown_pages import ROOT, anchors
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from promql import labels_of, metrics_in
+from promql import labels_of, metrics_in, needed_metrics
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
 from spark_kafka_sink.spark.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
@@ -119,6 +119,10 @@ def test_a_scrape_finds_what_was_reported(listener):
         ("spark_kafka_sink_producers_created_total", ()): 2,
         ("spark_kafka_sink_producers_reused_total", ()): 2,
         ("spark_streaming_micro_batches_total", ()): 1,
+        (
+            "spark_streaming_last_micro_batch_timestamp_seconds",
+            (),
+        ): datetime(2026, 11, 22, 8, 0, 1, tzinfo=timezone.utc).timestamp(),
         ("spark_streaming_input_rows_total", ()): 8,
         ("spark_streaming_duration_seconds_total", (("phase", "addBatch"),)): 1.5,
         ("spark_streaming_duration_seconds_total", (("phase", "triggerExecution"),)): 2,
@@ -282,7 +286,9 @@ def test_nearly_all_metrics_are_on_the_dashboard():
         "spark_kafka_sink_possibly_persisted_records_total",
         "spark_kafka_sink_tasks_total",
         "spark_kafka_sink_unsent_records_total",
-        "spark_streaming_query_failures_total",  # a matter for alerts
+        # matters for alerts
+        "spark_streaming_last_micro_batch_timestamp_seconds",
+        "spark_streaming_query_failures_total",
     }
 
 
@@ -309,6 +315,21 @@ def test_an_alert_asks_for_metrics_and_labels_that_exist(rule):
 def test_pages_that_an_alert_names_exist(rule):
     for page in re.findall(r"docs/[\w.]+\.md", rule["annotations"]["description"]):
         assert anchors(ROOT / page)
+
+
+def test_the_alert_of_no_delivery_needs_only_what_is_there_before_the_first_one(listener):
+    (rule,) = (rule for rule in ALERTS if rule["alert"] == "KafkaSinkNoDelivery")
+    assert needed_metrics(rule["expr"]) <= {name for name, _ in scrape(listener)}
+
+
+@pytest.mark.parametrize("mode", ["with reports", "without"])
+def test_a_micro_batch_that_spark_ended_silences_the_alert_of_no_delivery(listener, mode):
+    (rule,) = (rule for rule in ALERTS if rule["alert"] == "KafkaSinkNoDelivery")
+    if mode == "with reports":
+        listener.on_report(MadeUpReport())
+    listener.onQueryProgress(progressed())
+    others = metrics_in(rule["expr"]) - needed_metrics(rule["expr"])
+    assert others <= {name for name, _ in scrape(listener)}
 
 
 def test_the_page_lists_the_alerts():
