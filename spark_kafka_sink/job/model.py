@@ -77,6 +77,13 @@ class Trigger(_Keys):
         return self
 
 
+class Metrics(_Keys):
+    """Where the job serves its metrics and its health."""
+
+    port: int = Field(ge=0, le=65_535, description="the port; 0 lets the system choose one")
+    address: Text = "127.0.0.1"
+
+
 class Job(_Keys):
     """A streaming query from a source to Kafka."""
 
@@ -87,6 +94,7 @@ class Job(_Keys):
     output_mode: Literal["append", "complete", "update"] = "append"
     trigger: Trigger | None = Field(None, description="when a micro-batch starts")
     checkpoint: Text = Field(description="the folder of the query's checkpoint")
+    metrics: Metrics | None = Field(None, description="serves metrics and health by HTTP")
     warm_up: bool = Field(False, description="start Python workers and producers early")
     stop_timeout_seconds: float = Field(
         60.0, ge=0, le=86_400, description="how long a signal waits for the micro-batch to end"

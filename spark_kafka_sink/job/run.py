@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 from spark_kafka_sink.doctor import diagnose, report
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.job.configuration import Configuration
+from spark_kafka_sink.job.metrics import served
 from spark_kafka_sink.job.micro_batch import MicroBatch
 from spark_kafka_sink.job.output import Output
 from spark_kafka_sink.job.pipeline import build, start
@@ -22,11 +22,14 @@ from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import is_classic, register
 from spark_kafka_sink.spark.progress import is_micro_batch
+from spark_kafka_sink.spark.query_error import sinks_own
 from spark_kafka_sink.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_kafka_sink.spark.listener import KafkaSinkListener
 
 DONE, FAILED = 0, 1
 
@@ -34,7 +37,6 @@ _DOCTOR_SECONDS = 60.0  # its own default is for people who wait
 _POLL_SECONDS = 0.25
 _STOP_POLL_SECONDS = 0.02
 _INTERRUPTION_SECONDS = 30  # query.stop() may have to wait for a planner
-_OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+: [^\n]*)")
 
 
 def dry_run(configuration: Configuration, output: Output) -> int:
@@ -61,9 +63,9 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
 
     Raises InvalidConfiguration if Spark refuses the query.
     """
-    with session(configuration, output) as spark:
+    with served(configuration, output) as listener, session(configuration, output) as spark:
         frame = _built(spark, configuration, output)
-        return execute(spark, frame, configuration, stop, output)
+        return execute(spark, frame, configuration, stop, output, listener)
 
 
 def execute(
@@ -72,13 +74,21 @@ def execute(
     configuration: Configuration,
     stop: Stop,
     output: Output,
+    listener: KafkaSinkListener | None = None,
 ) -> int:
-    """Write ``frame`` as the configuration says; otherwise as ``run``."""
+    """Write ``frame`` as the configuration says; otherwise as ``run``.
+
+    ``listener``: to be told of the query, and of its reports.
+    """
     reports: dict[int | None, DeliveryReport] = {}
 
     def keep(report: DeliveryReport) -> None:
         reports[report.batch_id] = report
+        if listener is not None:
+            listener.on_report(report)
 
+    if listener is not None:
+        spark.streams.addListener(listener)
     stop.begin()
     handle_signals(stop)
     handle_signals_of_java(spark, stop)
@@ -185,6 +195,5 @@ def _exit_code(query: StreamingQuery, output: Output) -> int:
     error = query.exception()
     if error is None:
         return DONE
-    ours = _OUR_ERROR.findall(str(error))
-    output.say(f"the query failed: {ours[-1] if ours else reason(error)}")
+    output.say(f"the query failed: {sinks_own(str(error))}")
     return FAILED

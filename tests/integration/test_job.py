@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import time
+import urllib.error
+import urllib.request
 from collections import Counter
 
 import pytest
@@ -127,6 +131,58 @@ def test_a_dry_run_fails_without_brokers(start, tmp_path):
     assert code == 1, said
     assert "failed   bootstrap_servers" in said
     assert "1 failed" in said
+
+
+def endless(tmp_path, topic, mode, **keys):
+    """A configuration that writes ten rows a second until it is stopped."""
+    keys = {
+        "source": {"format": "rate", "options": {"rowsPerSecond": "10"}},
+        "trigger": {"processingTime": "0 seconds"},
+        **keys,
+    }
+    sql = "SELECT string(value) AS value FROM source"
+    return words(tmp_path, topic, mode, sql, **keys)
+
+
+def wait_until(is_so, job, tmp_path):
+    """What ``is_so`` finds in what the job has said on standard error, once it is true."""
+    deadline = Deadline(SECONDS)
+    while True:
+        said = (tmp_path / "stderr").read_text()
+        found = is_so(said)
+        if found:
+            return found
+        assert job.poll() is None, said
+        assert not deadline.expired, said
+        time.sleep(0.1)
+
+
+def answer_of(url):
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.status, error.read().decode()
+
+
+@pytest.mark.parametrize("mode", ["foreach_batch", "format"])
+def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
+    topic = topics.create()
+    configuration = endless(tmp_path, topic, mode, metrics={"port": "0"})
+    reports = f"sink.options.report.path={tmp_path / 'reports'}"
+    job = start("python", configuration, "--set", reports)
+    found = wait_until(
+        lambda said: re.search(r"metrics: (http://\S+)/metrics", said), job, tmp_path
+    )
+    url = found[1]
+    assert answer_of(f"{url}/health") == (503, "no query runs\n")
+    sent = re.compile(rf'record_send_total{{query="words",.*topic="{topic}"}} [1-9]')
+    wait_until(lambda _: sent.search(answer_of(f"{url}/metrics")[1]), job, tmp_path)
+    assert answer_of(f"{url}/health") == (200, "ok\n")
+    os.kill(job.pid, signal.SIGTERM)
+    code, _, said = finished(job, tmp_path)
+    assert code == 0, said
 
 
 def wait_for_rows(servers, topic):

@@ -71,6 +71,14 @@ def test_triggers_have_sparks_names(text, name, expected):
     assert getattr(checked(f"{GOOD}trigger: {text}\n").job.trigger, name) == expected
 
 
+def test_metrics_are_served_on_loopback_unless_an_address_is_given():
+    metrics = checked(f"{GOOD}metrics: {{port: 9464}}\n").job.metrics
+    assert (metrics.port, metrics.address) == (9464, "127.0.0.1")
+    metrics = checked(f"{GOOD}metrics: {{port: 9464, address: 10.0.0.7}}\n").job.metrics
+    assert metrics.address == "10.0.0.7"
+    assert checked().job.metrics is None
+
+
 def test_a_table_is_a_source():
     source = checked(GOOD.replace("format: rate", "table: db.numbers")).job.source
     assert (source.table, source.format) == ("db.numbers", None)
@@ -157,6 +165,18 @@ name: again
             "kafka.bootstrap.servers is required",
         ),
         ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "has to be greater than or equal"),
+        ("checkpoint:", "metrics: {}\ncheckpoint:", "metrics.port: is required: the port"),
+        (
+            "checkpoint:",
+            "metrics: {port: http}\ncheckpoint:",
+            "metrics.port: has to be a whole number",
+        ),
+        ("checkpoint:", "metrics: {port: 70000}\ncheckpoint:", "less than or equal to 65535"),
+        (
+            "checkpoint:",
+            "metrics: {port: 1, prt: 1}\ncheckpoint:",
+            "did you mean port? (allowed: port, addr",
+        ),
         ("checkpoint:", "trigger: {}\ncheckpoint:", "trigger: needs exactly one of availableNow"),
         ("checkpoint:", "trigger: {once: false}\ncheckpoint:", "trigger: needs exactly one of"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import urllib.error
 import urllib.request
 from datetime import datetime, timezone
 
@@ -13,6 +14,7 @@ import yaml
 from listener_events import (
     QUERY_ID,
     MadeUpReport,
+    awaits_data,
     failed_report,
     idle,
     progressed,
@@ -192,6 +194,83 @@ def test_the_server_listens_on_loopback_until_it_is_closed(listener):
     server.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), SECONDS)
+
+
+# --- health ---------------------------------------------------------------------------------------
+
+FAILURE = (
+    "org.apache.spark.SparkException: x\nspark_kafka_sink.errors.DeliveryFailed: 2 records\n at y"
+)
+
+
+@pytest.fixture
+def health(listener):
+    """Asks for the health: the status, and the lines that it came with."""
+    with listener.serve_metrics(0) as server:
+
+        def ask():
+            try:
+                answer = urllib.request.urlopen(
+                    server.url.replace("/metrics", "/health"), timeout=SECONDS
+                )
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                return answer.status, answer.read().decode().splitlines()
+
+        yield ask
+
+
+def test_health_is_503_until_a_query_runs():
+    with KafkaSinkListener().serve_metrics(0) as server:
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(server.url.replace("/metrics", "/health"), timeout=SECONDS)
+        with raised.value as answer:
+            assert (answer.status, answer.read()) == (503, b"no query runs\n")
+
+
+def test_health_is_200_while_micro_batches_succeed_also_during_the_first(listener, health):
+    assert health() == (200, ["ok"])
+    listener.onQueryProgress(progressed())
+    assert health() == (200, ["ok"])
+    listener.onQueryProgress(idle())
+    assert health() == (200, ["ok"])
+
+
+def test_health_is_503_from_a_failure_to_the_next_micro_batch_that_ends(listener, health):
+    listener.onQueryProgress(progressed())
+    listener.onQueryTerminated(terminated(FAILURE))
+    assert health() == (503, ["orders has failed: DeliveryFailed: 2 records"])
+    listener.onQueryStarted(started())
+    again = "orders has failed and runs again, but has ended no micro-batch since"
+    assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])
+    listener.onQueryProgress(idle())  # written before the micro-batch that may fail again
+    assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])
+    listener.onQueryProgress(progressed(1))
+    assert health() == (200, ["ok"])
+
+
+def test_health_is_200_again_when_a_query_that_failed_waits_for_data(listener, health):
+    listener.onQueryTerminated(terminated(FAILURE))
+    listener.onQueryStarted(started())
+    listener.onQueryIdle(awaits_data())
+    assert health() == (200, ["ok"])
+
+
+def test_health_names_every_query_that_has_failed(listener, health):
+    other = "99999999-2222-3333-4444-555555555555"
+    listener.onQueryStarted(started("others", other))
+    listener.onQueryTerminated(terminated("a"))
+    assert health() == (503, ["orders has failed: a"])
+    listener.onQueryTerminated(terminated("b", other))
+    assert health() == (503, ["orders has failed: a", "others has failed: b"])
+
+
+def test_a_query_that_was_stopped_has_not_failed(listener, health):
+    listener.onQueryTerminated(terminated())
+    assert health() == (503, ["no query runs"])
+    listener.onQueryStarted(started())
+    assert health() == (200, ["ok"])
 
 
 # --- the table, and the page ----------------------------------------------------------------------
