@@ -20,7 +20,7 @@ from spark_kafka_sink.reports.reading import printable
 _MOST_TOPICS = 15
 _OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
 _NO_TOPIC = "(null)"
-_NOT_KNOWN = "not known: sink.mode is format"
+_NOT_KNOWN = "not known: no report has arrived"
 
 
 class Summary(Protocol):

@@ -17,6 +17,7 @@ from spark_kafka_sink.job.metrics import served
 from spark_kafka_sink.job.micro_batch import MicroBatch
 from spark_kafka_sink.job.output import Output
 from spark_kafka_sink.job.pipeline import build, start
+from spark_kafka_sink.job.reports import Reports, reported
 from spark_kafka_sink.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
@@ -63,9 +64,13 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
 
     Raises InvalidConfiguration if Spark refuses the query.
     """
-    with served(configuration, output) as listener, session(configuration, output) as spark:
-        frame = _built(spark, configuration, output)
-        return execute(spark, frame, configuration, stop, output, listener)
+    with (
+        reported(configuration) as (reporting, reports),
+        served(reporting, output) as listener,
+        session(reporting, output) as spark,
+    ):
+        frame = _built(spark, reporting, output)
+        return execute(spark, frame, reporting, stop, output, reports, listener)
 
 
 def execute(
@@ -74,16 +79,16 @@ def execute(
     configuration: Configuration,
     stop: Stop,
     output: Output,
+    reports: Reports,
     listener: KafkaSinkListener | None = None,
 ) -> int:
     """Write ``frame`` as the configuration says; otherwise as ``run``.
 
     ``listener``: to be told of the query, and of its reports.
     """
-    reports: dict[int | None, DeliveryReport] = {}
 
     def keep(report: DeliveryReport) -> None:
-        reports[report.batch_id] = report
+        reports.keep(report)
         if listener is not None:
             listener.on_report(report)
 
@@ -130,9 +135,7 @@ def _built(spark: SparkSession, configuration: Configuration, output: Output) ->
 class Progress:
     """Passes every micro-batch on to the output, once."""
 
-    def __init__(
-        self, query: StreamingQuery, reports: dict[int | None, DeliveryReport], output: Output
-    ) -> None:
+    def __init__(self, query: StreamingQuery, reports: Reports, output: Output) -> None:
         self._query = query
         self._reports = reports
         self._output = output
@@ -148,7 +151,7 @@ class Progress:
             batch_id = progress["batchId"]
             if batch_id > self._passed_on and is_micro_batch(progress):
                 self._passed_on = batch_id
-                self._output.ended(MicroBatch.of(progress, self._reports.pop(batch_id, None)))
+                self._output.ended(MicroBatch.of(progress, self._reports.take(batch_id)))
 
 
 def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_kafka_sink.job.reports import Reports
 from spark_kafka_sink.job.run import DONE, FAILED, Progress, follow
 from spark_kafka_sink.job.stop import Stop
 
@@ -63,13 +64,13 @@ def stopped_at_once():
 def test_a_query_that_ends_in_time_ends_the_job_with_success(stopped_at_once):
     said = Said()
     query = FakeQuery()
-    assert follow(query, stopped_at_once, Progress(query, {}, said), said) == DONE
+    assert follow(query, stopped_at_once, Progress(query, Reports(), said), said) == DONE
 
 
 def test_a_query_that_does_not_stop_in_time_ends_the_job_with_failure(stopped_at_once):
     said = Said()
     query = FakeQuery(PySparkException("the stream thread is still alive"))
-    assert follow(query, stopped_at_once, Progress(query, {}, said), said) == FAILED
+    assert follow(query, stopped_at_once, Progress(query, Reports(), said), said) == FAILED
     assert said.messages[-1] == (
         "Spark did not stop the query in time: the stream thread is still alive"
     )
