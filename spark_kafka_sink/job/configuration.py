@@ -16,7 +16,7 @@ from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.job.document import Document, Mistake, Path, Place, invalid
-from spark_kafka_sink.job.model import Job, Metrics, Sink, Source, Trigger
+from spark_kafka_sink.job.model import Job, Metrics, Restart, Sink, Source, Trigger
 from spark_kafka_sink.job.references import References
 
 _SINK_OPTIONS: Path = ("sink", "options")
@@ -25,6 +25,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("source",): Source,
     ("sink",): Sink,
     ("trigger",): Trigger,
+    ("restart",): Restart,
     ("metrics",): Metrics,
 }
 _TEXT = "has to be text; write names in full, such as kafka.linger.ms"
@@ -33,6 +34,7 @@ _MAPPING = "has to be a mapping of keys to values"
 _EXPLAINED: Mapping[str, str] = {
     "bool_parsing": "has to be true or false",
     "dict_type": _MAPPING,
+    "float_parsing": "has to be a number",
     "int_parsing": "has to be a whole number",
     "is_instance_of": _TEXT,
     "model_type": _MAPPING,

@@ -84,6 +84,27 @@ class Metrics(_Keys):
     address: Text = "127.0.0.1"
 
 
+class Restart(_Keys):
+    """How often, and after which time, a failed query is started again."""
+
+    attempts: int = Field(
+        10, ge=1, le=1000, description="how often in a row, without a micro-batch that ended"
+    )
+    initial_backoff_seconds: float = Field(
+        1.0, gt=0, le=86_400, description="before the first restart; each further wait doubles it"
+    )
+    max_backoff_seconds: float = Field(60.0, gt=0, le=86_400, description="the longest wait")
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Restart:
+        if self.max_backoff_seconds < self.initial_backoff_seconds:
+            raise ValueError(
+                f"max_backoff_seconds={self.max_backoff_seconds:g} is less than "
+                f"initial_backoff_seconds={self.initial_backoff_seconds:g}"
+            )
+        return self
+
+
 class Job(_Keys):
     """A streaming query from a source to Kafka."""
 
@@ -94,6 +115,7 @@ class Job(_Keys):
     output_mode: Literal["append", "complete", "update"] = "append"
     trigger: Trigger | None = Field(None, description="when a micro-batch starts")
     checkpoint: Text = Field(description="the folder of the query's checkpoint")
+    restart: Restart | None = Field(None, description="starts a failed query again")
     metrics: Metrics | None = Field(None, description="serves metrics and health by HTTP")
     warm_up: bool = Field(False, description="start Python workers and producers early")
     stop_timeout_seconds: float = Field(

@@ -16,8 +16,8 @@ from spark_kafka_sink.job.output import Output, Summary
 from spark_kafka_sink.job.replay_checkpoint import check_owner, claim, ends
 from spark_kafka_sink.job.replay_job import Replay, wrong_argument
 from spark_kafka_sink.job.replay_report import Kind, ReplayReport
-from spark_kafka_sink.job.reports import Reports
-from spark_kafka_sink.job.run import DONE, FAILED, ask_doctor, execute, session
+from spark_kafka_sink.job.restart import DONE, FAILED
+from spark_kafka_sink.job.run import ask_doctor, execute, session
 from spark_kafka_sink.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.job.stop import Stop
 from spark_kafka_sink.spark.datasource import check_schema
@@ -58,7 +58,7 @@ def run(replay: Replay, stop: Stop, output: Output) -> int:
         rows = _rows(spark, replay)
         claim(spark, replay)
         counting = _Counting(output)
-        code = execute(spark, rows, replay.configuration, stop, counting, Reports())
+        code = execute(spark, rows, replay.configuration, stop, counting)
         if code != DONE:
             output.say(_AFTER_FAILURE)
         to_replay = passed_over = None

@@ -71,6 +71,7 @@ def load_replay(
             "sink": stream.job.sink.model_copy(update={"mode": "foreach_batch", "options": kept}),
             "output_mode": "append",
             "trigger": Trigger.model_validate({"availableNow": True}),
+            "restart": None,
             "metrics": None,  # the stream may serve them on the same port
             "warm_up": False,
         }

@@ -185,6 +185,34 @@ def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     assert code == 0, said
 
 
+def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, topics, tmp_path):
+    topic = topics.create()
+    keys = {
+        "metrics": {"port": "0"},
+        "restart": {"attempts": "100", "initial_backoff_seconds": "1", "max_backoff_seconds": "1"},
+    }
+    configuration = words(tmp_path, topic, "format", "SELECT word AS value FROM source", **keys)
+    file = tmp_path / "in" / "0.json"
+    good = file.read_text()
+    file.write_text("{")
+    os.utime(file, (1, 1))
+    job = start("python", configuration, "--set", "source.options.mode=FAILFAST")
+    wait_until(lambda said: "starting the query again in 1.0 s, 2 of 100" in said, job, tmp_path)
+    url = re.search(r"metrics: (http://\S+)/metrics", (tmp_path / "stderr").read_text())[1]
+    status, reason = answer_of(f"{url}/health")
+    assert (status, reason.partition(" and runs again")[0].partition(":")[0]) == (
+        503,
+        "words has failed",
+    )
+    file.write_text(good)
+    os.utime(file, (1, 1))
+    code, lines, said = finished(job, tmp_path)
+    assert code == 0, said
+    assert "the query failed: " in said
+    assert [(line["batch_id"], line["input_rows"]) for line in lines] == [(0, 2), (1, 1)]
+    assert Counter(record.value for record in topics.read(topic)) == Counter([b"a", b"b", b"c"])
+
+
 def wait_for_rows(servers, topic):
     """With a new consumer now and then: one that is early may not see a new topic for minutes."""
     deadline = Deadline(SECONDS)

@@ -79,6 +79,13 @@ def test_metrics_are_served_on_loopback_unless_an_address_is_given():
     assert checked().job.metrics is None
 
 
+def test_a_failed_query_is_started_again_only_by_choice():
+    assert checked().job.restart is None
+    restart = checked(f"{GOOD}restart: {{}}\n").job.restart
+    assert (restart.attempts, restart.initial_backoff_seconds) == (10, 1)
+    assert restart.max_backoff_seconds == 60
+
+
 def test_a_table_is_a_source():
     source = checked(GOOD.replace("format: rate", "table: db.numbers")).job.source
     assert (source.table, source.format) == ("db.numbers", None)
@@ -165,6 +172,17 @@ name: again
             "kafka.bootstrap.servers is required",
         ),
         ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "has to be greater than or equal"),
+        ("checkpoint:", "restart: {attempts: 0}\ncheckpoint:", "greater than or equal to 1"),
+        (
+            "checkpoint:",
+            "restart: {initial_backoff_seconds: soon}\ncheckpoint:",
+            "restart.initial_backoff_seconds: has to be a number",
+        ),
+        (
+            "checkpoint:",
+            "restart: {initial_backoff_seconds: 120}\ncheckpoint:",
+            "restart: max_backoff_seconds=60 is less than initial_backoff_seconds=120",
+        ),
         ("checkpoint:", "metrics: {}\ncheckpoint:", "metrics.port: is required: the port"),
         (
             "checkpoint:",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_kafka_sink.job.following import Progress, follow
 from spark_kafka_sink.job.reports import Reports
-from spark_kafka_sink.job.run import DONE, FAILED, Progress, follow
+from spark_kafka_sink.job.restart import Failure
 from spark_kafka_sink.job.stop import Stop
 
 
@@ -64,13 +67,36 @@ def stopped_at_once():
 def test_a_query_that_ends_in_time_ends_the_job_with_success(stopped_at_once):
     said = Said()
     query = FakeQuery()
-    assert follow(query, stopped_at_once, Progress(query, Reports(), said), said) == DONE
+    assert follow(query, stopped_at_once, Progress(query, Reports(), said), said) is None
+
+
+def test_a_failure_has_the_sinks_own_error_and_its_name(stopped_at_once):
+    said = Said()
+    query = FakeQuery()
+    query.isActive = False
+    text = "[STREAM_FAILED] x\n  spark_kafka_sink.errors.DeliveryFailed: 2 records\n  at y"
+    query.exception = lambda: PySparkException(text)
+    failure = follow(query, stopped_at_once, Progress(query, Reports(), said), said)
+    expected = Failure("the query failed: DeliveryFailed: 2 records", "DeliveryFailed")
+    assert failure == expected
+    query.recentProgress = [progress(0), progress(1)]
+    query.lastProgress = query.recentProgress[-1]
+    failure = follow(query, stopped_at_once, Progress(query, Reports(), said), said)
+    assert failure == replace(expected, has_progressed=True)
+    assert [each.batch_id for each in said.micro_batches] == [0, 1]
+
+
+def progress(batch_id):
+    return {
+        "batchId": batch_id,
+        "timestamp": "2026-01-02T03:04:05.678Z",
+        "durationMs": {"triggerExecution": 1, "addBatch": 1},
+        "numInputRows": 1,
+    }
 
 
 def test_a_query_that_does_not_stop_in_time_ends_the_job_with_failure(stopped_at_once):
     said = Said()
     query = FakeQuery(PySparkException("the stream thread is still alive"))
-    assert follow(query, stopped_at_once, Progress(query, Reports(), said), said) == FAILED
-    assert said.messages[-1] == (
-        "Spark did not stop the query in time: the stream thread is still alive"
-    )
+    failure = follow(query, stopped_at_once, Progress(query, Reports(), said), said)
+    assert failure.text == "Spark did not stop the query in time: the stream thread is still alive"
