@@ -47,11 +47,30 @@ class Source(_Keys):
         return self
 
 
+class TopicSettings(_Keys):
+    """How a missing topic is created, in the words of ``kafka-topics.sh``."""
+
+    partitions: int = Field(ge=1, le=100_000, description="how many partitions it has")
+    replication_factor: int | None = Field(
+        None, ge=1, le=32_767, description="replicas of each; without it, the brokers' default"
+    )
+    config: dict[str, str] = Field({}, description="its settings, such as retention.ms")
+
+
+class CreateTopics(_Keys):
+    """The topics to create if they are missing, by the options that name them."""
+
+    topic: TopicSettings | None = None
+    dead_letter_topic: TopicSettings | None = Field(None, alias="dead.letter.topic")
+    ledger_topic: TopicSettings | None = Field(None, alias="exactly.once.ledger.topic")
+
+
 class Sink(_Keys):
     """How the stream writes."""
 
     mode: Literal["foreach_batch", "format"] = "foreach_batch"
     options: dict[str, InstanceOf[str]] = Field(description='the options of format("kafka-nb")')
+    create_topics: CreateTopics | None = Field(None, description="creates topics that are missing")
 
 
 class Trigger(_Keys):

@@ -19,6 +19,7 @@ from spark_kafka_sink.job.pipeline import build, start
 from spark_kafka_sink.job.reports import Reports, reported
 from spark_kafka_sink.job.restart import DONE, FAILED, Failure, until_done
 from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
+from spark_kafka_sink.job.topic_creation import create_missing
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import is_classic, register
 from spark_kafka_sink.spark.warm_up import warm_up
@@ -65,6 +66,7 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
             spark.streams.addListener(listener)
 
         def attempt() -> Failure | None:
+            create_missing(reporting, output)
             # From the start, not only the query: a table may have another schema by now.
             frame = _built(spark, reporting, output, is_warm=stop.has_begun)
             return _write(spark, frame, reporting, stop, output, reports, listener)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.job.configuration import check, load
 from spark_kafka_sink.job.document import Document
+from spark_kafka_sink.job.model import CreateTopics
 
 GOOD = """\
 name: numbers
@@ -84,6 +86,32 @@ def test_a_failed_query_is_started_again_only_by_choice():
     restart = checked(f"{GOOD}restart: {{}}\n").job.restart
     assert (restart.attempts, restart.initial_backoff_seconds) == (10, 1)
     assert restart.max_backoff_seconds == 60
+
+
+def test_topics_are_created_as_the_options_name_them():
+    create = """  create_topics:
+    topic: {partitions: 6, replication_factor: 3, config: {retention.ms: 86400000}}
+    dead.letter.topic: {partitions: 1}
+"""
+    options = "    on.record.error: dead-letter\n    Dead.Letter.Topic: dead\n"
+    created = checked(GOOD.replace("checkpoint:", options + create + "checkpoint:")).job.sink
+    assert created.create_topics.topic.partitions == 6
+    assert created.create_topics.topic.replication_factor == 3
+    assert created.create_topics.topic.config == {"retention.ms": "86400000"}
+    assert created.create_topics.dead_letter_topic.partitions == 1
+    assert created.create_topics.dead_letter_topic.replication_factor is None
+
+
+def test_a_topic_to_create_that_no_option_names_is_a_mistake():
+    create = "  create_topics: {dead.letter.topic: {partitions: 1}}\n"
+    (found,) = mistakes(GOOD.replace("checkpoint:", f"{create}checkpoint:"))
+    what = "has an effect only with sink.options.dead.letter.topic"
+    assert found == f"job.yaml:9:19: sink.create_topics.dead.letter.topic: {what}"
+
+
+def test_topics_to_create_are_named_like_options():
+    known = {option.name for option in OPTIONS}
+    assert {each.alias or name for name, each in CreateTopics.model_fields.items()} <= known
 
 
 def test_a_table_is_a_source():
@@ -182,6 +210,21 @@ name: again
             "checkpoint:",
             "restart: {initial_backoff_seconds: 120}\ncheckpoint:",
             "restart: max_backoff_seconds=60 is less than initial_backoff_seconds=120",
+        ),
+        (
+            "checkpoint:",
+            "  create_topics: {topic: {}}\ncheckpoint:",
+            "sink.create_topics.topic.partitions: is required: how many partitions",
+        ),
+        (
+            "checkpoint:",
+            "  create_topics: {topic: {partitions: 1, replicas: 3}}\ncheckpoint:",
+            "unknown key; did you mean replication_factor? (allowed: partitions, replication_f",
+        ),
+        (
+            "checkpoint:",
+            "  create_topics: {other: {partitions: 1}}\ncheckpoint:",
+            "sink.create_topics.other: unknown key (allowed: topic, dead.letter.topic, exactly.o",
         ),
         ("checkpoint:", "metrics: {}\ncheckpoint:", "metrics.port: is required: the port"),
         (
