@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
+from databricks_stand_in import DBUtils
+from pyspark.sql import SparkSession
 
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.secret import Secret
@@ -219,7 +224,7 @@ name: again
         (
             "checkpoint:",
             "  create_topics: {topic: {partitions: 1, replicas: 3}}\ncheckpoint:",
-            "unknown key; did you mean replication_factor? (allowed: partitions, replication_f",
+            "unknown key (allowed: partitions, replication_factor, config)",
         ),
         (
             "checkpoint:",
@@ -339,6 +344,57 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
     assert checked(text).job.sink.options["kafka.sasl.jaas.config"] == JAAS
 
 
+@pytest.fixture
+def databricks(monkeypatch):
+    """As on Databricks: PySpark has dbutils, and there is a session."""
+    module = ModuleType("pyspark.dbutils")
+    module.DBUtils = DBUtils
+    monkeypatch.setitem(sys.modules, "pyspark.dbutils", module)
+    monkeypatch.setattr(DBUtils, "known", {"kafka": {"user": "u", "jaas": JAAS, "empty": ""}})
+    session = SimpleNamespace(getOrCreate=lambda: "the session")
+    monkeypatch.setattr(SparkSession, "builder", session)
+
+
+def test_a_secret_comes_from_a_scope_of_databricks(databricks):
+    configuration = checked(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    assert configuration.job.sink.options["kafka.sasl.jaas.config"] == JAAS
+    assert configuration.sink_options.producer.client["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(configuration)
+
+
+def test_what_comes_from_a_scope_is_secret_wherever_it_stands(databricks):
+    text = GOOD.replace(
+        "topic: numbers", "topic: numbers\n    kafka.client.id: ${secrets:kafka/user}"
+    )
+    options = checked(text).job.sink.options
+    assert options["kafka.client.id"] == "u"
+    assert isinstance(options["kafka.client.id"], Secret)
+
+
+@pytest.mark.parametrize(
+    ("reference", "what"),
+    [
+        (
+            "kafka/no",
+            "Databricks does not give the secret: Secret does not exist with scope: kafka",
+        ),
+        ("no/jaas", "Databricks does not give the secret: Secret does not exist with scope: no"),
+        ("kafka/empty", "the secret kafka/empty is empty"),
+        ("kafka", "is not a reference of the form ${env:NAME}"),
+        ("/jaas", "is not a reference of the form ${env:NAME}"),
+    ],
+)
+def test_a_secret_that_a_scope_does_not_have_is_a_mistake(reference, what, databricks):
+    (found,) = mistakes(with_login(f"kafka.sasl.jaas.config: ${{secrets:{reference}}}"))
+    assert found.startswith(f"job.yaml:11:5: sink.options.kafka.sasl.jaas.config: {what}")
+
+
+def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
+    (found,) = mistakes(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    assert "is known only on Databricks" in found
+    assert found.endswith("write ${env:NAME} or ${file:PATH} here")
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -351,7 +407,7 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
 )
 def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
     (found,) = mistakes(with_login(line), USER="u")
-    assert "is secret: write ${env:NAME} or ${file:PATH} instead of the value" in found
+    assert "is secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in found
     assert "hunter2" not in found
 
 
