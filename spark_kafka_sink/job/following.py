@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.job.micro_batch import MicroBatch
 from spark_kafka_sink.job.output import Output
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _POLL_SECONDS = 0.25
+_TERMINATION_SECONDS = 10
 _STOP_POLL_SECONDS = 0.02
 
 
@@ -91,5 +95,8 @@ def _failure(query: StreamingQuery, progress: Progress) -> Failure | None:
     error = query.exception()
     if error is None:
         return None
+    with suppress(StreamingQueryException):
+        # Only now may another query have its name.
+        query.awaitTermination(_TERMINATION_SECONDS)
     text = str(error)
     return Failure(f"the query failed: {sinks_own(text)}", error_name(text), progress.has_any)

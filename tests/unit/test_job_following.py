@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from spark_kafka_sink.job.following import Progress, follow
 from spark_kafka_sink.job.reports import Reports
@@ -31,6 +31,9 @@ class FakeQuery:
 
     def exception(self):
         return None
+
+    def awaitTermination(self, timeout):  # noqa: N802 - Spark's name
+        raise StreamingQueryException("what exception() returns")
 
 
 class Said:
