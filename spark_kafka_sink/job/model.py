@@ -52,7 +52,7 @@ class TopicSettings(_Keys):
 
     partitions: int = Field(ge=1, le=100_000, description="how many partitions it has")
     replication_factor: int | None = Field(
-        None, ge=1, le=32_767, description="replicas of each; without it, the brokers' default"
+        None, ge=1, le=10_000, description="replicas of each; without it, the brokers' default"
     )
     config: dict[str, str] = Field({}, description="its settings, such as retention.ms")
 

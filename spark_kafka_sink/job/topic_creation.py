@@ -11,6 +11,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, EXACTLY_ONCE_LEDGER_TOPIC, TOPIC
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor.brokers import Brokers, error_code, error_text, for_confluent_kafka
+from spark_kafka_sink.doctor.result import counted
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,
@@ -126,13 +127,14 @@ def _create_if_missing(
         if leaders is not None:
             if len(leaders) != settings.partitions:
                 output.say(
-                    f"topic {topic} exists, with {len(leaders)} partitions instead of "
+                    f"topic {topic} exists, with {counted(len(leaders), 'partition')} instead of "
                     f"{settings.partitions}; it stays as it is"
                 )
             return
         output.waits_for(f"creating topic {topic}")
         admin.create(topic, settings, deadline)
-        output.say(f"created topic {topic} with {settings.partitions} partitions")
+        size = counted(settings.partitions, "partition")
+        output.say(f"created topic {topic} with {size}")
         while not all(admin.leaders(topic, deadline) or [False]):
             time.sleep(_POLL_SECONDS)  # a broker may not know the new topic yet
     except KafkaException as error:

@@ -171,7 +171,8 @@ def answer_of(url):
 def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     topic = topics.create()
     configuration = endless(tmp_path, topic, mode, metrics={"port": "0"})
-    job = start("python", configuration)
+    create = "sink.create_topics={topic: {partitions: 3}}"
+    job = start("python", configuration, "--set", create)
     found = wait_until(
         lambda said: re.search(r"metrics: (http://\S+)/metrics", said), job, tmp_path
     )
@@ -183,6 +184,7 @@ def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     os.kill(job.pid, signal.SIGTERM)
     code, _, said = finished(job, tmp_path)
     assert code == 0, said
+    assert f"topic {topic} exists, with 1 partition instead of 3; it stays as it is" in said
 
 
 def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, topics, tmp_path):
