@@ -70,7 +70,8 @@ def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
-        epilog="Exit codes: 0 done or stopped, 1 the query failed, 2 wrong configuration. SIGTERM "
+        epilog="Exit codes: 0 done or stopped, 1 the query failed or lacks something that may be "
+        "there later, 2 wrong configuration. SIGTERM "
         "or Ctrl-C ends the query after its micro-batch, a second one at once.",
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="a YAML file")

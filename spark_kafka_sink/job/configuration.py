@@ -16,15 +16,31 @@ from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.job.document import Document, Mistake, Path, Place, invalid
-from spark_kafka_sink.job.model import Job, Sink, Source, Trigger
+from spark_kafka_sink.job.model import (
+    CreateTopics,
+    Job,
+    Metrics,
+    Restart,
+    Sink,
+    Source,
+    TopicSettings,
+    Trigger,
+)
 from spark_kafka_sink.job.references import References
 
 _SINK_OPTIONS: Path = ("sink", "options")
+#: where the topics are that the job creates
+CREATE_TOPICS: Path = ("sink", "create_topics")
+_CREATED = tuple(field.alias or name for name, field in CreateTopics.model_fields.items())
 _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Job,
     ("source",): Source,
     ("sink",): Sink,
+    CREATE_TOPICS: CreateTopics,
+    **{(*CREATE_TOPICS, name): TopicSettings for name in _CREATED},
     ("trigger",): Trigger,
+    ("restart",): Restart,
+    ("metrics",): Metrics,
 }
 _TEXT = "has to be text; write names in full, such as kafka.linger.ms"
 _MAPPING = "has to be a mapping of keys to values"
@@ -32,6 +48,8 @@ _MAPPING = "has to be a mapping of keys to values"
 _EXPLAINED: Mapping[str, str] = {
     "bool_parsing": "has to be true or false",
     "dict_type": _MAPPING,
+    "float_parsing": "has to be a number",
+    "int_parsing": "has to be a whole number",
     "is_instance_of": _TEXT,
     "model_type": _MAPPING,
     "string_too_short": "is empty",
@@ -85,6 +103,7 @@ def check(document: Document, environment: Mapping[str, str] = os.environ) -> Co
             check_for_format(parsed)
         except InvalidOption as error:
             mistakes.append(document.mistake(_SINK_OPTIONS, str(error)))
+    mistakes += _without_effect(document, options)
     if mistakes or job is None or parsed is None:
         raise invalid(mistakes)
     return Configuration(job, parsed, document)
@@ -146,6 +165,16 @@ def _sink_options(references: References) -> tuple[dict[str, str], set[str]]:
     values = {name: value for name, value in given.items() if isinstance(value, str)}
     unresolved = {path[-1] for path in references.unresolved if path[:-1] == _SINK_OPTIONS}
     return values, unresolved | (given.keys() - values.keys())
+
+
+def _without_effect(document: Document, options: Mapping[str, str]) -> list[Mistake]:
+    """Topics to create that no option names."""
+    named = {name.lower() for name in options}
+    return [
+        document.mistake((*CREATE_TOPICS, name), f"has an effect only with sink.options.{name}")
+        for name in _CREATED
+        if (*CREATE_TOPICS, name) in document and name not in named
+    ]
 
 
 def _parsed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import InvalidConfiguration
 Path = tuple[str, ...]
 
 # Names of options contain dots, so everything after these is one name.
-_OPTIONS = ("source.options.", "sink.options.")
+_OPTIONS: tuple[Path, ...] = (("source", "options"), ("sink", "options"))
 _DEEPEST = 8
 _NULL = "tag:yaml.org,2002:null"
 
@@ -112,9 +112,11 @@ class Document:
                 self.mistakes.append(Mistake(place, path, "a key has to be text"))
                 continue
             below = (*path, key.value)
-            if key.value in data:
+            earlier = _same(key.value, data, path)
+            if earlier is not None:
                 place = _place(key.start_mark, origin)
-                what = f"a second time, after {self._places[below]}; keep one"
+                as_what = "" if earlier == key.value else f" as {earlier}"
+                what = f"a second time, after {self._places[(*path, earlier)]}{as_what}; keep one"
                 self.mistakes.append(Mistake(place, below, what))
                 continue
             self._places[below] = _place(key.start_mark, origin)
@@ -137,6 +139,10 @@ class Document:
             if not isinstance(parent, dict):
                 self.mistakes.append(Mistake(origin, path, f"{key} is not a mapping"))
                 return
+        replaced = _same(path[-1], parent, path[:-1])
+        if replaced is not None:
+            del parent[replaced]
+            del self._places[(*path[:-1], replaced)]
         # Places inside a mapping that is replaced are gone.
         self._places = {p: place for p, place in self._places.items() if p[: len(path)] != path}
         for depth in range(1, len(path)):
@@ -147,10 +153,18 @@ class Document:
         parent[path[-1]] = text if node is None else self._plain(node, path, origin)
 
 
+def _same(key: str, data: Mapping[str, Any], path: Path) -> str | None:
+    """The key of ``data``, at ``path``, that means the same: names of options ignore case."""
+    if path not in _OPTIONS:
+        return key if key in data else None
+    return next((each for each in data if each.lower() == key.lower()), None)
+
+
 def _path(name: str) -> Path:
-    for prefix in _OPTIONS:
+    for path in _OPTIONS:
+        prefix = ".".join((*path, ""))
         if name.startswith(prefix):
-            return (*prefix.rstrip(".").split("."), name.removeprefix(prefix))
+            return (*path, name.removeprefix(prefix))
     return tuple(name.split("."))
 
 

@@ -16,7 +16,8 @@ from spark_kafka_sink.spark.progress import rows_per_second
 class MicroBatch:
     """From Spark's progress, and from the sink's report if there is one.
 
-    ``report`` is None with ``mode: format``: then the driver does not know what was delivered.
+    ``report``: as ``DeliveryReport.to_dict``, or None if there is none: then it is not known what
+    was delivered.
     """
 
     batch_id: int
@@ -24,10 +25,10 @@ class MicroBatch:
     duration_ms: int
     input_rows: int
     rows_per_second: float | None
-    report: DeliveryReport | None
+    report: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, progress: Mapping[str, Any], report: DeliveryReport | None) -> MicroBatch:
+    def of(cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None) -> MicroBatch:
         """From an entry of ``StreamingQuery.recentProgress``."""
         return cls(
             batch_id=progress["batchId"],
@@ -40,36 +41,28 @@ class MicroBatch:
 
     def delivered_records(self) -> Counter[str] | None:
         """By topic; None if that is not known."""
-        return None if self.report is None else self.report.delivered_records()
+        return None if self.report is None else Counter(self.report["records_by_topic"])
 
     def failed_records(self) -> Counter[str] | None:
         """By topic; None if that is not known."""
-        if self.report is None:
-            return None
-        failed: Counter[str] = Counter()
-        for (topic, _, _), records in self.report.failed_records.items():
-            failed[topic] += records
-        return failed
+        return None if self.report is None else Counter(self.report["failed_records_by_topic"])
 
     def dead_letters(self) -> Counter[str] | None:
         """Refused records by the topic that they were meant for; None if that is not known."""
         if self.report is None:
             return None
-        refused: Counter[str] = Counter()
-        for (topic, _), records in self.report.dead_letters.items():
-            refused[topic] += records
-        return refused
+        by_topic = self.report["dead_letters_by_topic"]
+        return Counter({topic: sum(by_error.values()) for topic, by_error in by_topic.items()})
 
     def to_json(self) -> str:
         """One line: Spark's progress, and the names of ``DeliveryReport.to_json``.
 
         Null means not known.
         """
-        report = DeliveryReport() if self.report is None else self.report
-        told = report.to_dict()
+        unknown = dict.fromkeys(DeliveryReport().to_dict())
         return json.dumps(
             {
-                **(dict.fromkeys(told) if self.report is None else told),
+                **(unknown if self.report is None else self.report),
                 "batch_id": self.batch_id,
                 "started_at": self.started_at,
                 "duration_ms": self.duration_ms,

@@ -47,11 +47,30 @@ class Source(_Keys):
         return self
 
 
+class TopicSettings(_Keys):
+    """How a missing topic is created, in the words of ``kafka-topics.sh``."""
+
+    partitions: int = Field(ge=1, le=100_000, description="how many partitions it has")
+    replication_factor: int | None = Field(
+        None, ge=1, le=10_000, description="replicas of each; without it, the brokers' default"
+    )
+    config: dict[str, str] = Field({}, description="its settings, such as retention.ms")
+
+
+class CreateTopics(_Keys):
+    """The topics to create if they are missing, by the options that name them."""
+
+    topic: TopicSettings | None = None
+    dead_letter_topic: TopicSettings | None = Field(None, alias="dead.letter.topic")
+    ledger_topic: TopicSettings | None = Field(None, alias="exactly.once.ledger.topic")
+
+
 class Sink(_Keys):
     """How the stream writes."""
 
     mode: Literal["foreach_batch", "format"] = "foreach_batch"
     options: dict[str, InstanceOf[str]] = Field(description='the options of format("kafka-nb")')
+    create_topics: CreateTopics | None = Field(None, description="creates topics that are missing")
 
 
 class Trigger(_Keys):
@@ -77,6 +96,34 @@ class Trigger(_Keys):
         return self
 
 
+class Metrics(_Keys):
+    """Where the job serves its metrics and its health."""
+
+    port: int = Field(ge=0, le=65_535, description="the port; 0 lets the system choose one")
+    address: Text = "127.0.0.1"
+
+
+class Restart(_Keys):
+    """How often, and after which time, a failed query is started again."""
+
+    attempts: int = Field(
+        10, ge=1, le=1000, description="how often in a row, without a micro-batch that ended"
+    )
+    initial_backoff_seconds: float = Field(
+        1.0, gt=0, le=86_400, description="before the first restart; each further wait doubles it"
+    )
+    max_backoff_seconds: float = Field(60.0, gt=0, le=86_400, description="the longest wait")
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> Restart:
+        if self.max_backoff_seconds < self.initial_backoff_seconds:
+            raise ValueError(
+                f"max_backoff_seconds={self.max_backoff_seconds:g} is less than "
+                f"initial_backoff_seconds={self.initial_backoff_seconds:g}"
+            )
+        return self
+
+
 class Job(_Keys):
     """A streaming query from a source to Kafka."""
 
@@ -87,6 +134,8 @@ class Job(_Keys):
     output_mode: Literal["append", "complete", "update"] = "append"
     trigger: Trigger | None = Field(None, description="when a micro-batch starts")
     checkpoint: Text = Field(description="the folder of the query's checkpoint")
+    restart: Restart | None = Field(None, description="starts a failed query again")
+    metrics: Metrics | None = Field(None, description="serves metrics and health by HTTP")
     warm_up: bool = Field(False, description="start Python workers and producers early")
     stop_timeout_seconds: float = Field(
         60.0, ge=0, le=86_400, description="how long a signal waits for the micro-batch to end"

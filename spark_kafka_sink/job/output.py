@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -14,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_kafka_sink.job.micro_batch import MicroBatch
+from spark_kafka_sink.reports.reading import printable
 
 _MOST_TOPICS = 15
 _OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
 _NO_TOPIC = "(null)"
-_NOT_KNOWN = "not known: sink.mode is format"
+_NOT_KNOWN = "not known: no report has arrived"
 
 
 class Summary(Protocol):
@@ -60,19 +62,49 @@ def output_of(name: str, console: Console) -> Iterator[Output]:
 
 
 class JsonLines:
-    """A line of JSON on standard output for every micro-batch; messages on standard error."""
+    """A line of JSON on standard output for every micro-batch; messages on standard error.
+
+    If standard output cannot be written to, because its reader has ended, say, the job goes on
+    without lines: no query fails for want of a report.
+    """
+
+    def __init__(self) -> None:
+        self._is_read = True
 
     def ended(self, micro_batch: MicroBatch) -> None:
-        print(micro_batch.to_json(), flush=True)  # noqa: T201
+        self._print(micro_batch.to_json())
 
     def waits_for(self, what: str) -> None:
         """Not shown: standard output is for programs."""
 
     def say(self, message: str) -> None:
-        print(message, file=sys.stderr, flush=True)  # noqa: T201
+        with suppress(OSError):  # its reader may have ended too
+            print(_printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
 
     def sum_up(self, summary: Summary) -> None:
-        print(summary.to_json(), flush=True)  # noqa: T201
+        self._print(summary.to_json())
+
+    def _print(self, line: str) -> None:
+        if not self._is_read:
+            return
+        try:
+            print(line, flush=True)  # noqa: T201
+        except OSError as error:
+            self._is_read = False
+            # What is left in the buffer would fail the process when Python flushes it at the end.
+            _discard_standard_output()
+            self.say(f"standard output: {error.strerror}; the job goes on without lines of JSON")
+
+
+def _discard_standard_output() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _printable_lines(message: str) -> str:
+    """Without what a terminal obeys: an error may name what came with the data."""
+    return "\n".join(printable(line) for line in message.splitlines())
 
 
 class LiveView:
@@ -94,7 +126,7 @@ class LiveView:
         self._live.start()
 
     def say(self, message: str) -> None:
-        self._live.console.print(message, markup=False, highlight=False)
+        self._live.console.print(_printable_lines(message), markup=False, highlight=False)
 
     def sum_up(self, summary: Summary) -> None:
         self._live.console.print(summary.render())
@@ -152,7 +184,8 @@ class View:
         for topic, _ in everything.most_common(_MOST_TOPICS):
             delivered, *bad = (each[topic] for each in counts)
             cells = (Text(f"{number:,}", "red" if number else "") for number in bad)
-            table.add_row(topic or _NO_TOPIC, f"{delivered:,}", *cells)
+            # Text: a bad row's topic is neither rich's markup nor for the terminal to obey.
+            table.add_row(Text(printable(topic or _NO_TOPIC)), f"{delivered:,}", *cells)
         others = [topic for topic, _ in everything.most_common()[_MOST_TOPICS:]]
         if others:
             totals = (f"{sum(each[topic] for topic in others):,}" for each in counts)

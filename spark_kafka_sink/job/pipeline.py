@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.errors import InvalidSchema
+from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
 from spark_kafka_sink.job.configuration import Configuration
 from spark_kafka_sink.job.document import Path
+from spark_kafka_sink.job.spark_errors import SPARK_ERRORS, is_away, reason
 from spark_kafka_sink.job.stop import Gate
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import FORMAT, check_schema
@@ -27,12 +27,13 @@ VIEW = "source"
 def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
     """The sink's rows; checks the schema, and writes nothing.
 
-    Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text.
+    Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text;
+    KafkaSinkError if what they name is not there now.
     """
     job = configuration.job
+    path: Path = ("source",)
     try:
         frame = _source(spark, configuration)
-        path: Path = ("source",)
         if job.sql is not None:
             path = ("sql",)
             frame.createOrReplaceTempView(VIEW)
@@ -42,9 +43,19 @@ def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
         check_schema(frame.schema, configuration.sink_options.topic)
     except InvalidSchema as error:
         raise configuration.invalid(path, str(error)) from None
-    except PySparkException as error:
-        raise configuration.invalid(path, first_line(error)) from None
+    except SPARK_ERRORS as error:
+        raise _refused(configuration, path, error) from None
     return frame
+
+
+def _refused(
+    configuration: Configuration, path: Path, error: Exception, what: str = ""
+) -> KafkaSinkError:
+    """The error for what Spark refuses: a mistake, unless it may be right at the next start."""
+    what += reason(error)
+    if is_away(error):
+        return KafkaSinkError(str(configuration.document.mistake(path, what)))
+    return configuration.invalid(path, what)
 
 
 def _source(spark: SparkSession, configuration: Configuration) -> DataFrame:
@@ -63,7 +74,11 @@ def start(
     gate: Gate,
     on_report: Callable[[DeliveryReport], None],
 ) -> StreamingQuery:
-    """Start the query; raises InvalidConfiguration if Spark refuses it."""
+    """Start the query.
+
+    Raises InvalidConfiguration if Spark refuses it; KafkaSinkError if it cannot start now, such as
+    when the checkpoint's storage is away.
+    """
     job = configuration.job
     writer = frame.writeStream.queryName(job.name).outputMode(job.output_mode)
     writer = _triggered(writer, configuration).option("checkpointLocation", job.checkpoint)
@@ -74,8 +89,8 @@ def start(
         writer = writer.foreachBatch(gate.guard(foreach_batch(options, on_report)))
     try:
         query = writer.start()
-    except PySparkException as error:
-        raise configuration.invalid((), f"Spark refuses the query: {first_line(error)}") from None
+    except SPARK_ERRORS as error:
+        raise _refused(configuration, (), error, "Spark refuses the query: ") from None
     gate.query = query
     return query
 
@@ -89,8 +104,3 @@ def _triggered(writer: DataStreamWriter, configuration: Configuration) -> DataSt
     if trigger.once:
         return writer.trigger(once=True)
     return writer.trigger(processingTime=str(trigger.processing_time))
-
-
-def first_line(error: Exception) -> str:
-    """An error of Spark without its plan and stack."""
-    return str(error).strip().partition("\n")[0]

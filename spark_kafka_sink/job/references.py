@@ -1,4 +1,7 @@
-"""``${env:NAME}`` and ``${file:PATH}`` -> their values; secrets may be given only in this way."""
+"""``${env:NAME}``, ``${file:PATH}`` and ``${secrets:SCOPE/KEY}`` -> their values.
+
+Secrets may be given only in this way.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,22 @@ from typing import Any
 from spark_kafka_sink.config.client_settings import is_secret
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.job import databricks_secrets
 from spark_kafka_sink.job.document import Document, Mistake, Path
 
-_REFERENCE = re.compile(r"\$\{(env|file):([^{}]+)\}")
-_FORMS = "${env:NAME} or ${file:PATH}"
+_REFERENCE = re.compile(r"\$\{(env|file|secrets):([^{}]+)\}")
+_FORMS = "${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:SCOPE/KEY}"
+_BEGINNINGS = ("${env", "${file", "${secrets")
+_OF_SCOPE = "${secrets:"  # is a secret wherever it stands
 _SQL = ("sql",)  # Spark replaces variables there itself
 
-# How Spark recognises secrets in the options of other sources: spark.redaction.regex.
-_SOUNDS_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key")
+# How Spark recognises secrets in the options of other sources (spark.redaction.regex), and the
+# names that it misses: Azure's connection strings, account keys and shared access signatures,
+# and the keys of Google's and Snowflake's sources.
+_SOUNDS_SECRET = re.compile(
+    r"(?i)secret|password|passphrase|token|access[.]?key|account[._]?key|private[._]?key"
+    r"|connection[._]?string|[.]sas[.]|(^|[.])credentials$"
+)
 
 
 class References:
@@ -53,13 +64,13 @@ class References:
     def _value(self, text: str, path: Path) -> str:
         """Raises ValueError with a sentence that does not show the text."""
         around = _REFERENCE.sub("", text)
-        if "${env" in around or "${file" in around:
+        if any(each in around for each in _BEGINNINGS):
             raise ValueError(f"is not a reference of the form {_FORMS}")
         must_hide = _holds_secret(path)
         if must_hide and around.strip():
             raise ValueError(_literal_secret(path))
         value = _REFERENCE.sub(lambda found: self._referenced(found[1], found[2].strip()), text)
-        return Secret(value.strip()) if must_hide else value
+        return Secret(value.strip()) if must_hide or _OF_SCOPE in text else value
 
     def _referenced(self, kind: str, name: str) -> str:
         if kind == "env":
@@ -67,6 +78,11 @@ class References:
                 state = "empty" if name in self._environment else "not set"
                 raise ValueError(f"the environment variable {name} is {state}")
             return self._environment[name]
+        if kind == "secrets":
+            scope, _, key = name.partition("/")
+            if not scope or not key:
+                raise ValueError(f"is not a reference of the form {_FORMS}")
+            return databricks_secrets.read(scope, key)
         try:
             text = FilePath(name).read_text(encoding="utf-8").rstrip("\r\n")
         except OSError as error:

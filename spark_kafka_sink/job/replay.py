@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,11 +13,12 @@ from spark_kafka_sink.errors import InvalidConfiguration, InvalidSchema, KafkaSi
 from spark_kafka_sink.job.dead_letters import VIEW, is_selected, restored
 from spark_kafka_sink.job.micro_batch import MicroBatch
 from spark_kafka_sink.job.output import Output, Summary
-from spark_kafka_sink.job.pipeline import first_line
 from spark_kafka_sink.job.replay_checkpoint import check_owner, claim, ends
 from spark_kafka_sink.job.replay_job import Replay, wrong_argument
 from spark_kafka_sink.job.replay_report import Kind, ReplayReport
-from spark_kafka_sink.job.run import DONE, FAILED, ask_doctor, execute, session
+from spark_kafka_sink.job.restart import DONE, FAILED
+from spark_kafka_sink.job.run import ask_doctor, execute, session
+from spark_kafka_sink.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.job.stop import Stop
 from spark_kafka_sink.spark.datasource import check_schema
 
@@ -109,7 +109,7 @@ def _rows(spark: SparkSession, replay: Replay) -> DataFrame:
             raise wrong_argument("--sql", f"does not read the stream, the view {VIEW}")
         check_schema(rows.schema, topic=None)
     except (InvalidSchema, PySparkException) as error:
-        raise wrong_argument("--sql", first_line(error)) from None
+        raise wrong_argument("--sql", reason(error)) from None
     return rows
 
 
@@ -119,7 +119,7 @@ def _dead_letters(spark: SparkSession, reader: Any, replay: Replay) -> DataFrame
         records = reader.format("kafka").options(**replay.configuration.job.source.options).load()
     except PySparkException as error:
         if _NO_SOURCE not in str(error):
-            what = f"Spark refuses the source: {first_line(error)}"
+            what = f"Spark refuses the source: {reason(error)}"
             raise replay.configuration.invalid(("source",), what) from None
         package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
         raise InvalidConfiguration(
@@ -148,9 +148,9 @@ def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter
             _is_replayed(ends(spark, replay)).alias("is_replayed"),
         )
         found = kinds.groupBy(*kinds.columns).count().collect()
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
         topic = replay.dead_letter_topic
-        what = f"the dead letters in {topic} cannot be counted: {_reason(error)}"
+        what = f"the dead letters in {topic} cannot be counted: {reason(error)}"
         raise KafkaSinkError(what) from None
     to_replay, passed_over = Counter[Kind](), Counter[Kind]()
     for row in found:
@@ -168,13 +168,3 @@ def _is_replayed(ends: dict[int, int]) -> Column:
         is_there = F.col("dead_letter_partition") == partition
         is_replayed |= is_there & (F.col("dead_letter_offset") < end)
     return is_replayed
-
-
-def _reason(error: PySparkException | Py4JJavaError) -> str:
-    """The first line of an error, or of the first error in Java that led to it."""
-    if isinstance(error, PySparkException):
-        return first_line(error)
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return str(cause.toString()).partition("\n")[0]

@@ -68,9 +68,13 @@ def load_replay(
             "name": f"replay of {stream.job.name}",
             "source": stream.job.source.model_copy(update={"options": source}),
             "sql": None,
-            "sink": stream.job.sink.model_copy(update={"mode": "foreach_batch", "options": kept}),
+            "sink": stream.job.sink.model_copy(
+                update={"mode": "foreach_batch", "options": kept, "create_topics": None}
+            ),
             "output_mode": "append",
             "trigger": Trigger.model_validate({"availableNow": True}),
+            "restart": None,
+            "metrics": None,  # the stream may serve them on the same port
             "warm_up": False,
         }
     )

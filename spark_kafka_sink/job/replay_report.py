@@ -11,6 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spark_kafka_sink.reports.reading import printable
+
 #: error and topic of a dead letter; the topic may be null, and the error of what is no dead letter
 Kind = tuple[str | None, str | None]
 
@@ -52,8 +54,9 @@ class ReplayReport:
             if counts is None:
                 table.add_row(title, "", "", "not known")
             for (error, topic), records in _in_order(counts or Counter()):
-                # Text: a topic or error is not rich's markup.
-                table.add_row(title, Text(error or ""), Text(topic or ""), f"{records:,}")
+                # Text: a topic or error is neither rich's markup nor for the terminal to obey.
+                names = (Text(printable(name or "")) for name in (error, topic))
+                table.add_row(title, *names, f"{records:,}")
         return table
 
 

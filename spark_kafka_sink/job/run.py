@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_kafka_sink.doctor import diagnose, report
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.job.configuration import Configuration
-from spark_kafka_sink.job.micro_batch import MicroBatch
+from spark_kafka_sink.job.following import Progress, follow
+from spark_kafka_sink.job.metrics import served
 from spark_kafka_sink.job.output import Output
-from spark_kafka_sink.job.pipeline import build, first_line, start
+from spark_kafka_sink.job.pipeline import build, start
+from spark_kafka_sink.job.reports import Reports, reported
+from spark_kafka_sink.job.restart import DONE, FAILED, Failure, until_done
 from spark_kafka_sink.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
+from spark_kafka_sink.job.topic_creation import create_missing
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import is_classic, register
-from spark_kafka_sink.spark.progress import is_micro_batch
 from spark_kafka_sink.spark.warm_up import warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
 
-DONE, FAILED = 0, 1
+    from spark_kafka_sink.spark.listener import KafkaSinkListener
 
 _DOCTOR_SECONDS = 60.0  # its own default is for people who wait
-_POLL_SECONDS = 0.25
-_STOP_POLL_SECONDS = 0.02
 _INTERRUPTION_SECONDS = 30  # query.stop() may have to wait for a planner
-_OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+: [^\n]*)")
 
 
 def dry_run(configuration: Configuration, output: Output) -> int:
@@ -60,11 +55,23 @@ def ask_doctor(spark: SparkSession, configuration: Configuration, output: Output
 def run(configuration: Configuration, stop: Stop, output: Output) -> int:
     """Run the query until it ends or is stopped; returns the exit code.
 
-    Raises InvalidConfiguration if Spark refuses the query.
+    Raises InvalidConfiguration if Spark refuses the query; KafkaSinkError if it cannot start.
     """
-    with session(configuration, output) as spark:
-        frame = _built(spark, configuration, output)
-        return execute(spark, frame, configuration, stop, output)
+    with (
+        reported(configuration) as (reporting, reports),
+        served(reporting, output) as listener,
+        session(reporting, output) as spark,
+    ):
+        if listener is not None:
+            spark.streams.addListener(listener)
+
+        def attempt() -> Failure | None:
+            create_missing(reporting, output)
+            # From the start, not only the query: a table may have another schema by now.
+            frame = _built(spark, reporting, output, is_warm=stop.has_begun)
+            return _write(spark, frame, reporting, stop, output, reports, listener)
+
+        return until_done(attempt, reporting.job.restart, stop, output)
 
 
 def execute(
@@ -74,23 +81,37 @@ def execute(
     stop: Stop,
     output: Output,
 ) -> int:
-    """Write ``frame`` as the configuration says; otherwise as ``run``."""
-    reports: dict[int | None, DeliveryReport] = {}
+    """Write ``frame`` once, as the configuration says, with foreachBatch; otherwise as ``run``."""
+
+    def attempt() -> Failure | None:
+        return _write(spark, frame, configuration, stop, output, Reports(), None)
+
+    return until_done(attempt, None, stop, output)
+
+
+def _write(
+    spark: SparkSession,
+    frame: DataFrame,
+    configuration: Configuration,
+    stop: Stop,
+    output: Output,
+    reports: Reports,
+    listener: KafkaSinkListener | None,
+) -> Failure | None:
+    """Run a query until it has ended; returns why it failed."""
 
     def keep(report: DeliveryReport) -> None:
-        reports[report.batch_id] = report
+        reports.keep(report)
+        if listener is not None:
+            listener.on_report(report)
 
-    stop.begin()
-    handle_signals(stop)
-    handle_signals_of_java(spark, stop)
-    spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
+    if not stop.has_begun:
+        stop.begin()
+        handle_signals(stop)
+        handle_signals_of_java(spark, stop)
+        spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
     query = start(frame, configuration, Gate(stop), keep)
-    progress = _Progress(query, reports, output)
-    _follow(query, stop, progress, output)
-    if query.isActive:
-        _end(query, stop, output)
-    progress.pass_on()
-    return _exit_code(query, output)
+    return follow(query, stop, Progress(query, reports, output), output)
 
 
 @contextmanager
@@ -109,77 +130,14 @@ def session(configuration: Configuration, output: Output) -> Iterator[SparkSessi
         output.waits_for("ended")
 
 
-def _built(spark: SparkSession, configuration: Configuration, output: Output) -> DataFrame:
-    """The sink's rows, prepared while the workers start if ``warm_up`` is set."""
-    if not configuration.job.warm_up:
+def _built(
+    spark: SparkSession, configuration: Configuration, output: Output, *, is_warm: bool
+) -> DataFrame:
+    """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""
+    if not configuration.job.warm_up or is_warm:
         output.waits_for("preparing the source")
         return build(spark, configuration)
     output.waits_for("warming up")
     with ThreadPoolExecutor(max_workers=1) as pool:
         pool.submit(warm_up, spark, configuration.job.sink.options)  # if it fails, it logs why
         return build(spark, configuration)
-
-
-# --- following the query --------------------------------------------------------------------------
-
-
-class _Progress:
-    """Passes every micro-batch on to the output, once."""
-
-    def __init__(
-        self, query: StreamingQuery, reports: dict[int | None, DeliveryReport], output: Output
-    ) -> None:
-        self._query = query
-        self._reports = reports
-        self._output = output
-        self._passed_on = -1
-
-    def pass_on(self) -> None:
-        """Pass on what is new. Spark keeps 100 entries, far more than arrive between two calls."""
-        last: Any = self._query.lastProgress
-        if last is None or last["batchId"] <= self._passed_on:
-            return
-        for entry in self._query.recentProgress:
-            progress: Any = entry
-            batch_id = progress["batchId"]
-            if batch_id > self._passed_on and is_micro_batch(progress):
-                self._passed_on = batch_id
-                self._output.ended(MicroBatch.of(progress, self._reports.pop(batch_id, None)))
-
-
-def _follow(query: StreamingQuery, stop: Stop, progress: _Progress, output: Output) -> None:
-    """Returns when the query has ended, or has to be stopped now."""
-    is_announced = False
-    while query.isActive:
-        progress.pass_on()
-        if not stop.requested.is_set():
-            output.waits_for(query.status["message"])
-            stop.requested.wait(_POLL_SECONDS)
-            continue
-        if not is_announced:
-            is_announced = True
-            after = f"stopping after the micro-batch, within {stop.timeout_seconds:g} s"
-            output.waits_for(after)
-            output.say(f"{after}; a second signal stops at once")
-        if stop.is_due(query):
-            return
-        time.sleep(_STOP_POLL_SECONDS)
-
-
-def _end(query: StreamingQuery, stop: Stop, output: Output) -> None:
-    if stop.is_late or stop.is_at_once:
-        why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"
-        output.say(f"interrupting the micro-batch{why}; it runs again when the job starts again")
-    try:
-        query.stop()
-    except (PySparkException, Py4JJavaError) as error:
-        output.say(f"Spark did not stop the query in time: {first_line(error)}")
-
-
-def _exit_code(query: StreamingQuery, output: Output) -> int:
-    error = query.exception()
-    if error is None:
-        return DONE
-    ours = _OUR_ERROR.findall(str(error))
-    output.say(f"the query failed: {ours[-1] if ours else first_line(error)}")
-    return FAILED

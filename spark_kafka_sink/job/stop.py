@@ -50,7 +50,7 @@ class Stop:
     def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:
         self.timeout_seconds = timeout_seconds
         self._clock = clock
-        self._has_begun = False
+        self.has_begun = False
         self._requests = 0
         self._requested_at: float | None = None
         #: set by the first signal; the main loop waits on it
@@ -62,11 +62,11 @@ class Stop:
 
     def begin(self) -> None:
         """The query is about to start."""
-        self._has_begun = True
+        self.has_begun = True
 
     def request(self, *_: object) -> None:
         """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
-        if not self._has_begun:
+        if not self.has_begun:
             raise KeyboardInterrupt
         now = self._clock()
         if self._requested_at is not None and now - self._requested_at < _SAME_SIGNAL_SECONDS:

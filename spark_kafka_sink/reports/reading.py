@@ -77,7 +77,12 @@ class ReportFiles:
         self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read
 
     def new(self) -> Iterator[Report | SkippedLine]:
-        """What was written since the last call, oldest first; raises OSError.
+        """What was written since the last call, oldest first; raises OSError."""
+        for line, file, number in self.lines():
+            yield _report_or_skipped(line, file, number)
+
+    def lines(self) -> Iterator[tuple[bytes, Path, int]]:
+        """The same as lines, with the file and the number of each.
 
         A last line that is cut off is left for a later call: it is still being written, or its
         writer was killed.
@@ -93,7 +98,7 @@ class ReportFiles:
                     # First, so that an error in the caller's loop repeats no line.
                     self._read[file] = (offset, number)
                     if line.strip():
-                        yield _report_or_skipped(line, file, number)
+                        yield line, file, number
 
 
 def _files(path: Path) -> list[Path]:
@@ -169,12 +174,16 @@ def _number_of_ms(value: Any) -> float:
     return float(value)
 
 
-def _text(value: Any) -> str:
+def printable(text: str) -> str:
     """Without control characters: a topic may come from a user's data, and a terminal obeys it."""
+    shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in text)
+    return "".join(shown)
+
+
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in value)
-    return "".join(shown)
+    return printable(value)
 
 
 def _time(value: Any) -> datetime:

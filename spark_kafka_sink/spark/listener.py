@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -29,6 +30,7 @@ from spark_kafka_sink.spark.metrics import (
     QueryValues,
 )
 from spark_kafka_sink.spark.progress import is_micro_batch
+from spark_kafka_sink.spark.query_error import sinks_own
 from spark_kafka_sink.spark.report_folder import local_path
 from spark_kafka_sink.spark.snapshot import (
     COLUMNS,
@@ -104,6 +106,10 @@ class KafkaSinkListener(StreamingQueryListener):
     def serve_metrics(self, port: int, address: str = "127.0.0.1") -> MetricsServer:
         """Serve the metrics to Prometheus by HTTP, without encryption or login.
 
+        The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons:
+        a query has failed, and has ended no micro-batch since, nor waited for data; or none runs.
+        A first micro-batch counts as a success until it fails.
+
         Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
         Raises KafkaSinkError if the port is taken or the extra ``[metrics]`` is not installed.
         """
@@ -113,7 +119,7 @@ class KafkaSinkListener(StreamingQueryListener):
             raise KafkaSinkError(
                 f"serve_metrics: {error}; pip install 'spark-kafka-sink[metrics]'"
             ) from error
-        return MetricsServer(self._values, port, address)
+        return MetricsServer(self._values, self._problems, port, address)
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
@@ -145,8 +151,15 @@ class KafkaSinkListener(StreamingQueryListener):
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
                 query.micro_batches += 1
+                query.unhealed = ""
                 row = self._row(query, progress.batchId, "duration_ms")
                 row.columns.update(of_progress(progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        with self._lock:
+            query = self._queries.get(str(event.id))
+            if query is not None:
+                query.unhealed = ""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:
@@ -234,6 +247,14 @@ class KafkaSinkListener(StreamingQueryListener):
                 for query in self._queries.values()
             }
 
+    def _problems(self) -> list[str]:
+        """Why the queries are not healthy; none if they are."""
+        with self._lock:
+            queries = list(self._queries.values())
+            problems = [query.problem() for query in queries if query.unhealed]
+            is_running = any(query.run_state == _RUNNING for query in queries)
+        return problems if problems or is_running else ["no query runs"]
+
 
 @dataclass(eq=False)
 class _Query:
@@ -242,6 +263,8 @@ class _Query:
     run_id: UUID | None = None
     run_state: str = ""
     error: str = ""
+    #: the error of the latest failure; "" once a micro-batch has ended since, or it waits for data
+    unhealed: str = ""
     micro_batches: int = 0
     reports: int = 0
     values: QueryValues = field(default_factory=QueryValues)
@@ -253,10 +276,18 @@ class _Query:
     def end(self, exception: str | None, run_id: UUID) -> None:
         # Spark tells of a start at once, but later of an end: a restart may come first.
         is_last_run = run_id == self.run_id
+        if exception:
+            self.unhealed = sinks_own(exception)
         if is_last_run:
             self.run_state = _FAILED if exception else _ENDED
             self.error = (exception or "").partition("\n")[0]
         self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
+
+    def problem(self) -> str:
+        """A sentence on the failure that is not healed."""
+        is_running = self.run_state == _RUNNING
+        again = " and runs again, but has ended no micro-batch since" if is_running else ""
+        return f"{self.state().label} has failed{again}: {self.unhealed}"
 
     def state(self) -> QueryState:
         return QueryState(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 from spark_kafka_sink.reports.reading import Report
@@ -100,6 +101,14 @@ def _round_trip(report: Report) -> Values:
 
 def _micro_batches(progress: Mapping[str, Any]) -> Values:
     return {(): is_micro_batch(progress)}
+
+
+def _last_micro_batch(progress: Mapping[str, Any]) -> Values | None:
+    if not is_micro_batch(progress):
+        return None
+    # Python 3.10 does not know the Z.
+    started_at = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
+    return {(): started_at.timestamp() + progress["durationMs"]["triggerExecution"] * _SECONDS}
 
 
 def _input_rows(progress: Mapping[str, Any]) -> Values:
@@ -282,6 +291,14 @@ PROGRESS_METRICS = (
         "Micro-batches that Spark ended.",
         "durationMs",
         _micro_batches,
+    ),
+    Metric(
+        "spark_streaming_last_micro_batch_timestamp_seconds",
+        "gauge",
+        (),
+        "When Spark ended the latest micro-batch, in seconds since 1970.",
+        "timestamp, durationMs",
+        _last_micro_batch,
     ),
     Metric(
         "spark_streaming_input_rows_total",

@@ -1,27 +1,35 @@
-"""Serves a listener's metrics to Prometheus; needs the extra [metrics]."""
+"""Serves a listener's metrics to Prometheus, and its health; needs the extra [metrics]."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.spark.metrics import METRICS, QUERY_LABELS, QueryValues
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
 _CLOSE_SECONDS = 5.0
 
 #: the values of each query, by the labels ``QUERY_LABELS``
 ReadValues = Callable[[], Mapping[tuple[str, str], QueryValues]]
+#: why the queries are not healthy, a sentence each; none if they are
+ReadProblems = Callable[[], Sequence[str]]
 
 
 class MetricsServer:
-    """Answers HTTP requests with the metrics of that moment, until it is closed."""
+    """Answers HTTP requests with the metrics and the health of that moment, until it is closed."""
 
-    def __init__(self, read: ReadValues, port: int, address: str) -> None:
+    def __init__(
+        self, read: ReadValues, read_problems: ReadProblems, port: int, address: str
+    ) -> None:
         registry = CollectorRegistry()
         registry.register(MetricsCollector(read))
         try:
@@ -30,6 +38,7 @@ class MetricsServer:
             raise KafkaSinkError(
                 f"cannot serve metrics on {address}:{port}: {error}; choose another port"
             ) from error
+        self._server.set_app(_with_health(make_wsgi_app(registry), read_problems))
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._server.server_port}/metrics"
 
@@ -48,6 +57,20 @@ class MetricsServer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _with_health(metrics: WSGIApplication, read_problems: ReadProblems) -> WSGIApplication:
+    """The application of prometheus_client, which takes any path for /metrics, and /health."""
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/health":
+            return metrics(environ, start_response)
+        problems = read_problems()
+        status = "503 Service Unavailable" if problems else "200 OK"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return ["\n".join([*(problems or ["ok"]), ""]).encode()]
+
+    return application
 
 
 class MetricsCollector(Collector):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import time
+import urllib.error
+import urllib.request
 from collections import Counter
 
 import pytest
@@ -73,7 +77,8 @@ def test_files_arrive_in_kafka_and_every_micro_batch_is_a_line(how, mode, start,
     ]
     assert [(line["batch_id"], line["input_rows"]) for line in lines] == [(0, 2), (1, 1)]
     delivered = [line["records_by_topic"] for line in lines]
-    assert delivered == ([None, None] if mode == "format" else [{topic: 2}, {topic: 1}])
+    assert delivered == [{topic: 2}, {topic: 1}]
+    assert [line["outcome"] for line in lines] == ["delivered", "delivered"]
     assert all(line["duration_ms"] > 0 for line in lines)
 
 
@@ -127,6 +132,87 @@ def test_a_dry_run_fails_without_brokers(start, tmp_path):
     assert code == 1, said
     assert "failed   bootstrap_servers" in said
     assert "1 failed" in said
+
+
+def endless(tmp_path, topic, mode, **keys):
+    """A configuration that writes ten rows a second until it is stopped."""
+    keys = {
+        "source": {"format": "rate", "options": {"rowsPerSecond": "10"}},
+        "trigger": {"processingTime": "0 seconds"},
+        **keys,
+    }
+    sql = "SELECT string(value) AS value FROM source"
+    return words(tmp_path, topic, mode, sql, **keys)
+
+
+def wait_until(is_so, job, tmp_path):
+    """What ``is_so`` finds in what the job has said on standard error, once it is true."""
+    deadline = Deadline(SECONDS)
+    while True:
+        said = (tmp_path / "stderr").read_text()
+        found = is_so(said)
+        if found:
+            return found
+        assert job.poll() is None, said
+        assert not deadline.expired, said
+        time.sleep(0.1)
+
+
+def answer_of(url):
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.status, error.read().decode()
+
+
+@pytest.mark.parametrize("mode", ["foreach_batch", "format"])
+def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
+    topic = topics.create()
+    configuration = endless(tmp_path, topic, mode, metrics={"port": "0"})
+    create = "sink.create_topics={topic: {partitions: 3}}"
+    job = start("python", configuration, "--set", create)
+    found = wait_until(
+        lambda said: re.search(r"metrics: (http://\S+)/metrics", said), job, tmp_path
+    )
+    url = found[1]
+    assert answer_of(f"{url}/health") == (503, "no query runs\n")
+    sent = re.compile(rf'record_send_total{{query="words",.*topic="{topic}"}} [1-9]')
+    wait_until(lambda _: sent.search(answer_of(f"{url}/metrics")[1]), job, tmp_path)
+    assert answer_of(f"{url}/health") == (200, "ok\n")
+    os.kill(job.pid, signal.SIGTERM)
+    code, _, said = finished(job, tmp_path)
+    assert code == 0, said
+    assert f"topic {topic} exists, with 1 partition instead of 3; it stays as it is" in said
+
+
+def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, topics, tmp_path):
+    topic = topics.create()
+    keys = {
+        "metrics": {"port": "0"},
+        "restart": {"attempts": "100", "initial_backoff_seconds": "1", "max_backoff_seconds": "1"},
+    }
+    configuration = words(tmp_path, topic, "format", "SELECT word AS value FROM source", **keys)
+    file = tmp_path / "in" / "0.json"
+    good = file.read_text()
+    file.write_text("{")
+    os.utime(file, (1, 1))
+    job = start("python", configuration, "--set", "source.options.mode=FAILFAST")
+    wait_until(lambda said: "starting the query again in 1.0 s, 2 of 100" in said, job, tmp_path)
+    url = re.search(r"metrics: (http://\S+)/metrics", (tmp_path / "stderr").read_text())[1]
+    status, reason = answer_of(f"{url}/health")
+    assert (status, reason.partition(" and runs again")[0].partition(":")[0]) == (
+        503,
+        "words has failed",
+    )
+    file.write_text(good)
+    os.utime(file, (1, 1))
+    code, lines, said = finished(job, tmp_path)
+    assert code == 0, said
+    assert "the query failed: " in said
+    assert [(line["batch_id"], line["input_rows"]) for line in lines] == [(0, 2), (1, 1)]
+    assert Counter(record.value for record in topics.read(topic)) == Counter([b"a", b"b", b"c"])
 
 
 def wait_for_rows(servers, topic):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+
+from pyspark.errors import IllegalArgumentException
 
 _HEADER = "# Databricks notebook source"
 _SEPARATOR = "# COMMAND ----------"
@@ -87,6 +90,26 @@ class Notebook:
 
     def _display(self, frame) -> None:
         self.displayed.append([row.asDict(recursive=True) for row in frame.collect()])
+
+
+class DBUtils:
+    """``pyspark.dbutils.DBUtils`` of Databricks' own PySpark, as far as a job uses it.
+
+    ``known``: the secrets, by scope and key, of all sessions.
+    """
+
+    known: Mapping[str, Mapping[str, str]] = {}
+
+    def __init__(self, spark) -> None:
+        assert spark is not None
+        self.secrets = SimpleNamespace(get=self._secret)
+
+    def _secret(self, scope: str, key: str) -> str:
+        try:
+            return self.known[scope][key]
+        except KeyError:
+            what = f"Secret does not exist with scope: {scope} and key: {key}"
+            raise IllegalArgumentException(what) from None
 
 
 class Widgets:

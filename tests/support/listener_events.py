@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -117,6 +118,13 @@ def idle(batch_id=1, **fields):
     """The progress of a query without new rows, under the id of the next micro-batch."""
     durations = {"latestOffset": 1, "triggerExecution": 2}
     return progressed(batch_id, durationMs=durations, numInputRows=0, **fields)
+
+
+def awaits_data(query_id=QUERY_ID, run_id=RUN_ID):
+    """The event of a query that has had no new rows for some time."""
+    return QueryIdleEvent.fromJson(
+        {"id": query_id, "runId": run_id, "timestamp": "2026-11-22T08:01:00.000Z"}
+    )
 
 
 def terminated(exception=None, query_id=QUERY_ID, run_id=RUN_ID):

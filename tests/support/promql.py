@@ -41,6 +41,24 @@ def metrics_in(expression: str) -> set[str]:
     return found
 
 
+def needed_metrics(expression: str) -> set[str]:
+    """The metrics without which the expression has no value: all but those after ``unless``."""
+    return _needed(promql_parser.parse(expression))
+
+
+def _needed(node):
+    if isinstance(node, ParenExpr | UnaryExpr | AggregateExpr):
+        return _needed(node.expr)
+    if isinstance(node, BinaryExpr):
+        is_unless = str(node.op).lower().endswith("unless")
+        return _needed(node.lhs) | (set() if is_unless else _needed(node.rhs))
+    if isinstance(node, Call):
+        return set().union(*(_needed(each) for each in node.args))
+    if isinstance(node, MatrixSelector):
+        return {node.vector_selector.name}
+    return {node.name} if isinstance(node, VectorSelector) else set()
+
+
 def _labels(node):
     if isinstance(node, ParenExpr | UnaryExpr):
         return _labels(node.expr)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
+from types import ModuleType, SimpleNamespace
 
+import pytest
+from databricks_stand_in import DBUtils
+from pyspark.sql import SparkSession
+
+from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.job.configuration import check, load
 from spark_kafka_sink.job.document import Document
+from spark_kafka_sink.job.model import CreateTopics
 
 GOOD = """\
 name: numbers
@@ -69,6 +76,47 @@ def test_options_are_the_text_that_was_written():
 )
 def test_triggers_have_sparks_names(text, name, expected):
     assert getattr(checked(f"{GOOD}trigger: {text}\n").job.trigger, name) == expected
+
+
+def test_metrics_are_served_on_loopback_unless_an_address_is_given():
+    metrics = checked(f"{GOOD}metrics: {{port: 9464}}\n").job.metrics
+    assert (metrics.port, metrics.address) == (9464, "127.0.0.1")
+    metrics = checked(f"{GOOD}metrics: {{port: 9464, address: 10.0.0.7}}\n").job.metrics
+    assert metrics.address == "10.0.0.7"
+    assert checked().job.metrics is None
+
+
+def test_a_failed_query_is_started_again_only_by_choice():
+    assert checked().job.restart is None
+    restart = checked(f"{GOOD}restart: {{}}\n").job.restart
+    assert (restart.attempts, restart.initial_backoff_seconds) == (10, 1)
+    assert restart.max_backoff_seconds == 60
+
+
+def test_topics_are_created_as_the_options_name_them():
+    create = """  create_topics:
+    topic: {partitions: 6, replication_factor: 3, config: {retention.ms: 86400000}}
+    dead.letter.topic: {partitions: 1}
+"""
+    options = "    on.record.error: dead-letter\n    Dead.Letter.Topic: dead\n"
+    created = checked(GOOD.replace("checkpoint:", options + create + "checkpoint:")).job.sink
+    assert created.create_topics.topic.partitions == 6
+    assert created.create_topics.topic.replication_factor == 3
+    assert created.create_topics.topic.config == {"retention.ms": "86400000"}
+    assert created.create_topics.dead_letter_topic.partitions == 1
+    assert created.create_topics.dead_letter_topic.replication_factor is None
+
+
+def test_a_topic_to_create_that_no_option_names_is_a_mistake():
+    create = "  create_topics: {dead.letter.topic: {partitions: 1}}\n"
+    (found,) = mistakes(GOOD.replace("checkpoint:", f"{create}checkpoint:"))
+    what = "has an effect only with sink.options.dead.letter.topic"
+    assert found == f"job.yaml:9:19: sink.create_topics.dead.letter.topic: {what}"
+
+
+def test_topics_to_create_are_named_like_options():
+    known = {option.name for option in OPTIONS}
+    assert {each.alias or name for name, each in CreateTopics.model_fields.items()} <= known
 
 
 def test_a_table_is_a_source():
@@ -157,6 +205,44 @@ name: again
             "kafka.bootstrap.servers is required",
         ),
         ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "has to be greater than or equal"),
+        ("checkpoint:", "restart: {attempts: 0}\ncheckpoint:", "greater than or equal to 1"),
+        (
+            "checkpoint:",
+            "restart: {initial_backoff_seconds: soon}\ncheckpoint:",
+            "restart.initial_backoff_seconds: has to be a number",
+        ),
+        (
+            "checkpoint:",
+            "restart: {initial_backoff_seconds: 120}\ncheckpoint:",
+            "restart: max_backoff_seconds=60 is less than initial_backoff_seconds=120",
+        ),
+        (
+            "checkpoint:",
+            "  create_topics: {topic: {}}\ncheckpoint:",
+            "sink.create_topics.topic.partitions: is required: how many partitions",
+        ),
+        (
+            "checkpoint:",
+            "  create_topics: {topic: {partitions: 1, replicas: 3}}\ncheckpoint:",
+            "unknown key (allowed: partitions, replication_factor, config)",
+        ),
+        (
+            "checkpoint:",
+            "  create_topics: {other: {partitions: 1}}\ncheckpoint:",
+            "sink.create_topics.other: unknown key (allowed: topic, dead.letter.topic, exactly.o",
+        ),
+        ("checkpoint:", "metrics: {}\ncheckpoint:", "metrics.port: is required: the port"),
+        (
+            "checkpoint:",
+            "metrics: {port: http}\ncheckpoint:",
+            "metrics.port: has to be a whole number",
+        ),
+        ("checkpoint:", "metrics: {port: 70000}\ncheckpoint:", "less than or equal to 65535"),
+        (
+            "checkpoint:",
+            "metrics: {port: 1, prt: 1}\ncheckpoint:",
+            "did you mean port? (allowed: port, addr",
+        ),
         ("checkpoint:", "trigger: {}\ncheckpoint:", "trigger: needs exactly one of availableNow"),
         ("checkpoint:", "trigger: {once: false}\ncheckpoint:", "trigger: needs exactly one of"),
         (
@@ -181,6 +267,15 @@ def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     assert old in GOOD
     (line,) = mistakes(GOOD.replace(old, new, 1))
     assert expected in line
+
+
+def test_an_option_that_differs_only_in_case_is_there_a_second_time():
+    text = GOOD.replace("topic: numbers", "topic: numbers\n    Topic: others")
+    text = text.replace("format: rate", "format: rate\n  options: {path: /a, PATH: /b}")
+    assert mistakes(text) == [
+        "job.yaml:4:23: source.options.PATH: a second time, after job.yaml:4:13 as path; keep one",
+        "job.yaml:10:5: sink.options.Topic: a second time, after job.yaml:9:5 as topic; keep one",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -249,6 +344,57 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
     assert checked(text).job.sink.options["kafka.sasl.jaas.config"] == JAAS
 
 
+@pytest.fixture
+def databricks(monkeypatch):
+    """As on Databricks: PySpark has dbutils, and there is a session."""
+    module = ModuleType("pyspark.dbutils")
+    module.DBUtils = DBUtils
+    monkeypatch.setitem(sys.modules, "pyspark.dbutils", module)
+    monkeypatch.setattr(DBUtils, "known", {"kafka": {"user": "u", "jaas": JAAS, "empty": ""}})
+    session = SimpleNamespace(getOrCreate=lambda: "the session")
+    monkeypatch.setattr(SparkSession, "builder", session)
+
+
+def test_a_secret_comes_from_a_scope_of_databricks(databricks):
+    configuration = checked(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    assert configuration.job.sink.options["kafka.sasl.jaas.config"] == JAAS
+    assert configuration.sink_options.producer.client["sasl.password"] == "hunter2"
+    assert "hunter2" not in repr(configuration)
+
+
+def test_what_comes_from_a_scope_is_secret_wherever_it_stands(databricks):
+    text = GOOD.replace(
+        "topic: numbers", "topic: numbers\n    kafka.client.id: ${secrets:kafka/user}"
+    )
+    options = checked(text).job.sink.options
+    assert options["kafka.client.id"] == "u"
+    assert isinstance(options["kafka.client.id"], Secret)
+
+
+@pytest.mark.parametrize(
+    ("reference", "what"),
+    [
+        (
+            "kafka/no",
+            "Databricks does not give the secret: Secret does not exist with scope: kafka",
+        ),
+        ("no/jaas", "Databricks does not give the secret: Secret does not exist with scope: no"),
+        ("kafka/empty", "the secret kafka/empty is empty"),
+        ("kafka", "is not a reference of the form ${env:NAME}"),
+        ("/jaas", "is not a reference of the form ${env:NAME}"),
+    ],
+)
+def test_a_secret_that_a_scope_does_not_have_is_a_mistake(reference, what, databricks):
+    (found,) = mistakes(with_login(f"kafka.sasl.jaas.config: ${{secrets:{reference}}}"))
+    assert found.startswith(f"job.yaml:11:5: sink.options.kafka.sasl.jaas.config: {what}")
+
+
+def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
+    (found,) = mistakes(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    assert "is known only on Databricks" in found
+    assert found.endswith("write ${env:NAME} or ${file:PATH} here")
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -261,7 +407,7 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
 )
 def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
     (found,) = mistakes(with_login(line), USER="u")
-    assert "is secret: write ${env:NAME} or ${file:PATH} instead of the value" in found
+    assert "is secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in found
     assert "hunter2" not in found
 
 
@@ -272,7 +418,19 @@ def test_a_secret_in_set_is_refused_and_not_shown():
     assert "hunter2" not in found
 
 
-@pytest.mark.parametrize("name", ["password", "kafka.sasl.jaas.config", "fs.s3a.access.key"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "kafka.sasl.jaas.config",
+        "fs.s3a.access.key",
+        "eventhubs.connectionString",
+        "fs.azure.account.key.example.dfs.core.windows.net",
+        "fs.azure.sas.in.example.blob.core.windows.net",
+        "credentials",
+        "pem_private_key",
+    ],
+)
 def test_the_sources_secrets_are_refused_too(name):
     text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: hunter2}}")
     (found,) = mistakes(text)
@@ -281,6 +439,14 @@ def test_the_sources_secrets_are_refused_too(name):
     given = checked(text.replace("hunter2", "'${env:P}'"), P="hunter2")
     assert given.job.source.options == {name: "hunter2"}
     assert "hunter2" not in repr(given)
+
+
+@pytest.mark.parametrize(
+    "name", ["fs.s3a.aws.credentials.provider", "credentialsFile", "serviceCredential"]
+)
+def test_the_name_of_a_secret_is_no_secret(name):
+    text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: example}}")
+    assert checked(text).job.source.options == {name: "example"}
 
 
 def test_the_endpoint_of_tokens_is_no_secret():
@@ -327,6 +493,14 @@ def test_set_replaces_and_adds():
     assert configuration.job.sink.mode == "format"
     assert configuration.job.trigger.available_now
     assert configuration.job.sql == "SELECT 'a=b' AS value FROM source"
+
+
+def test_set_replaces_an_option_that_differs_only_in_case():
+    configuration = checked(GOOD, "sink.options.Topic=others", "sink.options.TOPIC=numbers2")
+    assert configuration.job.sink.options == {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "TOPIC": "numbers2",
+    }
 
 
 def test_set_repairs_a_mistake():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -34,6 +36,10 @@ def report(**records):
     )
 
 
+def told(**records):
+    return report(**records).to_dict()
+
+
 def shown(view):
     console = Console(record=True, width=80, file=io.StringIO())
     console.print(view.render())
@@ -44,7 +50,7 @@ def shown(view):
 
 
 def test_a_micro_batch_is_one_line_of_json(capsys):
-    JsonLines().ended(MicroBatch.of(progress(), report(b=3, a=4)))
+    JsonLines().ended(MicroBatch.of(progress(), told(b=3, a=4)))
     (line,) = capsys.readouterr().out.splitlines()
     expected = {
         "batch_id": 0,
@@ -62,7 +68,7 @@ def test_a_micro_batch_is_one_line_of_json(capsys):
 
 
 def test_names_in_json_are_those_of_the_delivery_report():
-    line = json.loads(MicroBatch.of(progress(), report(a=4)).to_json())
+    line = json.loads(MicroBatch.of(progress(), told(a=4)).to_json())
     of_report = json.loads(report(a=4).to_json())
     del of_report["ended_at"]  # now
     assert of_report.items() <= line.items()
@@ -71,7 +77,7 @@ def test_names_in_json_are_those_of_the_delivery_report():
 def test_failed_records_are_counted_by_topic():
     failed = Counter({("a", 0, -192): 1, ("a", 2, -192): 2})
     known = replace(report(a=2), failed_records=failed)
-    line = json.loads(MicroBatch.of(progress(), known).to_json())
+    line = json.loads(MicroBatch.of(progress(), known.to_dict()).to_json())
     assert (line["records_by_topic"], line["failed_records_by_topic"]) == ({"a": 2}, {"a": 3})
 
 
@@ -84,12 +90,12 @@ def test_what_is_not_known_is_null():
 
 def test_dead_letters_are_counted_by_topic_and_error(capsys):
     dead = Counter({("a", "INVALID_RECORD"): 2, ("a", "NULL_TOPIC"): 1, ("", "NULL_TOPIC"): 3})
-    micro_batch = MicroBatch.of(progress(), replace(report(a=5), dead_letters=dead))
+    micro_batch = MicroBatch.of(progress(), replace(report(a=5), dead_letters=dead).to_dict())
     line = json.loads(micro_batch.to_json())
     by_topic = {"": {"NULL_TOPIC": 3}, "a": {"INVALID_RECORD": 2, "NULL_TOPIC": 1}}
     assert line["dead_letters_by_topic"] == by_topic
     view = View("job")
-    view.ended(MicroBatch.of(progress(), report(a=4)))
+    view.ended(MicroBatch.of(progress(), told(a=4)))
     assert "dead letters" not in shown(view)
     view.ended(micro_batch)
     lines = [[cell.strip() for cell in line.split("│")] for line in shown(view).splitlines()]
@@ -110,6 +116,62 @@ def test_without_a_terminal_messages_go_to_standard_error(capsys):
     assert capsys.readouterr() == ("", "stopping\n")
 
 
+def test_a_reader_of_standard_output_that_ends_does_not_end_the_job(tmp_path):
+    code = """
+import sys
+from spark_kafka_sink.job.micro_batch import MicroBatch
+from spark_kafka_sink.job.output import JsonLines
+
+output = JsonLines()
+micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)
+output.ended(micro_batch)
+sys.stdin.readline()
+output.ended(micro_batch)
+output.ended(micro_batch)
+output.say("still here")
+"""
+    job = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert json.loads(job.stdout.readline())["batch_id"] == 0
+    job.stdout.close()
+    job.stdin.write("go on\n")
+    job.stdin.close()
+    said = job.stderr.read()
+    job.stderr.close()
+    assert job.wait(60) == 0
+    assert said.splitlines() == [
+        "standard output: Broken pipe; the job goes on without lines of JSON",
+        "still here",
+    ]
+
+
+def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
+    title, clear = "\x1b]0;owned\x07", "\x1b[2J"
+    view = View("job")
+    view.ended(MicroBatch.of(progress(), told(**{f"a{title}{clear}": 4})))
+    assert "a�]0;owned��[2J" in shown(view)
+    JsonLines().say(f"the query failed: {title}\nas before")
+    assert capsys.readouterr().err == "the query failed: �]0;owned�\nas before\n"
+    screen = io.StringIO()
+    with output_of("job", Console(file=screen, force_terminal=True, width=80)) as output:
+        output.say(f"the query failed: {title}\nas before")
+    assert "the query failed: �]0;owned�\nas before\n" in screen.getvalue()
+
+
+def test_a_bad_rows_topic_is_no_markup():
+    view = View("job")
+    view.ended(MicroBatch.of(progress(), told(**{"[/x]": 4, "[red]a": 2})))
+    text = shown(view)
+    assert "[/x]" in text
+    assert "[red]a" in text
+
+
 # --- the live view --------------------------------------------------------------------------------
 
 
@@ -122,9 +184,9 @@ def test_before_the_first_micro_batch_the_view_says_what_it_waits_for():
 def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
     view = View("numbers")
     view.state = "Waiting for next trigger"
-    view.ended(MicroBatch.of(progress(0, 1_000, 4_210), report(a=900, b=100)))
+    view.ended(MicroBatch.of(progress(0, 1_000, 4_210), told(a=900, b=100)))
     view.ended(
-        MicroBatch.of(progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), report(a=2_000))
+        MicroBatch.of(progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), told(a=2_000))
     )
     text = shown(view)
     assert "numbers  Waiting for next trigger" in text
@@ -143,7 +205,7 @@ def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
 def test_the_view_sums_up_topics_beyond_the_first_few():
     view = View("numbers")
     counts = {f"t{number:02}": 100 - number for number in range(20)}
-    view.ended(MicroBatch.of(progress(), report(**counts)))
+    view.ended(MicroBatch.of(progress(), told(**counts)))
     text = shown(view)
     assert "t14" in text
     assert "t15" not in text
@@ -151,10 +213,10 @@ def test_the_view_sums_up_topics_beyond_the_first_few():
     assert f"{sum(100 - number for number in range(15, 20))}" in text
 
 
-def test_the_view_says_that_deliveries_are_not_known_in_mode_format():
+def test_the_view_says_that_deliveries_are_not_known_without_a_report():
     view = View("numbers")
     view.ended(MicroBatch.of(progress(), None))
-    assert "delivered records: not known: sink.mode is format" in shown(view)
+    assert "delivered records: not known: no report has arrived" in shown(view)
 
 
 def test_a_terminal_gets_the_view_and_messages_stay_above_it():
@@ -162,7 +224,7 @@ def test_a_terminal_gets_the_view_and_messages_stay_above_it():
     console = Console(file=screen, force_terminal=True, width=80)
     with output_of("numbers", console) as output:
         output.waits_for("Processing new data")
-        output.ended(MicroBatch.of(progress(), report(a=4)))
+        output.ended(MicroBatch.of(progress(), told(a=4)))
         output.say("stopping [now]")
     written = screen.getvalue()
     assert "stopping [now]" in written

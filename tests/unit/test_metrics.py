@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import urllib.error
 import urllib.request
 from datetime import datetime, timezone
 
@@ -13,6 +14,7 @@ import yaml
 from listener_events import (
     QUERY_ID,
     MadeUpReport,
+    awaits_data,
     failed_report,
     idle,
     progressed,
@@ -22,7 +24,7 @@ from listener_events import (
 from markdown_pages import ROOT, anchors
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from promql import labels_of, metrics_in
+from promql import labels_of, metrics_in, needed_metrics
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
 from spark_kafka_sink.spark import metrics_server
@@ -120,6 +122,10 @@ def test_a_scrape_finds_what_was_reported(listener):
         ("spark_kafka_sink_producers_created_total", ()): 2,
         ("spark_kafka_sink_producers_reused_total", ()): 2,
         ("spark_streaming_micro_batches_total", ()): 1,
+        (
+            "spark_streaming_last_micro_batch_timestamp_seconds",
+            (),
+        ): datetime(2026, 11, 22, 8, 0, 1, tzinfo=timezone.utc).timestamp(),
         ("spark_streaming_input_rows_total", ()): 8,
         ("spark_streaming_duration_seconds_total", (("phase", "addBatch"),)): 1.5,
         ("spark_streaming_duration_seconds_total", (("phase", "triggerExecution"),)): 2,
@@ -201,8 +207,88 @@ def test_the_url_of_an_ipv6_address_has_brackets(monkeypatch, listener):
     class Server:
         server_port = 9464
 
+        def set_app(self, application):
+            pass
+
     monkeypatch.setattr(metrics_server, "start_http_server", lambda *_: (Server(), None))
     assert listener.serve_metrics(9464, "::1").url == "http://[::1]:9464/metrics"
+
+
+# --- health ---------------------------------------------------------------------------------------
+
+FAILURE = (
+    "org.apache.spark.SparkException: x\nspark_kafka_sink.errors.DeliveryFailed: 2 records\n at y"
+)
+
+
+@pytest.fixture
+def health(listener):
+    """Asks for the health: the status, and the lines that it came with."""
+    with listener.serve_metrics(0) as server:
+
+        def ask():
+            try:
+                answer = urllib.request.urlopen(
+                    server.url.replace("/metrics", "/health"), timeout=SECONDS
+                )
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                return answer.status, answer.read().decode().splitlines()
+
+        yield ask
+
+
+def test_health_is_503_until_a_query_runs():
+    with KafkaSinkListener().serve_metrics(0) as server:
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(server.url.replace("/metrics", "/health"), timeout=SECONDS)
+        with raised.value as answer:
+            assert (answer.status, answer.read()) == (503, b"no query runs\n")
+
+
+def test_health_is_200_while_micro_batches_succeed_also_during_the_first(listener, health):
+    assert health() == (200, ["ok"])
+    listener.onQueryProgress(progressed())
+    assert health() == (200, ["ok"])
+    listener.onQueryProgress(idle())
+    assert health() == (200, ["ok"])
+
+
+def test_health_is_503_from_a_failure_to_the_next_micro_batch_that_ends(listener, health):
+    listener.onQueryProgress(progressed())
+    listener.onQueryTerminated(terminated(FAILURE))
+    assert health() == (503, ["orders has failed: DeliveryFailed: 2 records"])
+    listener.onQueryStarted(started())
+    again = "orders has failed and runs again, but has ended no micro-batch since"
+    assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])
+    listener.onQueryProgress(idle())  # written before the micro-batch that may fail again
+    assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])
+    listener.onQueryProgress(progressed(1))
+    assert health() == (200, ["ok"])
+
+
+def test_health_is_200_again_when_a_query_that_failed_waits_for_data(listener, health):
+    listener.onQueryTerminated(terminated(FAILURE))
+    listener.onQueryStarted(started())
+    listener.onQueryIdle(awaits_data())
+    assert health() == (200, ["ok"])
+
+
+def test_health_names_every_query_that_has_failed(listener, health):
+    other = "99999999-2222-3333-4444-555555555555"
+    listener.onQueryStarted(started("others", other))
+    listener.onQueryTerminated(terminated("a"))
+    assert health() == (503, ["orders has failed: a"])
+    listener.onQueryTerminated(terminated("b", other))
+    assert health() == (503, ["orders has failed: a", "others has failed: b"])
+
+
+def test_a_query_that_was_stopped_has_not_failed(listener, health):
+    listener.onQueryTerminated(terminated())
+    assert health() == (503, ["no query runs"])
+    listener.onQueryStarted(started())
+    assert health() == (200, ["ok"])
 
 
 # --- the table, and the page ----------------------------------------------------------------------
@@ -298,7 +384,9 @@ def test_nearly_all_metrics_are_on_the_dashboard():
         "spark_kafka_sink_possibly_persisted_records_total",
         "spark_kafka_sink_tasks_total",
         "spark_kafka_sink_unsent_records_total",
-        "spark_streaming_query_failures_total",  # a matter for alerts
+        # matters for alerts
+        "spark_streaming_last_micro_batch_timestamp_seconds",
+        "spark_streaming_query_failures_total",
     }
 
 
@@ -325,6 +413,21 @@ def test_an_alert_asks_for_metrics_and_labels_that_exist(rule):
 def test_pages_that_an_alert_names_exist(rule):
     for page in re.findall(r"docs/[\w.]+\.md", rule["annotations"]["description"]):
         assert anchors(ROOT / page)
+
+
+def test_the_alert_of_no_delivery_needs_only_what_is_there_before_the_first_one(listener):
+    (rule,) = (rule for rule in ALERTS if rule["alert"] == "KafkaSinkNoDelivery")
+    assert needed_metrics(rule["expr"]) <= {name for name, _ in scrape(listener)}
+
+
+@pytest.mark.parametrize("mode", ["with reports", "without"])
+def test_a_micro_batch_that_spark_ended_silences_the_alert_of_no_delivery(listener, mode):
+    (rule,) = (rule for rule in ALERTS if rule["alert"] == "KafkaSinkNoDelivery")
+    if mode == "with reports":
+        listener.on_report(MadeUpReport())
+    listener.onQueryProgress(progressed())
+    others = metrics_in(rule["expr"]) - needed_metrics(rule["expr"])
+    assert others <= {name for name, _ in scrape(listener)}
 
 
 def test_the_page_lists_the_alerts():

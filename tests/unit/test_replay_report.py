@@ -52,3 +52,8 @@ def test_a_terminal_gets_a_table():
     assert ["still", "to", "replay", "A", "[t]", "3"] in lines
     assert ["passed", "over", "B", "t", "2"] in lines
     assert ["passed", "over", "not", "known"] in shown(ReplayReport(Counter(), None, None))
+
+
+def test_a_topic_that_a_terminal_would_obey_is_shown_as_text():
+    report = ReplayReport(Counter(), Counter({("A\x1b[2J", "[/x]"): 3}), None)
+    assert ["still", "to", "replay", "A�[2J", "[/x]", "3"] in shown(report)

@@ -1,0 +1,19 @@
+"""Finds the sink's own error in what Spark says of a query that has failed."""
+
+from __future__ import annotations
+
+import re
+
+_OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
+
+
+def error_name(text: str) -> str | None:
+    """The class of the sink's own error; None if the query failed for another reason."""
+    found = _OUR_ERROR.findall(text)
+    return found[-1][0] if found else None
+
+
+def sinks_own(text: str) -> str:
+    """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
+    found = _OUR_ERROR.findall(text)
+    return ": ".join(found[-1]) if found else text.strip().partition("\n")[0]

@@ -1,0 +1,68 @@
+"""Where a job finds the sink's reports of its micro-batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_kafka_sink.job.configuration import check
+from spark_kafka_sink.job.document import Document
+from spark_kafka_sink.job.reports import Reports, reported
+from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.report_folder import append
+
+FORMAT = """\
+name: numbers
+source: {format: rate}
+sink:
+  mode: format
+  options: {kafka.bootstrap.servers: "localhost:9092", topic: numbers}
+checkpoint: /tmp/numbers
+"""
+
+
+def configuration(*overrides):
+    return check(Document(FORMAT, "job.yaml", overrides), {})
+
+
+def test_reports_of_foreach_batch_are_kept_until_they_are_taken():
+    with reported(configuration("sink.mode=foreach_batch")) as (same, reports):
+        assert same.sink_options.report_path is None
+        reports.keep(DeliveryReport(batch_id=3, tasks=7))
+        assert reports.take(2) is None
+        assert reports.take(3)["tasks"] == 7
+        assert reports.take(3) is None
+
+
+def test_the_format_gets_a_folder_for_its_reports_that_is_deleted_at_the_end():
+    with reported(configuration()) as (changed, reports):
+        folder = changed.sink_options.report_path
+        assert changed.job.sink.options["report.path"] == folder
+        report = append(DeliveryReport(batch_id=0, tasks=7), folder)
+        assert reports.take(0) == report.to_dict()
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("name", ["report.path", "Report.Path"])
+def test_the_formats_own_folder_is_read_from_now_on_and_stays(name, tmp_path):
+    append(DeliveryReport(batch_id=0, tasks=1), str(tmp_path))
+    with reported(configuration(f"sink.options.{name}={tmp_path}")) as (_, reports):
+        assert reports.take(0) is None
+        append(DeliveryReport(batch_id=1, tasks=2, outcome="failed"), str(tmp_path))
+        append(DeliveryReport(batch_id=1, tasks=3), str(tmp_path))
+        assert reports.take(1)["tasks"] == 3
+    assert list(tmp_path.iterdir())
+
+
+def test_reports_elsewhere_are_not_known():
+    with reported(configuration("sink.options.report.path=s3://bucket/x")) as (same, reports):
+        assert same.sink_options.report_path == "s3://bucket/x"
+        assert reports.take(0) is None
+
+
+def test_lines_that_are_no_reports_are_passed_over(tmp_path):
+    reports = Reports(tmp_path)
+    (tmp_path / "report-000000001.jsonl").write_text('{"batch_id": 0}\nbroken\n')
+    append(DeliveryReport(batch_id=0, tasks=7), str(tmp_path))
+    assert reports.take(0)["tasks"] == 7

@@ -1,0 +1,137 @@
+"""When a failed query is started again, and when not."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_kafka_sink import errors
+from spark_kafka_sink.job.model import Restart
+from spark_kafka_sink.job.restart import (
+    DONE,
+    FAILED,
+    LASTING,
+    Backoff,
+    Failure,
+    until_done,
+)
+from spark_kafka_sink.job.stop import Stop
+
+AWAY = Failure("the query failed: BrokerUnavailable: nobody answers", "BrokerUnavailable")
+QUICK = {"initial_backoff_seconds": 0.001, "max_backoff_seconds": 0.001}
+
+
+class Said:
+    def __init__(self):
+        self.messages = []
+
+    def say(self, message):
+        self.messages.append(message)
+
+    def waits_for(self, what):
+        pass
+
+
+@pytest.fixture
+def stop():
+    stop = Stop(60)
+    stop.begin()
+    return stop
+
+
+def outcome(stop, restart, *outcomes):
+    """The exit code, how often it was attempted, and what was said."""
+    left = list(outcomes)
+    said = Said()
+
+    def attempt():
+        each = left.pop(0)
+        if isinstance(each, Exception):
+            raise each
+        return each() if callable(each) else each
+
+    code = until_done(attempt, restart, stop, said)
+    return code, len(outcomes) - len(left), said.messages
+
+
+def middle(low, high):
+    return (low + high) / 2
+
+
+def test_each_wait_is_twice_the_one_before_it_up_to_the_maximum():
+    restart = Restart(attempts=6, initial_backoff_seconds=1, max_backoff_seconds=10)
+    backoff = Backoff(restart, middle)
+    waits = [backoff.next_seconds() for _ in range(7)]
+    assert waits == [1, 2, 4, 8, 10, 10, None]
+    backoff.reset()
+    assert backoff.next_seconds() == 1
+
+
+def test_waits_differ_a_little_but_never_exceed_the_maximum():
+    restart = Restart(attempts=2, initial_backoff_seconds=4, max_backoff_seconds=8)
+    assert Backoff(restart, lambda low, high: low).next_seconds() == pytest.approx(3.2)
+    high = Backoff(restart, lambda low, high: high)
+    assert [high.next_seconds(), high.next_seconds()] == [pytest.approx(4.8), 8]
+
+
+def test_without_restart_a_failure_ends_the_job(stop):
+    assert outcome(stop, None, AWAY) == (FAILED, 1, [AWAY.text])
+    with pytest.raises(errors.BrokerUnavailable):
+        outcome(stop, None, errors.BrokerUnavailable("x"))
+
+
+def test_a_query_is_started_again_until_it_is_done(stop):
+    code, attempts, said = outcome(stop, Restart(attempts=3, **QUICK), AWAY, AWAY, None)
+    assert (code, attempts) == (DONE, 3)
+    assert said[0] == AWAY.text
+    assert said[1] == "starting the query again in 0.0 s, 1 of 3"
+    assert said[3] == "starting the query again in 0.0 s, 2 of 3"
+
+
+def test_a_query_that_cannot_start_now_is_started_again(stop):
+    away = errors.KafkaSinkError("job.yaml:3:1: source: [PATH_NOT_FOUND]")
+    code, attempts, said = outcome(stop, Restart(**QUICK), away, None)
+    assert (code, attempts) == (DONE, 2)
+    assert said[0] == (
+        "the query cannot start: KafkaSinkError: job.yaml:3:1: source: [PATH_NOT_FOUND]"
+    )
+
+
+def test_restarts_in_a_row_are_bounded(stop):
+    code, attempts, said = outcome(stop, Restart(attempts=2, **QUICK), *[AWAY] * 5)
+    assert (code, attempts) == (FAILED, 3)
+    assert said[-1] == "2 restarts in a row have failed; there are no more"
+
+
+def test_a_micro_batch_that_ended_begins_a_new_row_of_restarts(stop):
+    progressed = Failure(AWAY.text, AWAY.error_name, has_progressed=True)
+    outcomes = [AWAY, AWAY, progressed, AWAY, AWAY]
+    assert outcome(stop, Restart(attempts=2, **QUICK), *outcomes)[:2] == (FAILED, 5)
+
+
+@pytest.mark.parametrize("error", LASTING)
+def test_an_error_that_lasts_is_not_tried_again(error, stop):
+    failure = Failure("the query failed: x", error.__name__, has_progressed=True)
+    code, attempts, said = outcome(stop, Restart(**QUICK), failure, None)
+    assert (code, attempts) == (FAILED, 1)
+    assert said[-1] == f"{error.__name__}: starting the query again would not help"
+    with pytest.raises(error):
+        outcome(stop, Restart(**QUICK), error.__new__(error, "x"), None)
+
+
+@pytest.mark.parametrize("name", ["DeliveryFailed", "TopicUnavailable", "DeadlineExceeded", None])
+def test_an_error_that_may_pass_is_tried_again(name, stop):
+    failure = Failure("the query failed: x", name)
+    assert outcome(stop, Restart(**QUICK), failure, None)[:2] == (DONE, 2)
+
+
+def test_a_signal_ends_the_wait_for_a_restart(stop):
+    said = Said()
+    said.waits_for = lambda what: stop.request()  # just before it waits
+    restart = Restart(initial_backoff_seconds=86_400, max_backoff_seconds=86_400)
+    assert until_done(lambda: AWAY, restart, stop, said) == DONE
+    assert said.messages[-1] == "stopped before the query started again"
+
+
+def test_a_query_that_fails_while_it_is_being_stopped_is_not_started_again(stop):
+    stop.request()
+    assert outcome(stop, Restart(**QUICK), AWAY)[:2] == (FAILED, 1)
