@@ -8,10 +8,10 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
+from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import network
-from spark_kafka_sink.doctor.bounded import call_each
 from spark_kafka_sink.doctor.brokers import Brokers, error_text
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.network import Server

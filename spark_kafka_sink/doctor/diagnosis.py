@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from spark_kafka_sink.bounded import Call, call_each
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import connection, topic, workers, writing
-from spark_kafka_sink.doctor.bounded import Call, call_each
 from spark_kafka_sink.doctor.brokers import error_text
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import Finding, Result, failed, skipped
