@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.report_storage import local_path
 from spark_kafka_sink.reports.reading import Report, ReportFiles, SkippedLine, parse
 from spark_kafka_sink.spark.metrics import (
     PROGRESS_METRICS,
@@ -29,7 +30,6 @@ from spark_kafka_sink.spark.metrics import (
     QueryValues,
 )
 from spark_kafka_sink.spark.progress import is_micro_batch
-from spark_kafka_sink.spark.report_folder import local_path
 from spark_kafka_sink.spark.snapshot import (
     COLUMNS,
     QueryState,
