@@ -133,7 +133,7 @@ def login(examination: Examination) -> list[Finding]:
                 "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
             )
         ]
-    protocol = settings.get("security.protocol", "plaintext").lower()
+    protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
         return [passed(f"{settings['sasl.mechanism']} as {examination.user}")]
     return [passed(f"kafka.security.protocol={protocol}: without a user name")]
