@@ -13,7 +13,13 @@ from confluent_kafka import KafkaException
 from spark_kafka_sink.bounded import Call, call_each
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import connection, topic, workers, writing
+from spark_kafka_sink.doctor import (
+    connection,
+    report_path,
+    topic,
+    workers,
+    writing,
+)
 from spark_kafka_sink.doctor.brokers import error_text
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import Finding, Result, failed, skipped
@@ -46,6 +52,7 @@ class Check:
 #: in the order in which they run; the commonest mistakes first
 CHECKS = (
     Check(connection.options, share=1 / 3),
+    Check(report_path.report_path, ("options",)),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
     Check(workers.kafka_nb_python, ("spark_python",)),
@@ -82,8 +89,9 @@ def diagnose(
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
-    ``topic``, and begins a transactional producer under a name of its own. With ``spark``, a
-    session on this machine, it also looks at the session's settings.
+    ``topic``, and begins a transactional producer under a name of its own. In
+    ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
+    also looks at the session's settings.
 
     Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
