@@ -15,6 +15,7 @@ from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import (
     connection,
+    exactly_once,
     report_path,
     topic,
     workers,
@@ -71,9 +72,15 @@ CHECKS = (
     Check(topic.record_size, ("topic_settings",)),
     Check(topic.retention, ("topic_settings",)),
     Check(topic.dead_letter_topic, ("cluster",)),
+    Check(exactly_once.ledger_topic, ("cluster",)),
+    Check(exactly_once.ledger_groups, ("cluster",)),
+    Check(exactly_once.ledger, ("ledger_topic", "ledger_groups")),
+    Check(exactly_once.broker_settings, ("cluster",)),
+    Check(exactly_once.transaction_timeout, ("broker_settings",)),
+    Check(exactly_once.coordinators, ("cluster",)),
     Check(writing.test_record, ("topic",), share=1 / 3),
     Check(writing.clock_skew, ("test_record",)),
-    Check(writing.transaction, ("cluster",)),
+    Check(writing.transaction, ("ledger_topic", "ledger_groups"), share=1 / 3),
     # Last, because busy executors may take all the time.
     Check(workers.executors, ("spark_packages",), share=1.0),
 )
@@ -89,7 +96,7 @@ def diagnose(
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
-    ``topic``, and begins a transactional producer under a name of its own. In
+    ``topic``, and with exactly-once begins a transaction under an id of its own, and aborts it. In
     ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
     also looks at the session's settings.
 
