@@ -248,6 +248,12 @@ def test_before_kafka_2_8_idempotent_writing_needs_a_right_of_its_own(brokers):
     assert finding.outcome is Outcome.PASSED
 
 
+@pytest.mark.parametrize("value", ["true", "TRUE", "1"])
+def test_idempotence_is_read_as_the_client_reads_it(look, value):
+    finding = look(topic.idempotent_write, kafka_enable_idempotence=value)
+    assert finding.outcome is Outcome.PASSED
+
+
 def test_without_idempotence_its_right_does_not_matter(look):
     options = {"kafka_enable_idempotence": "false"}
     assert look(topic.idempotent_write, **options).outcome is Outcome.SKIPPED
