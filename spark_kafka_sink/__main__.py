@@ -86,7 +86,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write-test-record",
         action="store_true",
-        help="also write a record to the topic, and begin a transactional producer",
+        help="also write a record to the topic, and with exactly-once begin a transaction",
     )
     _add_timeout(parser)
 

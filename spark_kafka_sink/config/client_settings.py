@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.configuration import SettingSpec
 
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
+_TRUE = ("true", "t", "1")  # what librdkafka reads as true, in any case
 _CLOSE_SECONDS = 5.0
 _SOCKET_TIMEOUT_MS = 60_000  # librdkafka's default
 _MAX_INT = 2**31 - 1
@@ -175,7 +176,19 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
         if target in _PEM_TEXTS:
             result[target] = pem_in_lines(value)
         _check_value(name, target, result[target])
+        result[target] = _as_named(target, result[target])
     return result
+
+
+def _as_named(setting: str, value: str) -> str:
+    """A valid value as librdkafka's manual names it, where the client takes other words too."""
+    spec = _setting_specs().get(setting)
+    if spec is None or spec.type not in ("boolean", "enum value"):
+        return value
+    word = value.lower()
+    if spec.type == "boolean":
+        return "true" if word in _TRUE else "false"
+    return word if word in spec.allowed.split(", ") else value
 
 
 def _check_value(name: str, target: str, value: str) -> None:

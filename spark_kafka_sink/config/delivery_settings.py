@@ -17,7 +17,6 @@ _IN_FLIGHT = "max.in.flight.requests.per.connection"
 _DELIVERY, _LINGER, _REQUEST = "delivery.timeout.ms", "linger.ms", "request.timeout.ms"
 _SOCKET = "socket.timeout.ms"
 
-_TRUE = ("true", "t", "1")  # what librdkafka reads as true
 _MAX_INT = 2**31 - 1
 _MOST_IN_FLIGHT = 5
 
@@ -27,7 +26,7 @@ def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> 
 
     ``effective`` adds the defaults of all other settings.
     """
-    if effective[_IDEMPOTENCE].lower() in _TRUE:
+    if effective[_IDEMPOTENCE] == "true":
         _check_idempotent(given, effective)
     elif int(effective[_IN_FLIGHT]) == 1 and int(effective["retries"]) > 0:
         # In Java this keeps the order. librdkafka builds the next request ahead and sends it

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
+from urllib.parse import parse_qs
 
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
@@ -15,6 +16,13 @@ from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 PREFIX = "kafka."
 
 T = TypeVar("T")
+
+#: schemes of URIs that pyarrow.fs.FileSystem.from_uri knows, and Hadoop's other name of one
+_SCHEMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
+_OTHER_SCHEMES = {"s3a": "s3"}
+# In their URIs, the part before the @ may be a container.
+_AZURE = ("abfs", "abfss")
+_SECRETS_IN_QUERIES = frozenset({"client_secret", "sig"})
 
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
@@ -105,9 +113,39 @@ def true_or_false(text: str) -> bool:
 
 
 def folder(text: str) -> str:
-    if not text.startswith("/") and "://" not in text:
+    """An absolute path, or a URI that pyarrow knows. No ValueError shows credentials."""
+    if text.startswith("/"):
+        return text
+    scheme, colon, rest = text.partition("://")
+    if not colon:
         raise ValueError(f"{text!r} is neither an absolute path nor a URI")
-    return text
+    scheme = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
+    # What stands behind an unknown scheme may hold credentials, too.
+    if scheme not in _SCHEMES:
+        raise ValueError(
+            f"'{scheme}://...' is not in storage that Python on the driver can reach: take a path "
+            f"on the driver's machine, or a URI that begins with {', '.join(_SCHEMES)}"
+        )
+    if _has_credentials(scheme, rest):
+        raise ValueError(
+            f"'{scheme}://...' holds credentials, which logs and plans would show. Leave them out "
+            "of the URI, and give them to the process: in its environment, or as a role of its "
+            "machine"
+        )
+    if scheme == "file" and not rest.startswith("/"):
+        raise ValueError(f"{text!r} names a machine; write three slashes before the path")
+    return f"{scheme}://{rest}"
+
+
+def _has_credentials(scheme: str, rest: str) -> bool:
+    place, _, query = rest.partition("?")
+    user, at, host = place.partition("/")[0].rpartition("@")
+    if at and (scheme not in _AZURE or ":" in user):
+        return True
+    # A password may contain a slash, so that only its beginning is here.
+    _, colon, port = host.rpartition(":")
+    is_password = bool(colon) and not port.isdecimal()
+    return is_password or not _SECRETS_IN_QUERIES.isdisjoint(parse_qs(query))
 
 
 def one_of(*words: str) -> Callable[[str], str]:

@@ -232,9 +232,9 @@ REPORT_PATH: Option[str | None] = Option(
     default=None,
     if_absent="none",
     meaning="A folder in which the driver keeps a report on every micro-batch, as lines of JSON: "
-    "an absolute path on its machine, or a URI such as `s3://bucket/reports`. One folder per "
-    "query. The oldest reports are deleted after 128 MiB, or in an object store after 10,000 "
-    "micro-batches.",
+    "an absolute path on its machine, or a URI that pyarrow knows, such as `s3://bucket/reports`, "
+    "without credentials. One folder per query. The oldest reports are deleted after 128 MiB, or "
+    "where files cannot be appended to, as in an object store, after about 10,000 micro-batches.",
 )
 INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",

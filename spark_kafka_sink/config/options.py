@@ -270,7 +270,7 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
             f"{wanted} does not go with {ON_RECORD_ERROR.name}=dead-letter: the client aborts a "
             "transaction when brokers refuse one of its records. Filter such rows in Spark"
         )
-    if producer.client["enable.idempotence"].lower() not in ("true", "t", "1"):
+    if producer.client["enable.idempotence"] == "false":
         raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; leave that out")
     return ExactlyOnceOptions(
         partitions=EXACTLY_ONCE_PARTITIONS.read(given),

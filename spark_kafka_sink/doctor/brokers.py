@@ -27,6 +27,12 @@ _REFUSAL_SECONDS = 3.0  # as in preflight
 _FREE_SECONDS = 1.0
 _LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
 
+#: brokers have no such request
+UNSUPPORTED = (
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - a public constant
+)
+
 # The client's log lines say again what its errors say.
 _quiet = logging.getLogger("spark_kafka_sink.doctor.librdkafka")
 _quiet.addHandler(logging.NullHandler())
@@ -103,6 +109,16 @@ class Brokers:
         )
         return answers[name].result(seconds)
 
+    def group(self, name: str, deadline: Deadline) -> Any:
+        """``confluent_kafka.ConsumerGroupDescription``, also of a group that does not exist."""
+        seconds = _seconds(deadline)
+        answers = self._client.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=seconds
+        )
+        return answers[name].result(seconds)
+
+    # Brokers that are not Apache Kafka's leave out settings, their values, or all.
+
     def topic_settings(self, name: str, deadline: Deadline) -> Mapping[str, str]:
         return self._settings(ConfigResource(ResourceType.TOPIC, name), deadline)
 
@@ -112,7 +128,13 @@ class Brokers:
     def _settings(self, resource: Any, deadline: Deadline) -> Mapping[str, str]:
         seconds = _seconds(deadline)
         (answer,) = self._client.describe_configs([resource], request_timeout=seconds).values()
-        return {name: entry.value for name, entry in answer.result(seconds).items()}
+        try:
+            told = answer.result(seconds)
+        except KafkaException as error:
+            if error_code(error) in UNSUPPORTED:
+                return {}
+            raise
+        return {name: entry.value for name, entry in told.items() if entry.value is not None}
 
     @property
     def _client(self) -> AdminClient:

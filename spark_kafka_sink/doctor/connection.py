@@ -8,10 +8,10 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
+from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import network
-from spark_kafka_sink.doctor.bounded import call_each
 from spark_kafka_sink.doctor.brokers import Brokers, error_text
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.network import Server
@@ -133,7 +133,7 @@ def login(examination: Examination) -> list[Finding]:
                 "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
             )
         ]
-    protocol = settings.get("security.protocol", "plaintext").lower()
+    protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
         return [passed(f"{settings['sasl.mechanism']} as {examination.user}")]
     return [passed(f"kafka.security.protocol={protocol}: without a user name")]

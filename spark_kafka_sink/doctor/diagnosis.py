@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
+from spark_kafka_sink.bounded import Call, call_each
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import connection, topic, workers, writing
-from spark_kafka_sink.doctor.bounded import Call, call_each
+from spark_kafka_sink.doctor import (
+    connection,
+    exactly_once,
+    report_path,
+    topic,
+    workers,
+    writing,
+)
 from spark_kafka_sink.doctor.brokers import error_text
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import Finding, Result, failed, skipped
@@ -46,6 +53,7 @@ class Check:
 #: in the order in which they run; the commonest mistakes first
 CHECKS = (
     Check(connection.options, share=1 / 3),
+    Check(report_path.report_path, ("options",)),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
     Check(workers.kafka_nb_python, ("spark_python",)),
@@ -64,9 +72,15 @@ CHECKS = (
     Check(topic.record_size, ("topic_settings",)),
     Check(topic.retention, ("topic_settings",)),
     Check(topic.dead_letter_topic, ("cluster",)),
+    Check(exactly_once.ledger_topic, ("cluster",)),
+    Check(exactly_once.ledger_groups, ("cluster",)),
+    Check(exactly_once.ledger, ("ledger_topic", "ledger_groups")),
+    Check(exactly_once.broker_settings, ("cluster",)),
+    Check(exactly_once.transaction_timeout, ("broker_settings",)),
+    Check(exactly_once.coordinators, ("cluster",)),
     Check(writing.test_record, ("topic",), share=1 / 3),
     Check(writing.clock_skew, ("test_record",)),
-    Check(writing.transaction, ("cluster",)),
+    Check(writing.transaction, ("ledger_topic", "ledger_groups"), share=1 / 3),
     # Last, because busy executors may take all the time.
     Check(workers.executors, ("spark_packages",), share=1.0),
 )
@@ -82,8 +96,9 @@ def diagnose(
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
-    ``topic``, and begins a transactional producer under a name of its own. With ``spark``, a
-    session on this machine, it also looks at the session's settings.
+    ``topic``, and with exactly-once begins a transaction under an id of its own, and aborts it. In
+    ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
+    also looks at the session's settings.
 
     Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.

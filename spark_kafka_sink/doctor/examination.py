@@ -48,6 +48,8 @@ class Examination:
     # set by topic, and by topic_settings
     topic: Any = None
     topic_settings: Mapping[str, str] = field(default_factory=dict)
+    # set by broker_settings
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
     # set by test_record: when it was sent, when it arrived by the broker's clock if that is known,
     # and when it was acknowledged, in seconds since the epoch
     broker_clock: tuple[float, float, float] | None = None
@@ -79,7 +81,7 @@ class Examination:
         """The user in ACLs, as far as the settings say it."""
         if "sasl.username" in self.settings:
             return f"User:{self.settings['sasl.username']}"
-        protocol = self.settings.get("security.protocol", "plaintext").lower()
+        protocol = self.settings.get("security.protocol", "plaintext")
         return "User:ANONYMOUS" if protocol == "plaintext" else "User:..."
 
     def secrets(self) -> list[str]:

@@ -65,7 +65,7 @@ def _server(text: str) -> Server:
 
 
 def uses_tls(settings: Mapping[str, str]) -> bool:
-    return settings.get("security.protocol", "plaintext").lower() in ("ssl", "sasl_ssl")
+    return settings.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
 
 
 # --- TCP -----------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     It presents the client's own certificate unless ``has_hidden_certificate``.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if settings.get("enable.ssl.certificate.verification", "true").lower() == "false":
+    if settings.get("enable.ssl.certificate.verification") == "false":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if settings.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False

@@ -85,3 +85,8 @@ def skipped(message: str, advice: str = "") -> Finding:
 def not_applicable(message: str) -> Finding:
     """For a check that this job does not need; those after it go on."""
     return Finding(Outcome.SKIPPED, message)
+
+
+def not_said() -> Finding:
+    """For what not all brokers tell: some clouds' leave out settings; those after it go on."""
+    return Finding(Outcome.SKIPPED, "the brokers do not say")

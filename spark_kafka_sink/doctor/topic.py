@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
@@ -16,6 +17,7 @@ from spark_kafka_sink.doctor.result import (
     counted,
     failed,
     not_applicable,
+    not_said,
     passed,
     skipped,
     warned,
@@ -23,7 +25,8 @@ from spark_kafka_sink.doctor.result import (
 
 _MS_PER_DAY = 86_400_000
 _DEAD_LETTER_HEADERS_BYTES = 4096
-_FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+#: brokers refuse to describe something, or to tell its settings
+FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def topic(examination: Examination) -> list[Finding]:
@@ -35,12 +38,12 @@ def topic(examination: Examination) -> list[Finding]:
         found = examination.topic = examination.client.topic(name, examination.deadline)
     except KafkaException as error:
         if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [_missing(examination, name)]
+            return [missing(examination, name)]
         if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return [
                 failed(
                     f"{examination.user} may not describe it, or it does not exist",
-                    _grant(examination, name, "Describe", "Write"),
+                    grant(examination, name, "Describe", "Write"),
                     name,
                 )
             ]
@@ -59,7 +62,8 @@ def topic(examination: Examination) -> list[Finding]:
     return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
 
 
-def _missing(examination: Examination, name: str) -> Finding:
+def missing(examination: Examination, name: str) -> Finding:
+    """What a missing topic means: whether brokers create it."""
     try:
         node_id = examination.cluster.nodes[0].id
         broker = examination.client.broker_settings(node_id, examination.deadline)
@@ -69,29 +73,45 @@ def _missing(examination: Examination, name: str) -> Finding:
             _create(name),
             name,
         )
-    if broker["auto.create.topics.enable"] == "false":
+    creates = broker.get("auto.create.topics.enable")
+    if creates == "false":
         return failed(
             "it does not exist, and these brokers do not create topics "
             "(auto.create.topics.enable=false)",
             _create(name),
             name,
         )
-    finding = warned(
-        f"it does not exist; the first record creates it, with {broker['num.partitions']} "
-        f"partitions and {broker['default.replication.factor']} replicas, if "
-        f"{examination.user} may create topics",
-        _create(name) + ", to choose these yourself",
-        name,
-    )
+    if creates is None:
+        finding = warned(
+            "it does not exist, and the brokers do not say whether they create it",
+            _create(name),
+            name,
+        )
+    else:
+        finding = warned(
+            f"it does not exist; the first record creates it{_size(broker)}, if "
+            f"{examination.user} may create topics",
+            _create(name) + ", to choose partitions and replicas yourself",
+            name,
+        )
     # There is nothing to say about the partitions, rights and limits of a missing topic.
     return Finding(**{**vars(finding), "blocks": True})
+
+
+def _size(broker: Mapping[str, str]) -> str:
+    partitions = broker.get("num.partitions")
+    replicas = broker.get("default.replication.factor")
+    if partitions is None or replicas is None:
+        return ""
+    return f", with {partitions} partitions and {replicas} replicas"
 
 
 def _create(name: str) -> str:
     return f"Create it: kafka-topics.sh --create --topic {name} --partitions N"
 
 
-def _grant(examination: Examination, name: str, *operations: str) -> str:
+def grant(examination: Examination, name: str, *operations: str) -> str:
+    """The command that grants operations on a topic."""
     rights = " ".join(f"--operation {each}" for each in operations)
     return (
         f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} {rights} "
@@ -105,46 +125,63 @@ def topic_settings(examination: Examination) -> list[Finding]:
     try:
         settings = examination.client.topic_settings(name, examination.deadline)
     except KafkaException as error:
-        if error_code(error) not in _FORBIDDEN:
+        if error_code(error) not in FORBIDDEN:
             raise
         return [
             skipped(
                 f"{examination.user} may not read the topic's configuration",
-                _grant(examination, name, "DescribeConfigs") + ", to let doctor check its limits",
+                grant(examination, name, "DescribeConfigs") + ", to let doctor check its limits",
             )
         ]
     examination.topic_settings = settings
-    return [passed("may be read", name)]
+    return [passed("may be read", name)] if settings else [not_said()]
 
 
 def in_sync_replicas(examination: Examination) -> list[Finding]:
     """Enough replicas are in sync for acks=all, with one to spare."""
-    name, found = examination.topic_name, examination.topic
     if examination.settings["acks"] not in ("all", "-1"):
         return [not_applicable(f"kafka.acks={examination.settings['acks']} does not wait for them")]
-    needed = int(examination.topic_settings["min.insync.replicas"])
-    short = [each.id for each in found.partitions if len(each.isr) < needed]
+    needed = number(examination.topic_settings, "min.insync.replicas")
+    return [in_sync(examination.topic_name, examination.topic.partitions, needed)]
+
+
+def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
+    """Whether a topic of these partitions takes records with acks=all."""
+    replicas = min((len(each.replicas) for each in partitions), default=0)
+    if needed is None or not replicas:
+        return not_said()
+    short = [each.id for each in partitions if len(each.isr) < needed]
     if short:
-        replicas = min(len(each.replicas) for each in found.partitions)
         can = "" if replicas >= needed else f", and there are only {replicas}"
-        return [
-            failed(
-                f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
-                "refuse records with acks=all",
-                "Start the missing brokers, or lower the topic's min.insync.replicas",
-                name,
-            )
-        ]
-    behind = [each.id for each in found.partitions if len(each.isr) < len(each.replicas)]
+        return failed(
+            f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
+            "refuse records with acks=all",
+            "Start the missing brokers, or lower the topic's min.insync.replicas",
+            name,
+        )
+    behind = [each.id for each in partitions if len(each.isr) < len(each.replicas)]
     if behind:
-        return [
-            warned(
-                f"replicas of {_partitions(behind)} are not in sync",
-                "Start the missing brokers, or wait until theirs have caught up",
-                name,
-            )
-        ]
-    return [passed(f"all, and min.insync.replicas={needed} are needed", name)]
+        return warned(
+            f"replicas of {_partitions(behind)} are not in sync",
+            "Start the missing brokers, or wait until theirs have caught up",
+            name,
+        )
+    if replicas == needed:
+        return warned(
+            f"{counted(replicas, 'replica')} each, and min.insync.replicas={needed}: while any of "
+            "their brokers restarts, nothing can be written there",
+            "Have one replica more than min.insync.replicas; 3 and 2 are usual",
+            name,
+        )
+    return passed(f"all, and min.insync.replicas={needed} are needed", name)
+
+
+def number(settings: Mapping[str, str], name: str) -> int | None:
+    """A setting that is a whole number; None if the brokers do not say it."""
+    try:
+        return int(settings.get(name, ""))
+    except ValueError:
+        return None
 
 
 def write_permission(examination: Examination) -> list[Finding]:
@@ -155,7 +192,7 @@ def write_permission(examination: Examination) -> list[Finding]:
     if AclOperation.WRITE not in allowed:
         return [
             failed(
-                f"{examination.user} may not write to it", _grant(examination, name, "Write"), name
+                f"{examination.user} may not write to it", grant(examination, name, "Write"), name
             )
         ]
     return [passed(f"{examination.user} may write to it", name)]
@@ -183,8 +220,10 @@ def idempotent_write(examination: Examination) -> list[Finding]:
 def record_size(examination: Examination) -> list[Finding]:
     """The topic accepts the largest records that the client accepts."""
     clients = examination.settings.max_request_bytes
-    topics = int(examination.topic_settings["max.message.bytes"])
+    topics = number(examination.topic_settings, "max.message.bytes")
     name = examination.topic_name
+    if topics is None:
+        return [not_said()]
     if topics < clients:
         return [
             warned(
@@ -209,8 +248,10 @@ def retention(examination: Examination) -> list[Finding]:
                 "To keep the column's times, set message.timestamp.type=CreateTime",
             )
         ]
-    milliseconds = int(settings["retention.ms"])
-    if "delete" not in settings["cleanup.policy"] or milliseconds < 0:
+    milliseconds, policy = number(settings, "retention.ms"), settings.get("cleanup.policy")
+    if policy is None or milliseconds is None:
+        return [not_said()]
+    if "delete" not in policy or milliseconds < 0:
         return [passed("records of any age are kept", name)]
     return [
         passed(
@@ -231,24 +272,26 @@ def dead_letter_topic(examination: Examination) -> list[Finding]:
         settings = examination.client.topic_settings(name, examination.deadline)
     except KafkaException as error:
         if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [_missing(examination, name)]
-        if error_code(error) in _FORBIDDEN:
+            return [missing(examination, name)]
+        if error_code(error) in FORBIDDEN:
             what = f"{examination.user} may not describe it, or may not read its configuration"
-            return [warned(what, _grant(examination, name, "Describe", "DescribeConfigs"), name)]
+            return [warned(what, grant(examination, name, "Describe", "DescribeConfigs"), name)]
         return [failed(error_text(error), "Check the name of the topic", name)]
     if allowed and AclOperation.WRITE not in allowed:
-        grant = _grant(examination, name, "Write")
-        return [failed(f"{examination.user} may not write to it", grant, name)]
+        what = f"{examination.user} may not write to it"
+        return [failed(what, grant(examination, name, "Write"), name)]
     return [_room_for_dead_letters(name, settings, examination.settings.max_request_bytes)]
 
 
 def _room_for_dead_letters(
     name: str, settings: Mapping[str, str], max_request_bytes: int
 ) -> Finding:
-    if "compact" in settings["cleanup.policy"]:
+    if "compact" in settings.get("cleanup.policy", ""):
         what = "it is compacted, so a dead letter without a key fails its task"
         return failed(what, "Set the topic's cleanup.policy=delete", name)
-    limit = int(settings["max.message.bytes"])
+    limit = number(settings, "max.message.bytes")
+    if limit is None:
+        return not_said()
     needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
     if limit < needed:
         what = f"max.message.bytes={limit}: the largest records do not fit as dead letters"

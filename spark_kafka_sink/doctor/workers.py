@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor.bounded import call_each
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import (
     Finding,

@@ -7,11 +7,21 @@ import time
 import uuid
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
-from spark_kafka_sink.doctor.brokers import error_text
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
+from spark_kafka_sink.doctor.exactly_once import (
+    allow_groups,
+    allow_ids,
+    name_of_trial,
+    with_exactly_once,
+)
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import Finding, failed, passed, skipped, warned
+from spark_kafka_sink.errors import KafkaSinkError, TransactionFailed
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.transaction import Transaction
 
 KEY = "spark-kafka-sink doctor"
 _SKEW_SECONDS = 5.0
@@ -75,29 +85,31 @@ def clock_skew(examination: Examination) -> list[Finding]:
     return [passed(f"less than {max(abs(skew), acknowledged_at - sent_at):.1f} s")]
 
 
-def transaction(examination: Examination) -> list[Finding]:
-    """The user may begin transactions. The sink does not use them yet, so a refusal only warns."""
+@with_exactly_once
+def transaction(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
+    """A transaction like a task's, under an id of its own, is let in; it is aborted."""
     if not examination.write_test_record:
-        return [skipped(f"a transactional producer leaves a trace in Kafka; {_ASK}")]
-    # librdkafka requires that no record outlasts its transaction, whose timeout is 60 s.
-    settings = {
-        "transactional.id": f"spark-kafka-sink-doctor-{uuid.uuid4()}",
-        "delivery.timeout.ms": "60000",
-    }
+        return [skipped(_ASK)]
+    name, topic = name_of_trial(settings), settings.ledger_topic
+    wait = Wait(examination.deadline, "--timeout", f"a transaction {name}")
+    trial = Transaction(examination.sink.producer, name, settings.transaction_timeout_ms)
     try:
-        producer = _producer(examination, settings)
-        producer.init_transactions(examination.deadline.remaining())
-    except KafkaException as error:
-        return [
-            warned(
-                f"not possible: {error_text(error)}. This sink does not use transactions yet",
-                f"Nothing now. For later: kafka-acls.sh --add --allow-principal {examination.user} "
-                "--operation Write --transactional-id '*'",
-            )
-        ]
-    return [passed("a transactional producer was let in")]
+        trial.initialize([topic], wait)
+        trial.begin()
+        trial.send_offset(name, topic, CommittedOffset(0, ""), wait)
+    except TransactionFailed as error:
+        advice = {
+            "GROUP_AUTHORIZATION_FAILED": allow_groups(examination, settings),
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": allow_ids(examination, settings),
+        }
+        return [failed(str(error), advice.get(error.code, "See the lines above"), name)]
+    except KafkaSinkError as error:
+        return [failed(str(error), "See the lines above, or raise --timeout", name)]
+    finally:
+        trial.close()
+    return [passed("begun, given an offset of the ledger, and aborted", name)]
 
 
-def _producer(examination: Examination, more: dict[str, str] | None = None) -> Any:
-    settings = {**examination.login, **(more or {}), "log_level": 0, "linger.ms": 0}
+def _producer(examination: Examination) -> Any:
+    settings = {**examination.login, "log_level": 0, "linger.ms": 0}
     return Producer(settings, logger=_quiet)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from spark_kafka_sink.job.configuration import Configuration
 from spark_kafka_sink.job.output import Output
+from spark_kafka_sink.report_storage import local_path
 from spark_kafka_sink.spark.listener import KafkaSinkListener
-from spark_kafka_sink.spark.report_folder import local_path
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.job.configuration import Configuration
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.report_storage import local_path
 from spark_kafka_sink.reports.reading import ReportFiles
 from spark_kafka_sink.reports.reading import parse as parse_report
-from spark_kafka_sink.spark.report_folder import local_path
 
 
 class Reports:

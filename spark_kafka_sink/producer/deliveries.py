@@ -18,6 +18,7 @@ from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.topic_name import FORBIDDEN_NAMES, is_topic_name
 
 
 @dataclass
@@ -150,6 +151,8 @@ class IncompleteDeliveries:
 
     def count_dead_letters(self, refused: RefusedRecords) -> None:
         topic = (refused.topic or b"").decode(errors="backslashreplace")
+        if refused.topic is not None and not is_topic_name(topic):
+            topic = FORBIDDEN_NAMES  # there may be as many as rows
         self.report.dead_letters[topic, refused.error] += len(refused.records)
 
     def acknowledge(self, acknowledged: AcknowledgedRecords) -> Iterable[str]:

@@ -11,10 +11,13 @@ from enum import Enum
 from typing import Any
 
 from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.records.topic_name import OTHER_TOPICS
 
 #: of the JSON lines; rises when a name disappears or changes its meaning
 VERSION = 1
 
+# Rows may name any number of topics that do not exist.
+_MOST_REFUSED_TOPICS = 100
 
 _COUNTERS = (
     "sent_records",
@@ -51,7 +54,7 @@ class DeliveryReport:
     unsent_records: int = 0
     #: failed records that may be in the topic anyway
     possibly_persisted_records: int = 0
-    #: refused records by topic and error; their dead letters are among ``sent_records``
+    #: refused records by topic ("" for null) and error; their dead letters are in ``sent_records``
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: the latest error between client and brokers, or ""
     broker_error: str = ""
@@ -231,11 +234,19 @@ class DeliveryReport:
         return report
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
-        """How many records of each topic ("" for null) were refused with each error."""
-        by_topic: dict[str, dict[str, int]] = {}
+        """How many records of each topic ("" for null) were refused with each error.
+
+        Only the topics with the most are named, so that a report and all that keeps it stay small.
+        """
+        totals: Counter[str] = Counter()
+        for (topic, _), records in sorted(self.dead_letters.items()):
+            totals[topic] += records
+        named = {topic for topic, _ in totals.most_common(_MOST_REFUSED_TOPICS)}
+        by_topic: dict[str, Counter[str]] = {}
         for (topic, error), records in sorted(self.dead_letters.items()):
-            by_topic.setdefault(topic, {})[error] = records
-        return by_topic
+            place = topic if topic in named else OTHER_TOPICS
+            by_topic.setdefault(place, Counter())[error] += records
+        return {topic: dict(by_error) for topic, by_error in by_topic.items()}
 
 
 def total(reports: Iterable[DeliveryReport]) -> DeliveryReport:

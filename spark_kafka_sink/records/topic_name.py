@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 
+# What is counted together; neither can be a topic's name.
+#: all names that Kafka forbids
+FORBIDDEN_NAMES = "(forbidden names)"
+#: all topics beyond the number that is kept apart
+OTHER_TOPICS = "(other topics)"
+
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 

@@ -118,9 +118,9 @@ def _preflight(options: SinkOptions) -> None:
 def prepare_reports(options: SinkOptions) -> None:
     """On the driver, before the tasks."""
     if options.report_path is not None:
-        from spark_kafka_sink.spark.report_folder import create
+        from spark_kafka_sink.spark.report_folder import prepare
 
-        create(options.report_path)
+        prepare(options.report_path)
 
 
 def _cast(column: str, given: str) -> str:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.report_storage import local_path
 from spark_kafka_sink.reports.reading import Report, ReportFiles, SkippedLine, parse
 from spark_kafka_sink.spark.metrics import (
     PROGRESS_METRICS,
@@ -31,7 +32,6 @@ from spark_kafka_sink.spark.metrics import (
 )
 from spark_kafka_sink.spark.progress import is_micro_batch
 from spark_kafka_sink.spark.query_error import sinks_own
-from spark_kafka_sink.spark.report_folder import local_path
 from spark_kafka_sink.spark.snapshot import (
     COLUMNS,
     QueryState,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from spark_kafka_sink.records.topic_name import OTHER_TOPICS
 from spark_kafka_sink.reports.reading import Report
 from spark_kafka_sink.spark.progress import is_micro_batch, offsets_behind_latest
 
@@ -19,6 +20,9 @@ Values = dict[tuple[str, ...], float]
 
 #: the labels of every metric
 QUERY_LABELS = ("query", "query_id")
+
+#: the series of a counter of one query; topics beyond it are counted together
+MOST_SERIES = 1_000
 
 _SECONDS = 1e-3  # per millisecond
 _NANOSECONDS = 1e6
@@ -358,7 +362,9 @@ class QueryValues:
                 self.of[metric] = read
                 continue
             values = self.of.setdefault(metric, {})
-            for labels, value in read.items():
+            for given, value in read.items():
+                is_over = given not in values and len(values) >= MOST_SERIES
+                labels = (OTHER_TOPICS, *given[1:]) if is_over else given
                 values[labels] = values.get(labels, 0) + value
 
     def copy(self) -> QueryValues:

@@ -5,38 +5,48 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 import uuid
-from pathlib import Path
-from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
 
+from spark_kafka_sink.bounded import call_each
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.report_storage import Folder, LocalFolder, open_folder, try_writing
 
 _log = logging.getLogger("spark_kafka_sink")
 
-_NAME = re.compile(r"report-([0-9]{9})\.jsonl")
+T = TypeVar("T")
+
+_NAME = re.compile(r"report-([0-9]{9,})\.jsonl")
 _MOST_BYTES_PER_FILE = 8 * 1024 * 1024
 _MOST_FILES = 16
 # Of one line each, where nothing can be appended to a file.
-_MOST_OBJECTS = 10_000
-_FAILED_TASK = "failed-task"
+_MOST_SMALL_FILES = 10_000
+# A listing of all of them takes a request per thousand.
+_MICRO_BATCHES_PER_LISTING = 100
+_FAILED_TASKS = "failed-tasks"
+# Storage that does not answer must not hold up the query for long.
+_SECONDS = 10.0
 
 
-def local_path(folder: str) -> Path | None:
-    """The folder on this machine, or None if it is a URI of other storage."""
-    if folder.startswith("file:"):
-        return Path(unquote(urlsplit(folder).path))
-    return None if "://" in folder else Path(folder)
+@cache
+def prepare(folder: str) -> None:
+    """On the driver, once in a process: create a folder of this machine, and try to write there.
 
+    Tasks that fail on this machine can leave their reports only in a folder that exists. If nothing
+    can be written, a warning says so.
+    """
 
-def create(folder: str) -> None:
-    """Create a folder of this machine, so that tasks that fail on it can leave reports there."""
-    path = local_path(folder)
-    if path is not None:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            _warn("reports of micro-batches cannot be written", folder, error)
+    def create_and_try() -> None:
+        found = open_folder(folder)
+        if isinstance(found, LocalFolder):
+            found.create()
+        try_writing(folder)
+
+    _bounded(create_and_try, None, "reports of micro-batches cannot be written", folder)
 
 
 def leave(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
@@ -44,14 +54,15 @@ def leave(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
 
     Where the folder is another machine's, nothing is left. A failure is logged as a warning.
     """
-    path = local_path(folder)
-    if path is not None and not path.is_dir():
-        return
-    name = f"{_prefix(batch_id)}{uuid.uuid4().hex}.json"
-    try:
-        _storage(folder).append(name, json.dumps(report.to_plain()).encode())
-    except _ERRORS as error:
-        _warn("the report of a failed task was not written", folder, error)
+
+    def write() -> None:
+        found = open_folder(folder)
+        if isinstance(found, LocalFolder) and not found.exists():
+            return
+        name = f"{_prefix(batch_id)}{uuid.uuid4().hex}.json"
+        found.write(f"{_FAILED_TASKS}/{name}", json.dumps(report.to_plain()).encode())
+
+    _bounded(write, None, "the report of a failed task was not written", folder)
 
 
 def append(report: DeliveryReport, folder: str) -> DeliveryReport:
@@ -60,126 +71,102 @@ def append(report: DeliveryReport, folder: str) -> DeliveryReport:
     Returns it with what failed tasks have left in the folder. ``folder``: a path on this machine,
     or a URI that pyarrow knows, such as ``s3://bucket/reports``
     (``pyarrow.fs.FileSystem.from_uri``). A failure is logged as a warning: no query fails for want
-    of a report.
+    of a report, and none waits for it longer than some seconds.
     """
-    try:
-        storage = _storage(folder)
-        sizes = storage.sizes()
-        report = _with_left(report, storage, sizes)
-        _append(report.to_json().encode() + b"\n", storage, sizes)
-    except _ERRORS as error:
-        _warn(f"the report of micro-batch {report.batch_id} was not written", folder, error)
-    return report
+
+    def write() -> DeliveryReport:
+        found = open_folder(folder)
+        left = _left(report, found)
+        told = report.with_failed_tasks(total(left.values())) if left else report
+        line = told.to_json().encode() + b"\n"
+        if isinstance(found, LocalFolder):
+            _append_to_newest(line, found)
+        else:
+            _add_file(line, report.batch_id, found)
+        for name in left:
+            found.delete(name)
+        return told
+
+    what = f"the report of micro-batch {report.batch_id} was not written"
+    return _bounded(write, report, what, folder)
 
 
-def _with_left(report: DeliveryReport, storage: _Storage, sizes: dict[str, int]) -> DeliveryReport:
-    prefix = _prefix(None if report.batch_id is None else str(report.batch_id))
-    left = []
-    for name in [name for name in sizes if name.startswith(prefix)]:
+# --- what failed tasks leave ----------------------------------------------------------------------
+
+
+def _prefix(batch_id: object) -> str:
+    return f"task-{'batch' if batch_id is None else batch_id}-"
+
+
+def _left(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
+    """What tasks of the report's micro-batch have left, by file.
+
+    Tasks of another query, which used this folder before and was killed, may have left something
+    for a micro-batch with the same id. If no task succeeded, the report does not say which query
+    it is of; the tasks that failed last do.
+    """
+    prefix = _prefix(report.batch_id)
+    reports: dict[str, DeliveryReport] = {}
+    for name in found.names(_FAILED_TASKS):
+        if name.startswith(prefix):
+            path = f"{_FAILED_TASKS}/{name}"
+            try:
+                reports[path] = DeliveryReport.from_plain(json.loads(found.read(path)))
+            except (KeyError, TypeError, ValueError):
+                _log.warning("%s, left by a failed task, is cut off: it does not count", name)
+                found.delete(path)
+    query_id = report.query_id
+    if query_id is None and reports:
+        query_id = max(reports.values(), key=lambda each: each.ended_at).query_id
+    return {path: each for path, each in reports.items() if each.query_id == query_id}
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _append_to_newest(line: bytes, found: LocalFolder) -> None:
+    numbers = _numbers(found)
+    newest = max(numbers, default=0)
+    keep = _MOST_FILES
+    if newest and found.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
         try:
-            left.append(DeliveryReport.from_plain(json.loads(storage.read(name))))
-        except (KeyError, TypeError, ValueError):
-            _log.warning("%s, left by a failed task, is cut off: it does not count", name)
-        storage.delete(name)
-    return report.with_failed_tasks(total(left)) if left else report
+            found.append_line(_file(newest), line)
+        except OSError:  # it refuses to append; if the disk is full, the next one fails too
+            keep = _MOST_SMALL_FILES
+        else:
+            return
+    found.write(_file(newest + 1), line)
+    _delete_oldest(found, [*numbers, newest + 1], keep)
 
 
-def _append(line: bytes, storage: _Storage, sizes: dict[str, int]) -> None:
-    names = [_NAME.fullmatch(name) for name in sizes]
-    numbered = {int(name[1]): sizes[name[0]] for name in names if name is not None}
-    newest = max(numbered, default=0)
-    is_full = not newest or numbered[newest] + len(line) > _MOST_BYTES_PER_FILE
-    if storage.can_append and not is_full:
-        storage.append(_file(newest), line)
-        return
-    storage.append(_file(newest + 1), line)
-    keep = _MOST_FILES if storage.can_append else _MOST_OBJECTS
-    for number in sorted(numbered)[: max(0, len(numbered) + 1 - keep)]:
-        storage.delete(_file(number))
+def _add_file(line: bytes, batch_id: int | None, found: Folder) -> None:
+    # By the time, because the number of the newest file would take a listing of all.
+    found.write(_file(time.time_ns() // 1000), line)
+    if batch_id is None or batch_id % _MICRO_BATCHES_PER_LISTING == 0:
+        _delete_oldest(found, _numbers(found), _MOST_SMALL_FILES)
+
+
+def _delete_oldest(found: Folder, numbers: list[int], keep: int) -> None:
+    for number in sorted(numbers)[: max(0, len(numbers) - keep)]:
+        found.delete(_file(number))
+
+
+def _numbers(found: Folder) -> list[int]:
+    names = (_NAME.fullmatch(name) for name in found.names())
+    return [int(name[1]) for name in names if name is not None]
 
 
 def _file(number: int) -> str:
     return f"report-{number:09d}.jsonl"
 
 
-def _prefix(batch_id: str | None) -> str:
-    return f"{_FAILED_TASK}-{batch_id or 'batch'}-"
+def _bounded(work: Callable[[], T], otherwise: T, what: str, folder: str) -> T:
+    """What ``work`` returns, or if it fails or takes too long, a warning and ``otherwise``.
 
-
-def _warn(what: str, folder: str, error: Exception) -> None:
-    _log.warning("%s to %s: %s; check report.path", what, folder, error)
-
-
-# --- storage --------------------------------------------------------------------------------------
-
-#: of files, of URIs, and of pyarrow without the file system
-_ERRORS = (OSError, ValueError, NotImplementedError)
-
-
-class _Storage(Protocol):
-    #: or each file is written once
-    can_append: bool
-
-    def sizes(self) -> dict[str, int]:
-        """The bytes of each file of the folder, which is created."""
-
-    def append(self, name: str, data: bytes) -> None: ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def delete(self, name: str) -> None: ...
-
-
-class _Local:
-    """Without pyarrow, which would take longer to import than all the rest."""
-
-    can_append = True
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def sizes(self) -> dict[str, int]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        return {path.name: path.stat().st_size for path in self._folder.iterdir()}
-
-    def append(self, name: str, data: bytes) -> None:
-        with (self._folder / name).open("ab") as stream:
-            stream.write(data)
-
-    def read(self, name: str) -> bytes:
-        return (self._folder / name).read_bytes()
-
-    def delete(self, name: str) -> None:
-        (self._folder / name).unlink()
-
-
-class _Remote:
-    can_append = False
-
-    def __init__(self, uri: str) -> None:
-        from pyarrow import fs
-
-        self._files, self._folder = fs.FileSystem.from_uri(uri)
-
-    def sizes(self) -> dict[str, int]:
-        from pyarrow import fs
-
-        found = self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
-        return {each.base_name: each.size for each in found}
-
-    def append(self, name: str, data: bytes) -> None:
-        self._files.create_dir(self._folder, recursive=True)
-        with self._files.open_output_stream(f"{self._folder}/{name}") as stream:
-            stream.write(data)
-
-    def read(self, name: str) -> bytes:
-        with self._files.open_input_stream(f"{self._folder}/{name}") as stream:
-            return bytes(stream.read())
-
-    def delete(self, name: str) -> None:
-        self._files.delete_file(f"{self._folder}/{name}")
-
-
-def _storage(folder: str) -> _Storage:
-    path = local_path(folder)
-    return _Remote(folder) if path is None else _Local(path)
+    Storage fails with errors of many kinds: pyarrow's own are no OSError.
+    """
+    (call,) = call_each(lambda _: work(), [None], Deadline(_SECONDS))
+    if call.error is None:
+        return call.value if call.value is not None else otherwise
+    _log.warning("%s to %s: %s; check report.path", what, folder, call.error)
+    return otherwise

@@ -35,8 +35,8 @@ def explanation(text: str, settings: Mapping[str, str]) -> str:
 def _seen(text: str, settings: Mapping[str, str]) -> str:
     """What doctor says about the broker's certificate, or nothing."""
     # Imported here: only a failure needs it.
+    from spark_kafka_sink.bounded import call_each
     from spark_kafka_sink.doctor import network
-    from spark_kafka_sink.doctor.bounded import call_each
 
     address = _SERVER.match(text)
     if address is None:

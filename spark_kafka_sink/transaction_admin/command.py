@@ -13,9 +13,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
+from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor.bounded import call_each
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, KafkaSinkError
 from spark_kafka_sink.transaction_admin import terminal
 from spark_kafka_sink.transaction_admin.cluster import Cluster

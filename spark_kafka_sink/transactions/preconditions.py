@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-_LEAST_ON_BROKERS = {
-    "transaction.state.log.replication.factor": 3,
-    "transaction.state.log.min.isr": 2,
-    "offsets.topic.replication.factor": 3,
-    "min.insync.replicas": 2,  # of __consumer_offsets
+_LEAST_REPLICAS = 3
+_LEAST_IN_SYNC = 2
+
+#: the coordinators' topics, and the brokers' settings with which they are created: the number of
+#: replicas, and min.insync.replicas
+COORDINATORS: Mapping[str, tuple[str, str]] = {
+    "__transaction_state": (
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    ),
+    "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
 
 
 def unmet(broker: Mapping[str, str], topic_name: str, topic: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each unmet precondition; settings that are unknown count as right."""
-    for name, least in _LEAST_ON_BROKERS.items():
-        yield from _too_few("the brokers have", name, broker, least)
-    yield from _too_few(f"topic {topic_name} has", "min.insync.replicas", topic, 2)
-    if topic.get("unclean.leader.election.enable") == "true":
-        yield (
-            f"topic {topic_name} has unclean.leader.election.enable=true: committed records may be "
-            "lost when a broker is"
-        )
+    for replicas, in_sync in COORDINATORS.values():
+        yield from _too_few("the brokers have", replicas, broker.get(replicas), _LEAST_REPLICAS)
+        yield from _too_few("the brokers have", in_sync, broker.get(in_sync), _LEAST_IN_SYNC)
+    yield from unmet_by_topic(topic_name, topic)
     if broker.get("transaction.partition.verification.enable") == "false":
         yield (
             "the brokers have transaction.partition.verification.enable=false: a request that "
@@ -29,9 +31,25 @@ def unmet(broker: Mapping[str, str], topic_name: str, topic: Mapping[str, str]) 
         )
 
 
-def _too_few(who: str, name: str, settings: Mapping[str, str], least: int) -> Iterator[str]:
-    value = settings.get(name, "")
-    if value.isdecimal() and int(value) < least:
+def unmet_by_topic(
+    name: str, settings: Mapping[str, str], replicas: int | None = None
+) -> Iterator[str]:
+    """The same for one topic, of records or of the coordinators."""
+    who = f"topic {name} has"
+    yield from _too_few(
+        who, "replicas", None if replicas is None else str(replicas), _LEAST_REPLICAS
+    )
+    in_sync = settings.get("min.insync.replicas")
+    yield from _too_few(who, "min.insync.replicas", in_sync, _LEAST_IN_SYNC)
+    if settings.get("unclean.leader.election.enable") == "true":
+        yield (
+            f"{who} unclean.leader.election.enable=true: committed records may be lost when a "
+            "broker is"
+        )
+
+
+def _too_few(who: str, name: str, value: str | None, least: int) -> Iterator[str]:
+    if value is not None and value.isdecimal() and int(value) < least:
         yield (
             f"{who} {name}={value}, less than {least}: what is committed may be lost when a broker "
             "is"

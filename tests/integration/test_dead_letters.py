@@ -162,7 +162,7 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
     assert report.sent_records == {topic: 1, dead_letter_topic: 5}
     assert report.dead_letters == {
         ("", "NULL_TOPIC"): 1,
-        ("a b", "INVALID_TOPIC"): 1,
+        ("(forbidden names)", "INVALID_TOPIC"): 1,
         (topic, "NEGATIVE_PARTITION"): 1,
         (topic, "INVALID_TIMESTAMP"): 1,
         (topic, "INVALID_HEADER"): 1,

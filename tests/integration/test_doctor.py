@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import trustme
+from acls import Acls
 from certificates import write_pem
 from confluent_kafka.admin import (
     AclBinding,
@@ -18,8 +19,13 @@ from confluent_kafka.admin import (
 from kafka_proxy import proxied_kafka
 from topics import Topics
 
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import Outcome, diagnose
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.transactions.ledger import Sentinel, sentinel_group
+from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
 
 PASSWORD = "planted-secret-of-alice"
 SECONDS = 120.0  # a busy machine is no failure
@@ -77,9 +83,23 @@ def examine(kafka, folder):
     return examine
 
 
-def not_passed(results, but_for=()):
+EXACTLY_ONCE = {
+    "ledger_topic",
+    "ledger_groups",
+    "ledger",
+    "broker_settings",
+    "transaction_timeout",
+    "coordinators",
+    "transaction",
+}
+#: the only broker has no replica to spare
+WITH_ONE_BROKER = {"in_sync_replicas", "coordinators"}
+
+
+def not_passed(results, but_for=EXACTLY_ONCE):
     """Names and outcomes of everything that did not pass, and was not left out."""
-    expected = {"arrow_batches", "dead_letter_topic", "executors", "kafka_nb_python", *but_for}
+    expected = {"arrow_batches", "dead_letter_topic", "executors", "kafka_nb_python", "report_path"}
+    expected |= {*but_for, *WITH_ONE_BROKER}
     return {
         name: each.outcome.value
         for name, each in results.items()
@@ -87,7 +107,7 @@ def not_passed(results, but_for=()):
     }
 
 
-WRITING = ("test_record", "clock_skew", "transaction")
+WRITING = {"test_record", "clock_skew", "transaction"}
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
@@ -96,10 +116,12 @@ def test_everything_passes_and_nothing_is_written(examine, topics, mechanism):
     dead_letters = topics.create(config={"max.message.bytes": "2000000"})
     options = {"on.record.error": "dead-letter", "dead.letter.topic": dead_letters}
     results = examine({"topic": topic, "kafka.sasl.mechanism": mechanism, **options})
-    assert not_passed(results, WRITING) == {}
+    assert not_passed(results, WRITING | EXACTLY_ONCE) == {}
     assert results["dead_letter_topic"].outcome is Outcome.PASSED
     assert results["login"].message == f"{mechanism} as User:alice"
     assert {results[name].outcome for name in WRITING} == {Outcome.SKIPPED}
+    assert results["in_sync_replicas"].outcome is Outcome.WARNED
+    assert "1 replica each, and min.insync.replicas=1" in results["in_sync_replicas"].message
     assert topics.read(topic) == []
 
 
@@ -226,7 +248,7 @@ def test_a_python_without_the_package_fails(examine, topics, tmp_path, monkeypat
     bare.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
     results = examine({"topic": topics.create()})
-    assert not_passed(results, WRITING) == {"spark_packages": "failed"}
+    assert not_passed(results, WRITING | EXACTLY_ONCE) == {"spark_packages": "failed"}
     assert "export PYSPARK_PYTHON=" in results["spark_packages"].advice
 
 
@@ -235,6 +257,103 @@ def test_a_session_shows_its_executors_and_batches(examine, spark):
     assert results["executors"].outcome is Outcome.PASSED
     assert results["executors"].subject.endswith(sys.executable)
     assert results["arrow_batches"].outcome is Outcome.PASSED
+
+
+# --- exactly-once ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exactly_once(topics):
+    """Options with a prefix and a ledger topic of the test's own."""
+    return {
+        "topic": topics.create(),
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.ledger.topic": topics.create(),
+        "transactional.id.prefix": topics.new_name(),
+    }
+
+
+@pytest.fixture
+def acls(kafka):
+    return Acls(kafka.internal_servers)
+
+
+PREFIXED = ResourcePatternType.PREFIXED
+
+
+@pytest.mark.parametrize("prefix_is_given", [True, False])
+def test_exactly_once_passes_and_leaves_no_transaction(examine, exactly_once, prefix_is_given):
+    if not prefix_is_given:
+        del exactly_once["transactional.id.prefix"]
+    but_for = {"clock_skew"} | ({"ledger"} if not prefix_is_given else set())
+    results = examine(exactly_once, write_test_record=True)
+    assert not_passed(results, but_for) == {}
+    coordinators = results["coordinators"]
+    assert coordinators.outcome is Outcome.WARNED
+    assert examine(exactly_once)["transaction"].message.startswith("writes nothing")
+
+
+def test_rights_on_the_querys_own_prefix_are_enough_and_are_what_doctor_advises(
+    examine, exactly_once, acls
+):
+    """Others have rights on the same names, so nobody else has any."""
+    prefix, ledger = (
+        exactly_once[name] for name in ("transactional.id.prefix", "exactly.once.ledger.topic")
+    )
+    ids = ResourceType.TRANSACTIONAL_ID
+    acls.allow("bob", ledger, AclOperation.READ)
+    refused = examine(exactly_once, write_test_record=True)["ledger_topic"]
+    assert (refused.outcome, refused.subject) == (Outcome.FAILED, ledger)
+    assert f"--operation Describe --operation Read --topic {ledger}" in refused.advice
+    acls.allow("alice", ledger, AclOperation.READ, AclOperation.DESCRIBE)
+
+    acls.allow("bob", prefix, AclOperation.READ, kind=ResourceType.GROUP, pattern=PREFIXED)
+    refused = examine(exactly_once, write_test_record=True)["ledger_groups"]
+    assert refused.outcome is Outcome.FAILED
+    assert f"--operation Read --group {prefix} --resource-pattern-type prefixed" in refused.advice
+    acls.allow("alice", prefix, AclOperation.READ, kind=ResourceType.GROUP, pattern=PREFIXED)
+
+    acls.allow("bob", prefix, AclOperation.WRITE, kind=ids, pattern=PREFIXED)
+    refused = examine(exactly_once, write_test_record=True)["transaction"]
+    assert refused.outcome is Outcome.FAILED
+    rights = "--operation Write --operation Describe"
+    assert f"{rights} --transactional-id {prefix} --resource-pattern-type" in refused.advice
+    acls.allow(
+        "alice", prefix, AclOperation.WRITE, AclOperation.DESCRIBE, kind=ids, pattern=PREFIXED
+    )
+
+    results = examine(exactly_once, write_test_record=True)
+    assert not_passed(results, {"clock_skew", "topic_settings"}) == {}
+
+
+def test_a_missing_ledger_topic_fails(examine, exactly_once, topics):
+    exactly_once["exactly.once.ledger.topic"] = topics.new_name()
+    results = examine(exactly_once)
+    assert results["ledger_topic"].outcome is Outcome.FAILED
+    assert results["transaction"].message == "needs ledger_topic"
+
+
+def test_a_transaction_that_is_longer_than_the_brokers_allow_fails(examine, exactly_once):
+    options = {**exactly_once, "kafka.transaction.timeout.ms": "900001"}
+    results = examine(options, write_test_record=True)
+    for name in ("transaction_timeout", "transaction"):
+        assert results[name].outcome is Outcome.FAILED
+        assert "transaction.max.timeout.ms" in results[name].message
+
+
+def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, kafka):
+    prefix = exactly_once["transactional.id.prefix"]
+    assert "none yet" in examine(exactly_once)["ledger"].message
+    client = parse({"kafka.bootstrap.servers": kafka.internal_servers}).producer.client
+    group = sentinel_group(prefix)
+    wait = Wait(Deadline(SECONDS), "the test", "writing")
+    with GroupOffset(client, exactly_once["exactly.once.ledger.topic"], group) as offset:
+        offset.write(Sentinel(6, 2).to_offset(), wait)
+        assert "has begun micro-batch 6" in examine(exactly_once)["ledger"].message
+        offset.write(CommittedOffset(8, "of somebody else"), wait)
+    found = examine(exactly_once)["ledger"]
+    assert found.outcome is Outcome.FAILED
+    assert "which this version of the sink did not write" in found.message
 
 
 def test_a_wrong_advertised_listener_fails_and_a_missing_topic_is_not_created():

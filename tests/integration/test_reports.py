@@ -31,7 +31,7 @@ def write(spark, bootstrap_servers, topics, tmp_path):
         try:
             run(writer, tmp_path)
         finally:
-            texts = [file.read_text() for file in (tmp_path / "reports").glob("*")]
+            texts = [file.read_text() for file in (tmp_path / "reports").rglob("*.json*")]
             write.lines = [json.loads(line) for text in texts for line in text.splitlines()]
         return write.lines
 

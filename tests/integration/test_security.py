@@ -473,15 +473,29 @@ def examined(given, **arguments):
     return {each.name: each for each in results}
 
 
-def test_doctor_says_that_transactions_are_not_allowed(store, sasl_ssl, topics):
+def test_doctor_says_which_rights_exactly_once_lacks(store, sasl_ssl, topics):
     topic = topics("sasl_ssl").create()
     given = options(sasl_ssl, "SASL_SSL", scram() | trusting(store.ca), topic)
+    prefix = f"query-of-{topic}"
+    given |= {"delivery.guarantee": "exactly-once", "transactional.id.prefix": prefix}
     results = examined(given, write_test_record=True)
-    assert results["test_record"].outcome is Outcome.PASSED
+    for name in ("ledger_topic", "test_record"):
+        assert results[name].outcome is Outcome.PASSED
+    groups = results["ledger_groups"]
+    assert (groups.outcome, results["transaction"].message) == (
+        Outcome.FAILED,
+        "needs ledger_groups",
+    )
+    assert f"--operation Read --group {prefix} --resource-pattern-type prefixed" in groups.advice
+    by_prefix = ResourcePatternType.PREFIXED
+    group = {"kind": ResourceType.GROUP, "pattern": by_prefix}
+    sasl_ssl.acls.allow("alice", prefix, AclOperation.READ, **group)
+    results = examined(given, write_test_record=True)
+    assert results["ledger_groups"].outcome is Outcome.PASSED
     transaction = results["transaction"]
-    assert transaction.outcome is Outcome.WARNED
+    assert transaction.outcome is Outcome.FAILED
     assert "Transactional Id authorization failed" in transaction.message
-    assert "--operation Write --transactional-id" in transaction.advice
+    assert f"--operation Describe --transactional-id {prefix} --resource" in transaction.advice
 
 
 @pytest.mark.parametrize("name", ["PEM key store", "PKCS12 key store"])

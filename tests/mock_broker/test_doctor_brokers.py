@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from contextlib import closing
 
 import pytest
 
+from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.doctor import Outcome, diagnose
 from spark_kafka_sink.doctor.brokers import Brokers
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 
@@ -22,6 +26,54 @@ def test_a_user_who_may_write_nothing_can_log_in(cluster):
     with closing(Brokers(settings)) as brokers:
         for _ in range(20):  # a refusal would come after the login
             assert brokers.log_in(Deadline(10))
+
+
+EXACTLY_ONCE = {"delivery.guarantee": "exactly-once", "transactional.id.prefix": "p"}
+
+
+@pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["at-least-once", "exactly-once"])
+def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
+    cluster, monkeypatch, capsys, options
+):
+    """The mock broker tells neither settings nor rights, like the Kafkas of some clouds."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **options}
+    arguments = [f"--option={name}={value}" for name, value in given.items()]
+    assert main(["doctor", "--json", "--timeout=120", *arguments]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    not_said = {each["name"] for each in results if each["message"] == "the brokers do not say"}
+    expected = {"topic_settings", "in_sync_replicas", "record_size", "retention"}
+    if options:
+        expected |= {"ledger_topic", "ledger_groups", "broker_settings", "transaction_timeout"}
+        expected |= {"coordinators"}
+    assert not_said == expected
+
+
+@pytest.mark.parametrize("prefix_is_given", [True, False])
+def test_a_transaction_is_tried_and_aborted(cluster, prefix_is_given):
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
+    if not prefix_is_given:
+        del options["transactional.id.prefix"]
+    found = diagnose(options, timeout_seconds=120, write_test_record=True)
+    (result,) = [each for each in found if each.name == "transaction"]
+    assert result.outcome is Outcome.PASSED
+    assert re.fullmatch(r"p\.doctor" if prefix_is_given else r"kafka-nb-.+\.doctor", result.subject)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "--transactional-id p --resource"),
+        (ErrorCode.INVALID_TRANSACTION_TIMEOUT, "kafka.transaction.timeout.ms=600000 is more"),
+    ],
+)
+def test_a_transaction_that_is_refused_fails(cluster, code, text):
+    cluster.push_errors(_INIT_PRODUCER_ID, [ErrorCode.NO_ERROR, code])
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
+    found = diagnose(options, timeout_seconds=120, write_test_record=True)
+    (result,) = [each for each in found if each.name == "transaction"]
+    assert result.outcome is Outcome.FAILED
+    assert text in result.message + result.advice
 
 
 @pytest.mark.parametrize("lines", [1, 11, 14])

@@ -34,6 +34,23 @@ def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
 # --- names and values ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "named"),
+    [
+        ("enable.idempotence", "TRUE", "true"),
+        ("enable.idempotence", "t", "true"),
+        ("enable.ssl.certificate.verification", "0", "false"),
+        ("ssl.endpoint.identification.algorithm", "NONE", "none"),
+        ("ssl.endpoint.identification.algorithm", "HTTPS", "https"),
+        ("security.protocol", "PLAINTEXT", "plaintext"),
+        ("compression.type", "GZIP", "gzip"),
+        ("client.id", "TRUE", "TRUE"),
+    ],
+)
+def test_each_boolean_and_each_word_has_one_spelling_from_here_on(name, given, named):
+    assert translate({name: given})[name] == named
+
+
 def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
     assert dict(translate({})) == {
         "acks": "all",
@@ -63,7 +80,7 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
         ("reconnect.backoff.max.ms", "20000"),
         ("retries", "2147483647"),
         ("sasl.mechanism", "SCRAM-SHA-512"),
-        ("security.protocol", "SSL"),
+        ("security.protocol", "ssl"),
         ("socket.keepalive.enable", "true"),
         ("ssl.endpoint.identification.algorithm", "https"),
         ("ssl.key.password", "hunter2"),
@@ -310,7 +327,7 @@ def test_what_the_client_refuses_as_a_whole_is_refused(settings):
 
 
 def test_files_that_may_exist_only_on_executors_are_not_looked_for():
-    files = {"security.protocol": "SSL", "ssl.ca.location": "/on/the/executors/alone.pem"}
+    files = {"security.protocol": "ssl", "ssl.ca.location": "/on/the/executors/alone.pem"}
     assert beyond_defaults(files) == files
 
 

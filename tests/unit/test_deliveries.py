@@ -52,6 +52,18 @@ def fail(deliveries, delivery, code, possibly_persisted=False, count=1):
     deliveries.fail(delivery, failed)
 
 
+def test_refused_names_that_kafka_forbids_are_counted_together(deliveries):
+    """They come from the data, so there may be as many as rows."""
+    topics = [*(f"bad name {number}" for number in range(50)), "", None]
+    batch = pa.record_batch({"value": ["v"] * len(topics), "topic": pa.array(topics, pa.string())})
+    for refused in split_by_topic(batch, None).refused:
+        deliveries.count_dead_letters(refused)
+    assert deliveries.report.dead_letters == {
+        ("(forbidden names)", "INVALID_TOPIC"): 51,
+        ("", "NULL_TOPIC"): 1,
+    }
+
+
 def test_a_delivery_is_complete_once_it_is_sealed_and_nothing_is_outstanding(deliveries):
     (records,) = records_of(batch_of(topics="tt"))
     delivery = deliveries.begin("t")

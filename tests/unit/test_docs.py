@@ -52,6 +52,11 @@ def test_blocks_have_the_language_by_which_the_tests_find_them(page):
     assert not {block.language for block in blocks(page)} & ALIASES
 
 
+def test_the_page_on_security_names_what_opens_a_port():
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert "`serve_metrics`" in page.split("## What runs where")[1]
+
+
 def test_the_picture_is_what_its_script_draws():
     script = runpy.run_path(str(PICTURE.with_suffix(".py")))
     assert texts(script["drawing"]().as_svg()) == texts(PICTURE.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AclOperation
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.doctor import topic
+from spark_kafka_sink.doctor.brokers import Brokers
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import Outcome
 
@@ -144,6 +146,15 @@ def test_too_few_replicas_in_sync_fail(look, brokers):
     assert "Start the missing brokers, or lower" in finding.advice
 
 
+@pytest.mark.parametrize(("replicas", "needed"), [(2, "2"), (1, "1")])
+def test_no_replica_to_spare_is_a_warning(look, brokers, replicas, needed):
+    brokers.found.partitions = [partition(0, replicas, replicas), partition(1)]
+    brokers.topics_own["min.insync.replicas"] = needed
+    finding = look(topic.in_sync_replicas)
+    assert finding.outcome is Outcome.WARNED
+    assert f"{needed}: while any of their brokers restarts, nothing" in finding.message
+
+
 def test_more_replicas_wanted_than_there_are_fail(look, brokers):
     brokers.found.partitions = [partition(n, in_sync=1, replicas=1) for n in range(8)]
     finding = look(topic.in_sync_replicas)
@@ -237,6 +248,12 @@ def test_before_kafka_2_8_idempotent_writing_needs_a_right_of_its_own(brokers):
     assert finding.outcome is Outcome.PASSED
 
 
+@pytest.mark.parametrize("value", ["true", "TRUE", "1"])
+def test_idempotence_is_read_as_the_client_reads_it(look, value):
+    finding = look(topic.idempotent_write, kafka_enable_idempotence=value)
+    assert finding.outcome is Outcome.PASSED
+
+
 def test_without_idempotence_its_right_does_not_matter(look):
     options = {"kafka_enable_idempotence": "false"}
     assert look(topic.idempotent_write, **options).outcome is Outcome.SKIPPED
@@ -311,3 +328,70 @@ def test_a_topic_for_dead_letters_that_is_not_described(look, brokers, code, out
 
 def test_without_dead_letters_there_is_nothing_to_check(look):
     assert look(topic.dead_letter_topic).outcome == Outcome.SKIPPED
+
+
+# --- brokers that are not Apache Kafka's: they leave settings out ---------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"cleanup.policy": "delete"}, {"retention.ms": "1000"}])
+@pytest.mark.parametrize(
+    "check", [topic.in_sync_replicas, topic.record_size, topic.retention, topic.dead_letter_topic]
+)
+def test_what_brokers_do_not_say_is_skipped_and_stops_nothing(look, brokers, check, settings):
+    brokers.topics_own = settings
+    finding = look(check, **DEAD_LETTERS)
+    assert finding.outcome is Outcome.SKIPPED
+    assert finding.message == "the brokers do not say"
+    assert not finding.blocks
+
+
+def test_brokers_that_tell_no_settings_at_all_stop_nothing(look, brokers):
+    brokers.topics_own = {}
+    finding = look(topic.topic_settings)
+    assert (finding.outcome, finding.blocks) == (Outcome.SKIPPED, False)
+
+
+def test_brokers_that_tell_no_replicas_are_not_accused(look, brokers):
+    brokers.found.partitions = [partition(0, in_sync=0, replicas=0)]
+    assert look(topic.in_sync_replicas).message == "the brokers do not say"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "do not say whether they create it"),
+        ({"auto.create.topics.enable": "true"}, "the first record creates it, if User:ANONYMOUS"),
+    ],
+)
+def test_a_missing_topic_of_brokers_that_say_little_is_a_warning(look, brokers, settings, message):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    brokers.brokers_own = settings
+    finding = look(topic.topic)
+    assert (finding.outcome, finding.blocks) == (Outcome.WARNED, True)
+    assert message in finding.message
+
+
+class Answer:
+    """What an AdminClient answers: a future with a value or an error."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def result(self, seconds):
+        return answer(self.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "settings"),
+    [
+        ({"a": SimpleNamespace(value="1"), "b": SimpleNamespace(value=None)}, {"a": "1"}),
+        (KafkaError.UNSUPPORTED_VERSION, {}),
+        (KafkaError._UNSUPPORTED_FEATURE, {}),
+    ],
+)
+def test_settings_without_a_value_count_as_not_told(monkeypatch, told, settings):
+    client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(told)})
+    monkeypatch.setattr("spark_kafka_sink.doctor.brokers.AdminClient", lambda *_, **__: client)
+    with closing(Brokers({})) as asked:
+        assert asked.topic_settings("t", Deadline(1)) == settings
+        assert asked.broker_settings(1, Deadline(1)) == settings

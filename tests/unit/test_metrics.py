@@ -138,6 +138,17 @@ def test_a_scrape_finds_what_was_reported(listener):
     }
 
 
+def test_series_are_bounded_whatever_topics_the_data_name(listener):
+    for batch_id in range(5):
+        refused = {f"missing-{batch_id}-{n}": {"UNKNOWN_TOPIC_OR_PART": 2} for n in range(400)}
+        listener.on_report(MadeUpReport(batch_id=batch_id, dead_letters_by_topic=refused))
+    found = values(scrape(listener), "spark_kafka_sink_dead_letters_total")
+    assert len(found) == 1_001
+    assert sum(found.values()) == 4_000
+    others = (("error", "UNKNOWN_TOPIC_OR_PART"), ("topic", "(other topics)"))
+    assert found[others] == 2_000
+
+
 def test_without_reports_there_are_only_sparks_metrics(listener):
     listener.onQueryProgress(progressed(behind=1))
     names = {name for name, _ in scrape(listener)}

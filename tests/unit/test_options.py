@@ -359,6 +359,66 @@ def test_what_does_not_go_with_exactly_once(given, complaint):
 
 
 @pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/data/reports", "/data/reports"),
+        ("/data/a://b", "/data/a://b"),
+        ("file:///data/reports", "file:///data/reports"),
+        ("s3://bucket/reports?region=eu-west-1", "s3://bucket/reports?region=eu-west-1"),
+        ("s3a://bucket/reports", "s3://bucket/reports"),
+        ("gs://bucket/reports", "gs://bucket/reports"),
+        (
+            "abfss://box@account.dfs.core.windows.net/r",
+            "abfss://box@account.dfs.core.windows.net/r",
+        ),
+        ("hdfs://namenode:8020/reports", "hdfs://namenode:8020/reports"),
+    ],
+)
+def test_reports_go_to_a_path_or_a_uri_that_pyarrow_knows(text, path):
+    assert parsed(**{"report.path": text}).report_path == path
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("reports", "neither an absolute path nor a URI"),
+        ("dbfs:/reports", "neither an absolute path nor a URI"),
+        ("dbfs://x", "not in storage that Python on the driver can reach"),
+        (
+            "wasbs://box@account.blob.core.windows.net/r",
+            "not in storage that Python on the driver can reach",
+        ),
+        ("junk://AKIA:sec-word@bucket", "a URI that begins with abfs, abfss, file, "),
+        ("file://data/reports", "write three slashes"),
+    ],
+)
+def test_reports_cannot_go_where_python_cannot_write(text, complaint):
+    message = refusal(**{"report.path": text})
+    assert message.startswith("report.path=")
+    assert complaint in message
+    assert "sec-word" not in message
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIA:sec-word@bucket/reports",
+        "s3a://sec-word@bucket/reports",
+        "s3://AKIA:sec/ret-word@bucket/reports",
+        "s3://AKIA:sec-word",
+        "abfss://box:sec-word@account.dfs.core.windows.net/reports",
+        "abfss://account.dfs.core.windows.net/box?client_secret=sec-word",
+        "abfss://account.dfs.core.windows.net/box?sv=1&sig=sec-word",
+    ],
+)
+def test_credentials_in_the_place_of_reports_are_refused_and_not_shown(uri):
+    message = refusal(**{"report.path": uri})
+    assert "holds credentials" in message
+    for part in ("AKIA", "sec", "word"):
+        assert part not in message
+
+
+@pytest.mark.parametrize(
     ("missing", "complaint"),
     [
         ("topic", "needs exactly.once.ledger.topic if the option topic is not set"),

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections import Counter
+from datetime import datetime, timedelta, timezone
 
+import pyarrow as pa
 import pytest
 
+from spark_kafka_sink import report_storage
 from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.report_storage import LocalFolder, RemoteFolder
 from spark_kafka_sink.spark import report_folder
-from spark_kafka_sink.spark.report_folder import append, create, leave
+from spark_kafka_sink.spark.report_folder import append, leave, prepare
 
 
 def report(batch_id):
@@ -19,7 +24,7 @@ def batches(folder):
     """The ids in each file."""
     return {
         path.name: [json.loads(line)["batch_id"] for line in path.read_text().splitlines()]
-        for path in sorted(folder.iterdir())
+        for path in sorted(folder.glob("*.jsonl"))
     }
 
 
@@ -53,7 +58,7 @@ def failed_task(records):
 
 
 def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path):
-    create(str(tmp_path / "reports"))
+    prepare(str(tmp_path / "reports"))
     folder = str(tmp_path / "reports")
     for batch_id, records in [("7", 3), ("7", 4), ("70", 5)]:
         leave(failed_task(records), folder, batch_id)
@@ -65,8 +70,8 @@ def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path)
     assert (told.tasks, told.failed_tasks, told.batch_id, told.outcome) == (4, 3, 7, "failed")
     assert (told.total_sent, told.possibly_persisted_records) == (7, 7)
     assert told.delivered_records() == {"a": 4}
-    left = [path.name for path in (tmp_path / "reports").glob("failed-task-*")]
-    assert [name.startswith("failed-task-70-") for name in left] == [True]
+    left = [path.name for path in (tmp_path / "reports" / "failed-tasks").iterdir()]
+    assert [name.startswith("task-70-") for name in left] == [True]
 
 
 def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts(tmp_path):
@@ -82,22 +87,153 @@ def test_a_task_of_another_machine_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("left", ["", "{", "3", '{"sent_records": 3}', '{"sent_records": [3]}'])
 def test_a_file_that_a_killed_task_did_not_finish_is_a_warning(tmp_path, caplog, left):
-    (tmp_path / "failed-task-0-x.json").write_text(left)
+    (tmp_path / "failed-tasks").mkdir()
+    (tmp_path / "failed-tasks" / "task-0-x.json").write_text(left)
     append(report(0), str(tmp_path))
-    assert "failed-task-0-x.json, left by a failed task, is cut off" in caplog.text
+    assert "task-0-x.json, left by a failed task, is cut off" in caplog.text
     assert batches(tmp_path) == {"report-000000001.jsonl": [0]}
+    assert list((tmp_path / "failed-tasks").iterdir()) == []
 
 
-def test_uris_of_other_storage(tmp_path, monkeypatch):
-    """As in an object store: nothing is appended, and each report is a file."""
-    monkeypatch.setattr(report_folder, "local_path", lambda folder: None)
-    monkeypatch.setattr(report_folder, "_MOST_OBJECTS", 2)
-    folder = f"file://{tmp_path}/bucket/reports"
-    leave(failed_task(3), folder, "0")
+@pytest.mark.parametrize("task_succeeded", [True, False])
+def test_what_another_query_left_in_the_folder_is_not_counted(tmp_path, task_succeeded):
+    """Its driver was killed in its own micro-batch 7."""
+    now = datetime.now(timezone.utc)
+    for query_id, records, age in [("earlier", 100, timedelta(1)), ("this", 3, timedelta(0))]:
+        task = failed_task(records)
+        task.query_id, task.ended_at = query_id, now - age
+        leave(task, str(tmp_path), "7")
+    query_id = "this" if task_succeeded else None  # only a task tells the driver
+    told = append(DeliveryReport(batch_id=7, query_id=query_id, outcome="failed"), str(tmp_path))
+    assert (told.total_failed, told.query_id) == (3, "this")
+
+
+# --- other storage --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def object_store(tmp_path, monkeypatch):
+    """A folder in which nothing is appended, with the listings that were made of it."""
+    monkeypatch.setattr(report_storage, "local_path", lambda folder: None)
+    listed = []
+
+    class Listed(RemoteFolder):
+        def names(self, subfolder=""):
+            listed.append(subfolder)
+            return super().names(subfolder)
+
+    monkeypatch.setattr(report_storage, "RemoteFolder", Listed)
+    return f"file://{tmp_path}/bucket/reports", tmp_path / "bucket" / "reports", listed
+
+
+def test_each_report_in_an_object_store_is_a_file(object_store):
+    uri, folder, _ = object_store
+    leave(failed_task(3), uri, "0")
     for batch_id in range(3):
-        told = append(report(batch_id), folder)
+        told = append(report(batch_id), uri)
         assert told.total_failed == (0 if batch_id else 3)
-    assert list(batches(tmp_path / "bucket" / "reports").values()) == [[1], [2]]
+    assert list(batches(folder).values()) == [[0], [1], [2]]
+
+
+def test_an_object_store_is_listed_only_now_and_then_to_delete_the_oldest(
+    object_store, monkeypatch
+):
+    monkeypatch.setattr(report_folder, "_MOST_SMALL_FILES", 2)
+    uri, folder, listed = object_store
+    for batch_id in range(1, 100):
+        append(report(batch_id), uri)
+    assert set(listed) == {"failed-tasks"}
+    append(report(100), uri)
+    assert listed.count("") == 1
+    assert list(batches(folder).values()) == [[99], [100]]
+
+
+def test_storage_that_does_not_answer_holds_nothing_up(monkeypatch, caplog):
+    released = threading.Event()
+    monkeypatch.setattr(report_folder, "_SECONDS", 0.05)
+    monkeypatch.setattr(report_folder, "open_folder", lambda folder: released.wait(60))
+    told = report(7)
+    try:
+        assert append(told, "s3://bucket/reports") is told
+        leave(told, "s3://bucket/reports", "7")
+        prepare("s3://bucket/hanging")
+    finally:
+        released.set()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert "the report of micro-batch 7 was not written" in caplog.records[0].message
+    assert "no end after 0." in caplog.records[0].message
+
+
+@pytest.mark.parametrize("error", [pa.lib.ArrowException("Azure"), RuntimeError("any")])
+def test_no_error_of_the_storage_reaches_the_query(monkeypatch, caplog, error):
+    def fail(folder):
+        raise error
+
+    monkeypatch.setattr(report_folder, "open_folder", fail)
+    told = report(7)
+    assert append(told, "abfss://c@a.dfs.core.windows.net/r") is told
+    leave(told, "abfss://c@a.dfs.core.windows.net/r", "7")
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+
+
+def test_storage_is_tried_once_before_the_tasks(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    for _ in range(2):
+        prepare(str(tmp_path / "file" / "reports"))
+    (record,) = caplog.records
+    assert "reports of micro-batches cannot be written" in record.message
+    prepare(str(tmp_path / "reports"))
+    assert list((tmp_path / "reports").iterdir()) == []
+
+
+# --- files that cannot be appended to, or are cut off ---------------------------------------------
+
+
+def test_where_files_cannot_be_appended_to_each_report_is_a_file(tmp_path, monkeypatch, caplog):
+    """As in volumes of Databricks."""
+
+    def refuse(self, name, line):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(LocalFolder, "append_line", refuse)
+    monkeypatch.setattr(report_folder, "_MOST_SMALL_FILES", 3)
+    for batch_id in range(5):
+        append(report(batch_id), str(tmp_path))
+    assert list(batches(tmp_path).values()) == [[2], [3], [4]]
+    assert caplog.records == []
+
+
+def test_a_report_behind_a_line_that_was_cut_off_is_a_line_of_its_own(tmp_path):
+    append(report(0), str(tmp_path))
+    (file,) = tmp_path.glob("*.jsonl")
+    with file.open("a") as stream:
+        stream.write('{"version": 1, "batch')  # a driver that was killed
+    append(report(1), str(tmp_path))
+    first, cut, second = file.read_text().splitlines()
+    assert [json.loads(line)["batch_id"] for line in (first, second)] == [0, 1]
+    assert cut == '{"version": 1, "batch'
+
+
+def test_a_full_disk_is_a_warning(tmp_path, monkeypatch, caplog):
+    append(report(0), str(tmp_path))
+
+    def refuse(self, name, line):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalFolder, "append_line", refuse)
+    monkeypatch.setattr(LocalFolder, "write", refuse)
+    append(report(1), str(tmp_path))
+    assert "No space left" in caplog.text
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_trial_leaves_nothing(tmp_path, exists):
+    folder = tmp_path / "a" / "reports"
+    if exists:
+        folder.mkdir(parents=True)
+    assert report_storage.try_writing(str(folder))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert folder.exists() == exists
 
 
 @pytest.mark.parametrize("folder", ["{file}", "no-such-scheme://bucket/reports"])

@@ -43,7 +43,7 @@ def call_each(
             calls[number] = Call(time.monotonic() - started, value)
 
     threads = [
-        threading.Thread(target=run, args=each, name="doctor", daemon=True)
+        threading.Thread(target=run, args=each, name="bounded", daemon=True)
         for each in enumerate(arguments)
     ]
     for thread in threads:

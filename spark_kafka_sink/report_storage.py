@@ -1,0 +1,147 @@
+"""The folder of the option report.path: on this machine, or in storage that pyarrow knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def local_path(folder: str) -> Path | None:
+    """The folder on this machine, or None if it is a URI of other storage."""
+    if folder.startswith("file:"):
+        return Path(unquote(urlsplit(folder).path))
+    return None if _URI.match(folder) else Path(folder)
+
+
+def open_folder(folder: str) -> LocalFolder | RemoteFolder:
+    """The folder of a checked ``report.path``. Raises any Exception if there is no such storage."""
+    path = local_path(folder)
+    return RemoteFolder(folder) if path is None else LocalFolder(path)
+
+
+def try_writing(folder: str) -> bool:
+    """Write a file and delete it; returns whether files can be appended to. Raises any Exception.
+
+    A folder of this machine that does not exist is not created: its parent is tried.
+    """
+    found = open_folder(folder)
+    if isinstance(found, LocalFolder):
+        found = found.nearest()
+    name = f"trial-{uuid.uuid4().hex}"
+    found.write(name, b"\n")
+    try:
+        return isinstance(found, LocalFolder) and found.can_append(name)
+    finally:
+        found.delete(name)
+
+
+class Folder(Protocol):
+    """A folder, which need not exist yet. Every method may raise any Exception, and may hang."""
+
+    def names(self, subfolder: str = "") -> list[str]:
+        """What is in the folder, or in a folder of it; nothing if that does not exist."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a whole file. ``name`` may begin with the name of a subfolder."""
+
+    def read(self, name: str) -> bytes: ...
+
+    def delete(self, name: str) -> None: ...
+
+
+class LocalFolder:
+    """Without pyarrow, which would take longer to import than all the rest."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def create(self) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+
+    def exists(self) -> bool:
+        return self._path.is_dir()
+
+    def nearest(self) -> LocalFolder:
+        """The folder itself, or the first one above it that exists."""
+        return LocalFolder(
+            next(each for each in (self._path, *self._path.parents) if each.exists())
+        )
+
+    def names(self, subfolder: str = "") -> list[str]:
+        try:
+            return [each.name for each in (self._path / subfolder).iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def size(self, name: str) -> int:
+        return (self._path / name).stat().st_size
+
+    def append_line(self, name: str, line: bytes) -> None:
+        """Append to a file, and first end a line that a writer who died has left unfinished.
+
+        Raises OSError where files cannot be appended to, as in volumes of Databricks.
+        """
+        with (self._path / name).open("a+b") as stream:
+            if stream.seek(0, os.SEEK_END):
+                stream.seek(-1, os.SEEK_END)
+                if stream.read(1) != b"\n":
+                    line = b"\n" + line
+            stream.write(line)
+
+    def can_append(self, name: str) -> bool:
+        try:
+            self.append_line(name, b"\n")
+        except OSError:
+            return False
+        return True
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def read(self, name: str) -> bytes:
+        return (self._path / name).read_bytes()
+
+    def delete(self, name: str) -> None:
+        (self._path / name).unlink()
+
+
+class RemoteFolder:
+    """An object store has no folders, and no file can be appended to."""
+
+    def __init__(self, uri: str) -> None:
+        from pyarrow import fs
+
+        self._files, self._path = fs.FileSystem.from_uri(uri)
+
+    def names(self, subfolder: str = "") -> list[str]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(f"{self._path}/{subfolder}".rstrip("/"), allow_not_found=True)
+        return [each.base_name for each in self._files.get_file_info(selector)]
+
+    def write(self, name: str, data: bytes) -> None:
+        path = f"{self._path}/{name}"
+        try:
+            self._write(path, data)
+        except FileNotFoundError:  # a file system that has folders
+            self._files.create_dir(path.rpartition("/")[0], recursive=True)
+            self._write(path, data)
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self._files.open_output_stream(path) as stream:
+            stream.write(data)
+
+    def read(self, name: str) -> bytes:
+        with self._files.open_input_stream(f"{self._path}/{name}") as stream:
+            return bytes(stream.read())
+
+    def delete(self, name: str) -> None:
+        self._files.delete_file(f"{self._path}/{name}")
