@@ -48,6 +48,7 @@ def rows_socket() -> socket.socket:
                 # A descriptor of its own, so that closing it does not close Spark's.
                 return socket.socket(fileno=os.dup(frame.f_locals[_ROWS].fileno()))
             except OSError as error:
+                # Without the daemon, the file is a BufferedRWPair, which shows no descriptor.
                 raise _unsupported() from error
         frame = frame.f_back
     raise _unsupported()
@@ -90,5 +91,6 @@ def _unsupported() -> InvalidOption:
     return InvalidOption(
         "delivery.guarantee=exactly-once is not supported with this PySpark "
         f"({pyspark.__version__}): its workers do not show whether Spark has passed all rows of a "
-        "task. Use PySpark 4.1 to 4.3, or delivery.guarantee=at-least-once"
+        "task. Use PySpark 4.1 to 4.3, leave spark.python.use.daemon out if it is false, or set "
+        "delivery.guarantee=at-least-once"
     )

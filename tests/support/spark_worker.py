@@ -22,8 +22,8 @@ def run_as_worker(task: Callable[[], T], rows) -> T:
 
 
 @contextmanager
-def connected() -> Iterator[tuple[socket.socket, object]]:
-    """Spark's end of a connection, and the worker's as a file."""
+def connected(mode: str = "rb") -> Iterator[tuple[socket.socket, object]]:
+    """Spark's end of a connection, and the worker's as a file; "rwb": as without a daemon."""
     sparks, workers = socket.socketpair()
-    with sparks, workers, workers.makefile("rb") as rows:
+    with sparks, workers, workers.makefile(mode) as rows:
         yield sparks, rows

@@ -49,6 +49,12 @@ def test_rows_that_end_with_the_connection_are_not(number):
             run_as_worker(require_end_of_rows, rows)
 
 
+def test_a_worker_without_daemon_says_what_to_leave_out():
+    refused = pytest.raises(InvalidOption, match=r"leave spark\.python\.use\.daemon out")
+    with connected("rwb") as (_, rows), refused:
+        run_as_worker(require_end_of_rows, rows)
+
+
 def test_a_connection_that_is_reset_after_the_last_row_is_no_end():
     server = socket.create_server(("127.0.0.1", 0))
     with server, socket.create_connection(server.getsockname()) as worker:
