@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.doctor.brokers import UNSUPPORTED, error_code, error_text
+from spark_kafka_sink.doctor.brokers import UNSUPPORTED, error_code
 from spark_kafka_sink.doctor.examination import Examination
 from spark_kafka_sink.doctor.result import (
     Finding,
@@ -23,7 +23,7 @@ from spark_kafka_sink.doctor.result import (
     skipped,
     warned,
 )
-from spark_kafka_sink.doctor.topic import FORBIDDEN, grant, in_sync, missing, number
+from spark_kafka_sink.doctor.topic import FORBIDDEN, grant, in_sync, number, undescribed
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError
 from spark_kafka_sink.transactions.ledger import (
     entry_group,
@@ -65,12 +65,9 @@ def ledger_topic(examination: Examination, settings: ExactlyOnceOptions) -> list
     try:
         found = examination.client.topic(name, examination.deadline)
     except KafkaException as error:
-        if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [missing(examination, name)]
-        if error_code(error) in FORBIDDEN:
-            what = f"{examination.user} may not describe it, or it does not exist"
-            return [failed(what, grant(examination, name, "Describe", "Read"), name)]
-        return [failed(error_text(error), "Check the name of the topic", name)]
+        what = f"{examination.user} may not describe it, or it does not exist"
+        forbidden = failed(what, grant(examination, name, "Describe", "Read"), name)
+        return [undescribed(examination, name, error, forbidden)]
     allowed = found.authorized_operations
     if not allowed:
         return [not_said()]

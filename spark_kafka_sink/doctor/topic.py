@@ -62,6 +62,17 @@ def topic(examination: Examination) -> list[Finding]:
     return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
 
 
+def undescribed(
+    examination: Examination, name: str, error: KafkaException, if_forbidden: Finding
+) -> Finding:
+    """What it means that the brokers do not describe a topic which an option names."""
+    if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return missing(examination, name)
+    if error_code(error) in FORBIDDEN:
+        return if_forbidden
+    return failed(error_text(error), "Check the name of the topic", name)
+
+
 def missing(examination: Examination, name: str) -> Finding:
     """What a missing topic means: whether brokers create it."""
     try:
@@ -271,12 +282,9 @@ def dead_letter_topic(examination: Examination) -> list[Finding]:
         allowed = examination.client.topic(name, examination.deadline).authorized_operations
         settings = examination.client.topic_settings(name, examination.deadline)
     except KafkaException as error:
-        if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [missing(examination, name)]
-        if error_code(error) in FORBIDDEN:
-            what = f"{examination.user} may not describe it, or may not read its configuration"
-            return [warned(what, grant(examination, name, "Describe", "DescribeConfigs"), name)]
-        return [failed(error_text(error), "Check the name of the topic", name)]
+        what = f"{examination.user} may not describe it, or may not read its configuration"
+        forbidden = warned(what, grant(examination, name, "Describe", "DescribeConfigs"), name)
+        return [undescribed(examination, name, error, forbidden)]
     if allowed and AclOperation.WRITE not in allowed:
         what = f"{examination.user} may not write to it"
         return [failed(what, grant(examination, name, "Write"), name)]
