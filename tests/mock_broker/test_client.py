@@ -22,6 +22,7 @@ from mock_reader import read
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
+from spark_kafka_sink.librdkafka import client as client_module
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
@@ -240,6 +241,27 @@ def test_every_acknowledged_record_is_reported_with_its_send(client, records):
             by_partition.update(event.by_partition([3]))
     assert by_delivery == {3: 1000, 4: 10}
     assert by_partition == {0: 1000}
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 64])
+def test_no_report_is_lost_however_many_are_read_at_once(client, cluster, monkeypatch, at_once):
+    monkeypatch.setattr(client_module, "_REPORTS_AT_ONCE", at_once)
+    cluster.create_topic("five", partitions=5)
+    rows, partitions = 100, pa.array([n % 5 for n in range(100)], pa.int32())
+    made = pa.record_batch({"value": ["v"] * rows, "partition": partitions})
+    for delivery_id in (1, 2, 3):
+        (records,) = split_by_topic(made, "five").records
+        client.enqueue(MessageBatch(group_by_partition(records, 5, 0), delivery_id))
+    by_delivery, by_partition, deadline = Counter(), Counter(), Deadline(30)
+    while queued(client):
+        assert not deadline.expired
+        client.flush(0.001)
+        for event in client.poll(1):
+            by_delivery.update(event.by_delivery())
+            by_partition.update(event.by_partition([1, 2, 3]))
+    assert by_delivery == {1: 100, 2: 100, 3: 100}
+    assert by_partition == dict.fromkeys(range(5), 60)
+    assert not client.has_unreported("five")
 
 
 def test_reading_reports_makes_no_type_for_every_new_number_of_records(client, records):
