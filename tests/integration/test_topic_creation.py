@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from job_output import Said
 
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidConfiguration, TopicUnavailable
 from spark_kafka_sink.job.configuration import check
@@ -14,17 +15,6 @@ from spark_kafka_sink.job.document import Document
 from spark_kafka_sink.job.topic_creation import create_missing
 
 SECONDS = 30.0
-
-
-class Said:
-    def __init__(self):
-        self.messages = []
-
-    def say(self, message):
-        self.messages.append(message)
-
-    def waits_for(self, what):
-        pass
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from job_output import Said
 
 from spark_kafka_sink import errors
 from spark_kafka_sink.job.model import Restart
@@ -18,17 +19,6 @@ from spark_kafka_sink.job.stop import Stop
 
 AWAY = Failure("the query failed: BrokerUnavailable: nobody answers", "BrokerUnavailable")
 QUICK = {"initial_backoff_seconds": 0.001, "max_backoff_seconds": 0.001}
-
-
-class Said:
-    def __init__(self):
-        self.messages = []
-
-    def say(self, message):
-        self.messages.append(message)
-
-    def waits_for(self, what):
-        pass
 
 
 @pytest.fixture

@@ -1,0 +1,14 @@
+"""The output of a job that keeps what it is told, for tests."""
+
+from __future__ import annotations
+
+
+class Said:
+    def __init__(self):
+        self.messages = []
+
+    def say(self, message):
+        self.messages.append(message)
+
+    def waits_for(self, what):
+        pass
