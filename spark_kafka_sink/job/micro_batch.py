@@ -59,10 +59,12 @@ class MicroBatch:
 
         Null means not known.
         """
-        unknown = dict.fromkeys(DeliveryReport().to_dict())
+        report = self.report
+        if report is None:
+            report = dict.fromkeys(DeliveryReport().to_dict())
         return json.dumps(
             {
-                **(unknown if self.report is None else self.report),
+                **report,
                 "batch_id": self.batch_id,
                 "started_at": self.started_at,
                 "duration_ms": self.duration_ms,
