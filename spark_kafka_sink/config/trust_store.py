@@ -37,7 +37,7 @@ def certificates(location: str, kind: str, password: str | None) -> str:
     return _certificates(location, kind, password, (file.st_ino, file.st_size, file.st_mtime_ns))
 
 
-@cache  # Spark plans every micro-batch anew
+@cache  # Spark plans each micro-batch again, and every plan reads the options
 def _certificates(location: str, kind: str, password: str | None, _version: object) -> str:
     listing = _listing(location, kind, password)
     # Java trusts the first certificate of every entry, also of one with a key.

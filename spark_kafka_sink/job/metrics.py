@@ -29,7 +29,7 @@ def served(configuration: Configuration, output: Output) -> Iterator[KafkaSinkLi
 
 
 def _report_paths(configuration: Configuration) -> list[str]:
-    """The folder of the reports, if nothing else tells of them."""
+    """The folder in which the listener reads the reports, if it does not get them directly."""
     folder = configuration.sink_options.report_path
     is_told = configuration.job.sink.mode == "foreach_batch"
     return [] if is_told or folder is None or local_path(folder) is None else [folder]

@@ -19,7 +19,7 @@ from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.client import Client
 
 _CALL_SECONDS = 10.0
-# The share of a token's life after which librdkafka asks for the next token.
+# librdkafka asks for the next token after this part of a token's life.
 _SHARED_LIFE = 0.8
 # Seconds since the epoch stay below this for 3,000 years; milliseconds passed it in 1973.
 _MOST_SECONDS = 1e11

@@ -8,6 +8,6 @@ from pyspark.sql import SparkSession
 
 
 def local_connect(cores: int) -> SparkSession.Builder:
-    """A builder whose server has a free port. Spark itself asks for one only in its own tests."""
+    """A builder whose server listens on a free port, as Spark does in its own tests."""
     os.environ["SPARK_TESTING"] = "1"
     return SparkSession.builder.remote(f"local[{cores}]")
