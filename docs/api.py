@@ -46,8 +46,9 @@ def sections() -> Iterator[str]:
 
 
 def public_modules(package: Module) -> list[Module]:
-    """The package, and those directly in it, that say what they export."""
-    return [each for each in (package, *package.modules.values()) if each.exports is not None]
+    """The package and the tools that say what they export."""
+    tools = package.modules["tools"].modules.values()
+    return [each for each in (package, *tools) if each.exports is not None]
 
 
 def public_objects(module: Module) -> list[Object]:

@@ -36,7 +36,7 @@ from spark_kafka_sink.errors import (
 )
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.producer.delivery_report import DeliveryReport
+    from spark_kafka_sink.report.delivery_report import DeliveryReport
     from spark_kafka_sink.spark.datasource import KafkaSink, register
     from spark_kafka_sink.spark.foreach_batch import foreach_batch
     from spark_kafka_sink.spark.listener import KafkaSinkListener
@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "DeliveryReport": "producer.delivery_report",
+    "DeliveryReport": "report.delivery_report",
     "KafkaSink": "spark.datasource",
     "register": "spark.datasource",
     "foreach_batch": "spark.foreach_batch",

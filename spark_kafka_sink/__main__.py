@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from spark_kafka_sink.errors import InvalidConfiguration, LocalKafkaError
-from spark_kafka_sink.local_kafka import detached
+from spark_kafka_sink.tools.local_kafka import detached
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -169,7 +169,7 @@ def _seconds(text: str) -> float:
 
 
 def _doctor(choice: argparse.Namespace) -> int:
-    from spark_kafka_sink.doctor import diagnose, report
+    from spark_kafka_sink.tools.doctor import diagnose, report
 
     try:
         options = _options(choice)
@@ -188,7 +188,7 @@ def _doctor(choice: argparse.Namespace) -> int:
 
 def _report(choice: argparse.Namespace) -> int:
     try:
-        from spark_kafka_sink.reports import command
+        from spark_kafka_sink.tools.report import command
     except ModuleNotFoundError as error:
         print(f"report needs pip install 'spark-kafka-sink[report]' ({error})", file=sys.stderr)
         return 2
@@ -197,7 +197,7 @@ def _report(choice: argparse.Namespace) -> int:
 
 def _transactions(choice: argparse.Namespace) -> int:
     try:
-        from spark_kafka_sink.transaction_admin import command
+        from spark_kafka_sink.tools.transactions import command
     except ModuleNotFoundError as error:
         print(
             f"transactions needs pip install 'spark-kafka-sink[transactions]' ({error})",
@@ -226,7 +226,7 @@ def _options(choice: argparse.Namespace) -> Mapping[str, str]:
 def _configured(file: Path) -> Mapping[str, str]:
     """The sink's options in a job's configuration file."""
     try:
-        from spark_kafka_sink.job.configuration import load
+        from spark_kafka_sink.tools.job.configuration import load
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(
             f"--config needs pip install 'spark-kafka-sink[jobs]' ({error})"

@@ -51,7 +51,7 @@ def _certificates(location: str, kind: str, password: str | None, _version: obje
 def _listing(location: str, kind: str, password: str | None) -> str:
     """What keytool prints about the store."""
     # Imported here: few jobs need it.
-    from spark_kafka_sink.local_kafka.java_runtime import java_home
+    from spark_kafka_sink.config.java_home import java_home
 
     try:
         java = java_home() / "bin" / "java"

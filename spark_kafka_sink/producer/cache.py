@@ -15,11 +15,11 @@ from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin
 from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MOST_IDLE = 4
 

@@ -14,11 +14,11 @@ from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import AcknowledgedRecords, FailedRecords, Statistics
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.refusal import RefusedRecords
 from spark_kafka_sink.records.topic_name import FORBIDDEN_NAMES, is_topic_name
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 
 @dataclass

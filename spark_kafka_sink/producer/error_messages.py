@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
+from spark_kafka_sink.connection.topic_errors import GRANT_WRITE, topic_unavailable
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
@@ -14,11 +15,10 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.partitioner import UNASSIGNED
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 
-_GRANT_WRITE = "grant this user permission to write to it"
 _GRANT_IDEMPOTENT_WRITE = (
     "grant this user permission to write to a topic, or with brokers before Kafka 2.8 "
     "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false"
@@ -39,20 +39,6 @@ def first_failure(
         return delivery_failed(deliveries.first_failed, deliveries.report)
     failure = topics.first_failure(budget.metadata_seconds, topic)
     return None if failure is None else no_metadata(*failure, budget, deliveries.report)
-
-
-def topic_unavailable(topic: str, code: int, if_missing: str = "create it") -> TopicUnavailable:
-    """For a code that waiting does not fix. ``if_missing``: what to do about a missing topic."""
-    advice: dict[int, str] = {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED: _GRANT_WRITE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: if_missing,
-        ErrorCode.INVALID_TOPIC: "choose a name that the brokers allow",
-    }
-    return TopicUnavailable(
-        f"topic {topic}: {error_text(code)} ({error_name(code)}); {advice[code]}",
-        topic=topic,
-        code=error_name(code),
-    )
 
 
 def no_metadata(
@@ -150,7 +136,7 @@ def _missing_producer_id(report: DeliveryReport) -> str:
 
 def _advice(partition: int, code: int) -> str:
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return f"; {_GRANT_WRITE}"
+        return f"; {GRANT_WRITE}"
     if code != ErrorCode.MSG_SIZE_TOO_LARGE:
         return ""
     if partition == UNASSIGNED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
@@ -20,7 +21,6 @@ from spark_kafka_sink.librdkafka.events import (
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
-from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.send_buffer import SendBuffer
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 

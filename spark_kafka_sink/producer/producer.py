@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
@@ -25,10 +26,8 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait
 from spark_kafka_sink.producer.event_handler import EventHandler
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
-from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.screen import Screen
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, TopicMetadata
@@ -36,6 +35,7 @@ from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.partitioner import Partitioner
 from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
 
 _log = logging.getLogger("spark_kafka_sink")
 

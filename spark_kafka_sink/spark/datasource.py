@@ -109,8 +109,8 @@ def _refuse_exactly_once(options: SinkOptions) -> None:
 
 
 def _preflight(options: SinkOptions) -> None:
-    from spark_kafka_sink.spark.preflight import check
-    from spark_kafka_sink.spark.reached_brokers import application_folder
+    from spark_kafka_sink.connection.preflight import check
+    from spark_kafka_sink.connection.reached_brokers import application_folder
 
     check(options, application_folder())
 
@@ -118,7 +118,7 @@ def _preflight(options: SinkOptions) -> None:
 def prepare_reports(options: SinkOptions) -> None:
     """On the driver, before the tasks."""
     if options.report_path is not None:
-        from spark_kafka_sink.spark.report_folder import prepare
+        from spark_kafka_sink.report.folder import prepare
 
         prepare(options.report_path)
 

@@ -14,15 +14,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark.datasource import (
     check_schema,
     is_classic,
     prepare_reports,
     used_columns,
 )
-from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.private_api import check_worker, checkpointed_partitions
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import keep_report, seal, write_partition

@@ -21,31 +21,31 @@ from pyspark.sql.streaming.listener import (
 )
 
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.report_storage import local_path
-from spark_kafka_sink.reports.reading import Report, ReportFiles, SkippedLine, parse
-from spark_kafka_sink.spark.metrics import (
+from spark_kafka_sink.report.metrics import (
     PROGRESS_METRICS,
     QUERY_METRICS,
     REPORT_METRICS,
     QueryEvent,
     QueryValues,
 )
-from spark_kafka_sink.spark.progress import is_micro_batch
-from spark_kafka_sink.spark.query_error import sinks_own
-from spark_kafka_sink.spark.snapshot import (
+from spark_kafka_sink.report.progress import is_micro_batch
+from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, parse
+from spark_kafka_sink.report.snapshot import (
     COLUMNS,
     QueryState,
     Snapshot,
     of_progress,
     of_report,
 )
+from spark_kafka_sink.report.storage import local_path
+from spark_kafka_sink.spark.query_error import sinks_own
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from spark_kafka_sink.producer.delivery_report import DeliveryReport
-    from spark_kafka_sink.spark.metrics_server import MetricsServer
+    from spark_kafka_sink.report.delivery_report import DeliveryReport
+    from spark_kafka_sink.report.metrics_server import MetricsServer
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -114,7 +114,7 @@ class KafkaSinkListener(StreamingQueryListener):
         Raises KafkaSinkError if the port is taken or the extra ``[metrics]`` is not installed.
         """
         try:
-            from spark_kafka_sink.spark.metrics_server import MetricsServer
+            from spark_kafka_sink.report.metrics_server import MetricsServer
         except ImportError as error:
             raise KafkaSinkError(
                 f"serve_metrics: {error}; pip install 'spark-kafka-sink[metrics]'"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from spark_kafka_sink.config.option_table import TOPIC
 from spark_kafka_sink.config.options import at_least_once, parse
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.datasource import FORMAT, is_classic, make_known
-from spark_kafka_sink.spark.preflight import check, topic_exists
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, Wait, total
+from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait, total
 from spark_kafka_sink.spark.private_api import require_end_of_rows, rows_socket
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
             lease.close(options.close_timeout_ms / 1000)
     except BaseException:
         if options.report_path is not None:
-            from spark_kafka_sink.spark.report_folder import leave
+            from spark_kafka_sink.report.folder import leave
 
             leave(replace(report(), failed_tasks=1), options.report_path, origin.batch_id)
         raise
@@ -168,7 +168,7 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
     Returns it with what failed tasks have left there.
     """
     if options.report_path is not None:
-        from spark_kafka_sink.spark.report_folder import append
+        from spark_kafka_sink.report.folder import append
 
         report = append(report, options.report_path)
     what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"

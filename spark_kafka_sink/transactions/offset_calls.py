@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -21,7 +22,6 @@ from spark_kafka_sink.librdkafka.group_offsets import (
     fetch_offset,
     store_offset,
 )
-from spark_kafka_sink.producer.oauth_token import TokenFunction
 
 # A refusal to name the coordinator is noticed only when a request's time is up.
 _FIRST_REQUEST_SECONDS = 1.0

@@ -17,11 +17,11 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.transactions.claim import claim, ledger_reader
 from spark_kafka_sink.transactions.ledger import (
     Decision,

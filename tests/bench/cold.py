@@ -25,7 +25,7 @@ from common import (
     write_figures,
 )
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 ROWS, WRITES = 2_000_000, 3
 PEERS = (SPARKS_OWN, LAUNCHED, WARMED, FLOOR)

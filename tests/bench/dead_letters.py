@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 FAIL, NO_BAD, ONE_PERCENT = "fail", "dead-letter, no bad rows", "dead-letter, 1 % bad rows"
 LANES = (FAIL, NO_BAD, ONE_PERCENT)

@@ -30,7 +30,7 @@ from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
 from throughput import TUNED, Work, saving, source, timed
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 SPARKS_TUNED = "Spark's own sink, tuned"
 PEERS = (SPARKS_OWN, SPARKS_TUNED, OURS)

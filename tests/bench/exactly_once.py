@@ -24,7 +24,7 @@ from common import (
 )
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 AT_LEAST_ONCE, EXACTLY_ONCE = GUARANTEES = "at-least-once", "exactly-once"
 #: timed micro-batches per round, after one that is not

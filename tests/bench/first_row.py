@@ -15,7 +15,7 @@ PREFETCHED, PLAIN = "this sink's producer, prefetched", "confluent_kafka.Produce
 
 
 def main() -> None:
-    from spark_kafka_sink.local_kafka import LocalKafka
+    from spark_kafka_sink.tools.local_kafka import LocalKafka
 
     rounds = int(sys.argv[1]) if sys.argv[1:] else 10
     figures: dict[str, list[float]] = {PREFETCHED: [], PLAIN: []}

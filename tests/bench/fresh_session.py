@@ -37,7 +37,7 @@ from common import (
     write_figures,
 )
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PEERS = (SPARKS_OWN, OURS, LAUNCHED, FOREACH_BATCH, FOREACH_BATCH_LAUNCHED, WARMED, FLOOR)
 ROWS, MICRO_BATCHES = 1000, 5

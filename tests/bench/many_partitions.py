@@ -29,7 +29,7 @@ from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
 from throughput import Round, Work, ratios, saving, source, timed
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PEERS = (SPARKS_OWN, OURS)
 WORKS = (

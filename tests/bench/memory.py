@@ -12,7 +12,7 @@ from common import create_topics, session, table, write_figures
 from pyspark.sql import SparkSession
 from throughput import reset_peaks, worker_peak_mib, workers
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 #: bytes of a value -> rows of a partition
 PARTITIONS = {1000: 5_000_000, 10_000: 200_000}

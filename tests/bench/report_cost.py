@@ -19,10 +19,10 @@ from common import AS_THEY_COME, create_topics, in_process, table, write_figures
 from single_process import BATCHES, ROWS_A_BATCH, batch_of, cpu_seconds, ours
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.local_kafka import LocalKafka
 from spark_kafka_sink.producer import producer
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import writer
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 WITH, WITHOUT = "as it is", "without clocks and statistics"
 SENDS = 10  # of BATCHES each
@@ -89,7 +89,7 @@ def cost_of_appending() -> tuple[float, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         for batch_id in range(APPENDED):
             started = time.perf_counter()
-            from spark_kafka_sink.spark.report_folder import append
+            from spark_kafka_sink.report.folder import append
 
             append(replace(total([of_task] * TASKS), batch_id=batch_id), folder)
             times_ms.append((time.perf_counter() - started) * 1000)

@@ -28,7 +28,7 @@ from common import (
 from drop_sink import DropSink
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 MICRO_BATCHES, ROWS = 40, 1000
 PARTS = WHOLE, ADD_BATCH = "triggerExecution", "addBatch"

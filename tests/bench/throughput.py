@@ -41,7 +41,7 @@ from drop_sink import DropSink
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 BY_HAND = "foreachPartition + confluent_kafka"
 # Until Java, in Spark and the broker, has compiled the hot code: for the first work, for others.

@@ -31,7 +31,7 @@ from throughput import (
     timed,
 )
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -17,8 +17,8 @@ from kafka_proxy import KafkaProxy
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka import LocalKafka
-from spark_kafka_sink.local_kafka.processes import is_running, send_signal
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka.processes import is_running, send_signal
 
 NODES = (1, 2, 3)
 _ANSWER_SECONDS = 5.0

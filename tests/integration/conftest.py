@@ -15,7 +15,7 @@ from spark_jars import avro_jar, kafka_jars
 from standalone import standalone_cluster
 from topics import Topics
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from topics import Topics
 
-from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 APP = Path(__file__).parent.parent / "support" / "notebook_app.py"
 PASSWORD = "planted-secret-of-alice"

@@ -30,9 +30,9 @@ from spark_kafka_sink.errors import (
     InvalidRecord,
     TopicUnavailable,
 )
-from spark_kafka_sink.local_kafka import LocalKafka
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 FUTURE_MS = 4_000_000_000_000
 SETTINGS = {

@@ -39,9 +39,9 @@ import spark_kafka_sink.__main__ as spark_kafka_sink_command
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.job import command as job_command
-from spark_kafka_sink.job import replay_command
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.job import command as job_command
+from spark_kafka_sink.tools.job import replay_command
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.timeout(400)
 BIN = Path(sys.executable).parent

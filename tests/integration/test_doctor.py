@@ -21,9 +21,9 @@ from topics import Topics
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import Outcome, diagnose
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.tools.doctor import Outcome, diagnose
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 from spark_kafka_sink.transactions.ledger import Sentinel, sentinel_group
 from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
 

@@ -24,7 +24,7 @@ from pyspark.errors import StreamingQueryException
 from standalone import standalone_cluster
 from topics import Topics
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 APP = Path(__file__).parent.parent / "support" / "end_of_rows_app.py"
 

@@ -24,6 +24,7 @@ import spark_kafka_sink
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
     InvalidOption,
@@ -33,8 +34,7 @@ from spark_kafka_sink.errors import (
     ReplayDiffers,
     TransactionTimeout,
 )
-from spark_kafka_sink.local_kafka import LocalKafka
-from spark_kafka_sink.spark.preflight import check
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 #: an abort, the end of the client, and what a busy machine adds
 CLOSE_SECONDS = 5.0 + 1.0 + 10.0

@@ -11,9 +11,9 @@ from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import AuthenticationFailed
-from spark_kafka_sink.local_kafka import LocalKafka, Security
-from spark_kafka_sink.spark.preflight import check
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{KAFKAS}.OAuthBearerLoginModule"

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
-from spark_kafka_sink.job.configuration import check
-from spark_kafka_sink.job.document import Document
-from spark_kafka_sink.job.pipeline import build, start
-from spark_kafka_sink.job.stop import Gate, Stop
+from spark_kafka_sink.tools.job.configuration import check
+from spark_kafka_sink.tools.job.document import Document
+from spark_kafka_sink.tools.job.pipeline import build, start
+from spark_kafka_sink.tools.job.stop import Gate, Stop
 
 
 def configuration(source, checkpoint="/nowhere", sql="SELECT string(value) AS value FROM source"):

@@ -16,7 +16,7 @@ from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import PartitionsChanged
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.transactions import claim
 
 ROWS = ["a", "b", "c", "d", "e", "f"]

@@ -18,15 +18,15 @@ from confluent_kafka.admin import AdminClient
 from kafka_proxy import KafkaProxy
 from topics import Topics
 
+from spark_kafka_sink.config.java_home import cache_folder, java_home
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka import LocalKafka, Security, cluster, detached
-from spark_kafka_sink.local_kafka.java_runtime import cache_folder, java_home
-from spark_kafka_sink.local_kafka.processes import is_running
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, cluster, detached
+from spark_kafka_sink.tools.local_kafka.processes import is_running
 
 HOLDER = """
 import sys
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 with LocalKafka() as kafka:
     print(*kafka.pids, flush=True)
     sys.stdin.read()

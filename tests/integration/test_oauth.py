@@ -18,14 +18,14 @@ from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor.diagnosis import diagnose
-from spark_kafka_sink.doctor.result import Outcome
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
-from spark_kafka_sink.local_kafka import LocalKafka, Security
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.writer import seal, write_partition
+from spark_kafka_sink.tools.doctor.diagnosis import diagnose
+from spark_kafka_sink.tools.doctor.result import Outcome
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
 
 SHORT_SECONDS = 5.0  # a token's life

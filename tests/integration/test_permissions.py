@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 from topics import Topics
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 60 s
 AUTHORIZER = {

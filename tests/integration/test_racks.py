@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PARTITIONS = 6
 ROWS = 2_000

@@ -25,7 +25,7 @@ from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.timeout(400)
 

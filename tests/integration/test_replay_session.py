@@ -8,10 +8,10 @@ import pytest
 from dead_letters import dead_letter, produce
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
-from spark_kafka_sink.job.replay import counted
-from spark_kafka_sink.job.replay_checkpoint import check_owner, claim, ends
-from spark_kafka_sink.job.replay_job import load_replay
-from spark_kafka_sink.job.selection import Selection
+from spark_kafka_sink.tools.job.replay import counted
+from spark_kafka_sink.tools.job.replay_checkpoint import check_owner, claim, ends
+from spark_kafka_sink.tools.job.replay_job import load_replay
+from spark_kafka_sink.tools.job.selection import Selection
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 import pytest
 from dead_letters import dead_letter
 
-from spark_kafka_sink.job.dead_letters import is_selected, restored
-from spark_kafka_sink.job.selection import Selection, moment
 from spark_kafka_sink.spark.datasource import check_schema
+from spark_kafka_sink.tools.job.dead_letters import is_selected, restored
+from spark_kafka_sink.tools.job.selection import Selection, moment
 
 SCHEMA = """
     key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP,

@@ -16,7 +16,7 @@ from token_endpoint import token_endpoint
 from token_functions import BROKER_SETTINGS
 from topics import Topics
 
-from spark_kafka_sink.local_kafka import LocalKafka, Security
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"

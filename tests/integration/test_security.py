@@ -28,11 +28,11 @@ from topics import Topics
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.doctor import Outcome, diagnose
+from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import TransactionFailed
-from spark_kafka_sink.local_kafka import LocalKafka, Security
-from spark_kafka_sink.spark.preflight import check
 from spark_kafka_sink.spark.writer import seal
+from spark_kafka_sink.tools.doctor import Outcome, diagnose
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 60 s
 DOCTOR_SECONDS = 120.0  # a busy machine is no failure

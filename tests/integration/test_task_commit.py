@@ -13,7 +13,7 @@ from pyspark import java_gateway
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
 

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from job_output import Said
 
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidConfiguration, TopicUnavailable
-from spark_kafka_sink.job.configuration import check
-from spark_kafka_sink.job.document import Document
-from spark_kafka_sink.job.topic_creation import create_missing
+from spark_kafka_sink.tools.job.configuration import check
+from spark_kafka_sink.tools.job.document import Document
+from spark_kafka_sink.tools.job.topic_creation import create_missing
 
 SECONDS = 30.0
 

@@ -12,9 +12,9 @@ import pytest
 
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import Outcome, diagnose
-from spark_kafka_sink.doctor.brokers import Brokers
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.tools.doctor import Outcome, diagnose
+from spark_kafka_sink.tools.doctor.brokers import Brokers
 
 _INIT_PRODUCER_ID = 22
 

@@ -13,10 +13,10 @@ import pytest
 from black_hole import black_hole
 from kafka_proxy import METADATA, KafkaProxy
 
+from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import BrokerUnavailable, TopicUnavailable
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.spark import preflight
 
 NOBODY = "127.0.0.1:1"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from confluent_kafka import Consumer
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 SECONDS = 300.0  # for Spark's start, and the first rows of its source "rate"
 TOPIC = "numbers"

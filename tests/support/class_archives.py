@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.local_kafka import LocalKafka
-from spark_kafka_sink.local_kafka.processes import is_running
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka.processes import is_running
 
 SECONDS = 300.0
 

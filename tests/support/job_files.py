@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spark_kafka_sink.job.configuration import Configuration, check
-from spark_kafka_sink.job.document import Document
+from spark_kafka_sink.tools.job.configuration import Configuration, check
+from spark_kafka_sink.tools.job.document import Document
 
 
 def checked(text: str, name: str, folder: Path) -> Configuration:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mock_cluster import MockCluster
 
-from spark_kafka_sink.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 0, 3, 18, 22, 36
 

@@ -17,7 +17,7 @@ from promql_parser import (
     VectorSelector,
 )
 
-from spark_kafka_sink.spark.metrics import METRICS, QUERY_LABELS
+from spark_kafka_sink.report.metrics import METRICS, QUERY_LABELS
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 OF_COUNTERS = {"rate", "irate", "increase"}

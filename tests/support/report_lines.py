@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from spark_kafka_sink.reports.reading import Report, parse
+from spark_kafka_sink.report.reading import Report, parse
 
 BEGIN = datetime(2026, 11, 22, 8, tzinfo=timezone.utc)
 

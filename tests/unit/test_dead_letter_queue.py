@@ -10,12 +10,12 @@ from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLifetime
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
 from spark_kafka_sink.producer.event_handler import EventHandler
-from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.screen import Screen
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import (

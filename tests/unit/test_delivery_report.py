@@ -4,7 +4,7 @@ import json
 import pickle
 from collections import Counter
 
-from spark_kafka_sink.producer.delivery_report import DeliveryReport, total
+from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 
 ONE = DeliveryReport(
     Counter(a=3, b=1),

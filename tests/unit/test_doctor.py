@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_kafka_sink.__main__ import main
-from spark_kafka_sink.doctor import Outcome, Result, diagnose, diagnosis, report
-from spark_kafka_sink.doctor.diagnosis import CHECKS, Check
-from spark_kafka_sink.doctor.result import failed, not_applicable, passed
+from spark_kafka_sink.tools.doctor import Outcome, Result, diagnose, diagnosis, report
+from spark_kafka_sink.tools.doctor.diagnosis import CHECKS, Check
+from spark_kafka_sink.tools.doctor.result import failed, not_applicable, passed
 
 SERVERS = "--option=kafka.bootstrap.servers=127.0.0.1:1"
 

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AclOperation
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import exactly_once
-from spark_kafka_sink.doctor.examination import Examination
-from spark_kafka_sink.doctor.result import Outcome
+from spark_kafka_sink.tools.doctor import exactly_once
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import Outcome
 
 OPTIONS = {
     "kafka.bootstrap.servers": "a:1",

@@ -14,10 +14,11 @@ import trustme
 from black_hole import black_hole
 from certificates import write_pem
 
+from spark_kafka_sink.connection import sockets
+from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import network
-from spark_kafka_sink.doctor.network import Server
-from spark_kafka_sink.doctor.result import Outcome
+from spark_kafka_sink.tools.doctor import network
+from spark_kafka_sink.tools.doctor.result import Outcome
 
 DAY = datetime.timedelta(days=1)
 
@@ -34,17 +35,17 @@ DAY = datetime.timedelta(days=1)
     ],
 )
 def test_servers_are_read_as_the_client_reads_them(text, expected):
-    assert network.servers(text) == expected
+    assert sockets.servers(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a:b", "a:", "a:0", "a:65536"])
 def test_a_malformed_server_is_named(text):
     with pytest.raises(ValueError, match=f"'{text}' is not of the form host:port"):
-        network.servers(text)
+        sockets.servers(text)
 
 
 def test_a_server_is_written_as_it_is_read():
-    assert [str(each) for each in network.servers("a:1,[::1]:2")] == ["a:1", "[::1]:2"]
+    assert [str(each) for each in sockets.servers("a:1,[::1]:2")] == ["a:1", "[::1]:2"]
 
 
 @contextlib.contextmanager
@@ -94,7 +95,7 @@ def test_a_name_that_does_not_resolve_fails():
 
 def test_a_server_that_does_not_answer_fails_at_the_deadline():
     with black_hole() as address:
-        (server,) = network.servers(address)
+        (server,) = sockets.servers(address)
         finding = network.tcp(server, Deadline(0.1))
     assert finding.outcome is Outcome.FAILED
     assert "no answer in time" in finding.message
@@ -124,7 +125,7 @@ def examine(authority, tmp_path):
         trusted.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
         settings = {"ssl.ca.location": str(tmp_path / "ca.pem")} | settings
         with serving(talk) as server:
-            return network.tls(server, network.tls_context(settings), Deadline(30))
+            return network.tls(server, sockets.tls_context(settings), Deadline(30))
 
     return examine
 
@@ -189,7 +190,7 @@ def test_a_certificate_that_nobody_checks_is_a_warning(examine):
 
 def test_a_server_without_tls_fails():
     with serving(lambda connection: connection.recv(9)) as server:
-        finding = network.tls(server, network.tls_context({}), Deadline(30))
+        finding = network.tls(server, sockets.tls_context({}), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "no TLS handshake" in finding.message
     assert "Check that kafka.security.protocol is that of this listener" in finding.advice
@@ -208,10 +209,10 @@ def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(auth
         "ssl.certificate.location": str(tmp_path / "certificate"),
         "ssl.key.location": str(tmp_path / "key"),
     }
-    network.tls_context({**settings, "ssl.key.password": "right"})
+    sockets.tls_context({**settings, "ssl.key.password": "right"})
     for password in ({}, {"ssl.key.password": "wrong"}):
         with pytest.raises(OSError, match="PEM"):
-            network.tls_context({**settings, **password})
+            sockets.tls_context({**settings, **password})
 
 
 def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, tmp_path):
@@ -221,7 +222,7 @@ def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, t
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    trusting = network.tls_context({"ssl.ca.location": str(tmp_path / "ca.pem")})
+    trusting = sockets.tls_context({"ssl.ca.location": str(tmp_path / "ca.pem")})
 
     def talk(connection):
         with contextlib.suppress(OSError):
@@ -243,7 +244,7 @@ def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, t
     ],
 )
 def test_python_reads_only_keys_in_pem_files(settings, is_hidden):
-    assert network.has_hidden_certificate(settings) == is_hidden
+    assert sockets.has_hidden_certificate(settings) == is_hidden
 
 
 # --- Kafka's protocol ----------------------------------------------------------------------------

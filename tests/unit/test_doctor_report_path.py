@@ -8,10 +8,10 @@ import pytest
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import report_path
-from spark_kafka_sink.doctor.examination import Examination
-from spark_kafka_sink.doctor.result import Outcome
-from spark_kafka_sink.report_storage import LocalFolder
+from spark_kafka_sink.report.storage import LocalFolder
+from spark_kafka_sink.tools.doctor import report_path
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import Outcome
 
 
 def look(folder, seconds=30.0):

@@ -11,10 +11,10 @@ from confluent_kafka.admin import AclOperation
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import topic
-from spark_kafka_sink.doctor.brokers import Brokers
-from spark_kafka_sink.doctor.examination import Examination
-from spark_kafka_sink.doctor.result import Outcome
+from spark_kafka_sink.tools.doctor import topic
+from spark_kafka_sink.tools.doctor.brokers import Brokers
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import Outcome
 
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -391,7 +391,9 @@ class Answer:
 )
 def test_settings_without_a_value_count_as_not_told(monkeypatch, told, settings):
     client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(told)})
-    monkeypatch.setattr("spark_kafka_sink.doctor.brokers.AdminClient", lambda *_, **__: client)
+    monkeypatch.setattr(
+        "spark_kafka_sink.tools.doctor.brokers.AdminClient", lambda *_, **__: client
+    )
     with closing(Brokers({})) as asked:
         assert asked.topic_settings("t", Deadline(1)) == settings
         assert asked.broker_settings(1, Deadline(1)) == settings

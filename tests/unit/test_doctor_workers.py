@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.doctor import workers
-from spark_kafka_sink.doctor.examination import Examination
-from spark_kafka_sink.doctor.result import Outcome
+from spark_kafka_sink.tools.doctor import workers
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import Outcome
 
 
 class FakeSpark:

@@ -11,7 +11,7 @@ from spark_kafka_sink.errors import DeliveryFailed, MetadataTimeout, TopicUnavai
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 SHARED = BlockBudget(1500, True, 60_000)
 ITS_OWN = BlockBudget(1500, False, 2500)

@@ -9,6 +9,7 @@ from fake_client import FakeClient
 from fake_clock import FakeClock
 
 from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLifetime
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
@@ -17,7 +18,6 @@ from spark_kafka_sink.librdkafka.events import (
 )
 from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
 from spark_kafka_sink.producer.event_handler import EventHandler
-from spark_kafka_sink.producer.oauth_token import TokenFunction
 from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.arrow import split_by_topic

@@ -83,6 +83,17 @@ def test_former_names_lead_to_the_present_ones():
         assert spark_kafka_sink.WarmUp is spark_kafka_sink.WarmUpResult
 
 
+@pytest.mark.parametrize("name", ["doctor", "local_kafka"])
+def test_former_modules_lead_to_the_present_ones(fresh_python, name):
+    done = fresh_python(
+        f"import spark_kafka_sink.{name} as former\n"
+        f"import spark_kafka_sink.tools.{name} as present\n"
+        "print(all(getattr(former, each) is getattr(present, each) for each in present.__all__))"
+    )
+    assert done.stdout == "True\n"
+    assert f"DeprecationWarning: spark_kafka_sink.{name} is now called" in done.stderr
+
+
 def test_every_public_name_can_be_imported():
     import spark_kafka_sink
 

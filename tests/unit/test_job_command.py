@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.job.command import main
+from spark_kafka_sink.tools.job.command import main
 
 JOB = Path(__file__).parents[2] / "jobs" / "stream_to_kafka.py"
 

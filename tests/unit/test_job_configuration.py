@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.job.configuration import check, load
-from spark_kafka_sink.job.document import Document
-from spark_kafka_sink.job.model import CreateTopics
+from spark_kafka_sink.tools.job.configuration import check, load
+from spark_kafka_sink.tools.job.document import Document
+from spark_kafka_sink.tools.job.model import CreateTopics
 
 GOOD = """\
 name: numbers

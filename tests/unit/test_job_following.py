@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from spark_kafka_sink.job.following import Progress, follow
-from spark_kafka_sink.job.reports import Reports
-from spark_kafka_sink.job.restart import Failure
-from spark_kafka_sink.job.stop import Stop
+from spark_kafka_sink.tools.job.following import Progress, follow
+from spark_kafka_sink.tools.job.reports import Reports
+from spark_kafka_sink.tools.job.restart import Failure
+from spark_kafka_sink.tools.job.stop import Stop
 
 
 class FakeQuery:

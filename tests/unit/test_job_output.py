@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from spark_kafka_sink.job.micro_batch import MicroBatch
-from spark_kafka_sink.job.output import JsonLines, View, output_of
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.output import JsonLines, View, output_of
 
 
 def progress(batch_id=0, rows=10, duration_ms=1500, **fields):
@@ -119,8 +119,8 @@ def test_without_a_terminal_messages_go_to_standard_error(capsys):
 def test_a_reader_of_standard_output_that_ends_does_not_end_the_job(tmp_path):
     code = """
 import sys
-from spark_kafka_sink.job.micro_batch import MicroBatch
-from spark_kafka_sink.job.output import JsonLines
+from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.output import JsonLines
 
 output = JsonLines()
 micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.job.configuration import check
-from spark_kafka_sink.job.document import Document
-from spark_kafka_sink.job.reports import Reports, reported
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.report_folder import append
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.folder import append
+from spark_kafka_sink.tools.job.configuration import check
+from spark_kafka_sink.tools.job.document import Document
+from spark_kafka_sink.tools.job.reports import Reports, reported
 
 FORMAT = """\
 name: numbers

@@ -6,8 +6,8 @@ import pytest
 from job_output import Said
 
 from spark_kafka_sink import errors
-from spark_kafka_sink.job.model import Restart
-from spark_kafka_sink.job.restart import (
+from spark_kafka_sink.tools.job.model import Restart
+from spark_kafka_sink.tools.job.restart import (
     DONE,
     FAILED,
     LASTING,
@@ -15,7 +15,7 @@ from spark_kafka_sink.job.restart import (
     Failure,
     until_done,
 )
-from spark_kafka_sink.job.stop import Stop
+from spark_kafka_sink.tools.job.stop import Stop
 
 AWAY = Failure("the query failed: BrokerUnavailable: nobody answers", "BrokerUnavailable")
 QUICK = {"initial_backoff_seconds": 0.001, "max_backoff_seconds": 0.001}

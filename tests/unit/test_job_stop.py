@@ -10,7 +10,7 @@ import threading
 import pytest
 from fake_clock import FakeClock
 
-from spark_kafka_sink.job.stop import Gate, Stop, handle_signals
+from spark_kafka_sink.tools.job.stop import Gate, Stop, handle_signals
 
 
 class FakeQuery:

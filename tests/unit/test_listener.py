@@ -19,7 +19,7 @@ from listener_events import (
 )
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
+from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark import listener as module
 from spark_kafka_sink.spark.warm_up import QUERY_NAME
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.local_kafka import Security
-from spark_kafka_sink.local_kafka.security import broker_properties
+from spark_kafka_sink.tools.local_kafka import Security
+from spark_kafka_sink.tools.local_kafka.security import broker_properties
 
 CERTIFICATE = Path("server.pem")
 CLIENT_CA = Path("client-ca.pem")

@@ -27,9 +27,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from promql import labels_of, metrics_in, needed_metrics
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
-from spark_kafka_sink.spark import metrics_server
-from spark_kafka_sink.spark.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
-from spark_kafka_sink.spark.metrics_server import MetricsCollector
+from spark_kafka_sink.report import metrics_server
+from spark_kafka_sink.report.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
+from spark_kafka_sink.report.metrics_server import MetricsCollector
 
 SECONDS = 30.0
 LABELS = {"query": "orders", "query_id": QUERY_ID}

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from listener_events import MadeUpReport, failed_report
 
-from spark_kafka_sink.notebook import Wrong, table
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
-from spark_kafka_sink.producer.report_html import report_html
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.html import report_html
+from spark_kafka_sink.report.notebook import Wrong, table
 
 
 def html(report):

@@ -13,8 +13,8 @@ from fake_clock import FakeClock
 
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.connection.oauth_token import LatestCalls, TokenFunction
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.producer.oauth_token import LatestCalls, TokenFunction
 
 CONFIGURATION = "planted-secret-configuration"
 VALUE = "planted-secret-token"
@@ -312,7 +312,7 @@ FORKING = """
 import os, sys, time, types
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.producer import oauth_token
+from spark_kafka_sink.connection import oauth_token
 
 module = sys.modules["tokens_of_test"] = types.ModuleType("tokens_of_test")
 module.make = lambda _: (f"made-by-{os.getpid()}", time.time() + 900)

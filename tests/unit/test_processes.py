@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.local_kafka import processes
-from spark_kafka_sink.local_kafka.processes import (
+from spark_kafka_sink.tools.local_kafka import processes
+from spark_kafka_sink.tools.local_kafka.processes import (
     GuardedProcess,
     has_argument,
     is_running,
@@ -24,7 +24,7 @@ FAR = "x" * 5000 + "-the-end"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from spark_kafka_sink.local_kafka.processes import GuardedProcess
+from spark_kafka_sink.tools.local_kafka.processes import GuardedProcess
 guarded = GuardedProcess(sys.argv[2:], Path(sys.argv[1]))
 print(guarded.pid, flush=True)
 time.sleep(60)

@@ -13,10 +13,10 @@ import pytest
 from spark_kafka_sink.config.java_security import parsed_jaas
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.job.kafka_source import source_options
-from spark_kafka_sink.job.replay_command import main
-from spark_kafka_sink.job.replay_job import load_replay
-from spark_kafka_sink.job.selection import Selection, moment
+from spark_kafka_sink.tools.job.kafka_source import source_options
+from spark_kafka_sink.tools.job.replay_command import main
+from spark_kafka_sink.tools.job.replay_job import load_replay
+from spark_kafka_sink.tools.job.selection import Selection, moment
 
 JOB = Path(__file__).parents[2] / "jobs" / "replay_dead_letters.py"
 EVERYTHING = Selection()

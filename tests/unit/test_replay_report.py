@@ -8,8 +8,8 @@ from collections import Counter
 
 from rich.console import Console
 
-from spark_kafka_sink.job.output import JsonLines, output_of
-from spark_kafka_sink.job.replay_report import ReplayReport
+from spark_kafka_sink.tools.job.output import JsonLines, output_of
+from spark_kafka_sink.tools.job.replay_report import ReplayReport
 
 REPORT = ReplayReport(
     Counter(b=1, a=1_200),

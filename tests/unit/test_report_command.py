@@ -10,8 +10,8 @@ from report_lines import line, report, write
 from rich.console import Console
 
 from spark_kafka_sink.__main__ import main
-from spark_kafka_sink.reports import command, terminal
-from spark_kafka_sink.reports.history import History
+from spark_kafka_sink.tools.report import command, terminal
+from spark_kafka_sink.tools.report.history import History
 
 
 def never():
@@ -142,7 +142,7 @@ def test_without_the_libraries_it_says_what_to_install(tmp_path, capsys, monkeyp
     write(tmp_path, 0)
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert main(["report", str(tmp_path), "--html", "page.html"]) == 2
-    for name in [each for each in sys.modules if each.startswith("spark_kafka_sink.reports")]:
+    for name in [each for each in sys.modules if each.startswith("spark_kafka_sink.tools.report")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert main(["report", str(tmp_path)]) == 2

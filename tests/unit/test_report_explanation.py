@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from report_lines import report
 
-from spark_kafka_sink.reports.explanation import dominant_part, explain, slowest, standstill
-from spark_kafka_sink.reports.history import History, Interval
+from spark_kafka_sink.tools.report.explanation import dominant_part, explain, slowest, standstill
+from spark_kafka_sink.tools.report.history import History, Interval
 
 
 def interval(**changed):

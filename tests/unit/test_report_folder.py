@@ -9,11 +9,11 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
-from spark_kafka_sink import report_storage
-from spark_kafka_sink.producer.delivery_report import DeliveryReport
-from spark_kafka_sink.report_storage import LocalFolder, RemoteFolder
-from spark_kafka_sink.spark import report_folder
-from spark_kafka_sink.spark.report_folder import append, leave, prepare
+from spark_kafka_sink.report import folder as report_folder
+from spark_kafka_sink.report import storage as report_storage
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.folder import append, leave, prepare
+from spark_kafka_sink.report.storage import LocalFolder, RemoteFolder
 
 
 def report(batch_id):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from spark_kafka_sink.producer.delivery_report import VERSION, DeliveryReport, Wait
+from spark_kafka_sink.report.delivery_report import VERSION, DeliveryReport, Wait
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "report_schema.json").read_text(encoding="utf-8"))

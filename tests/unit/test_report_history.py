@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from report_lines import report
 
-from spark_kafka_sink.reports.history import History
+from spark_kafka_sink.tools.report.history import History
 
 
 def history(*reports, **keywords):

@@ -10,9 +10,9 @@ import pytest
 from report_lines import report, write
 
 from spark_kafka_sink.__main__ import main
-from spark_kafka_sink.reports.history import History
-from spark_kafka_sink.reports.page import page
-from spark_kafka_sink.reports.plots import COLORS
+from spark_kafka_sink.tools.report.history import History
+from spark_kafka_sink.tools.report.page import page
+from spark_kafka_sink.tools.report.plots import COLORS
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLOTS = [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_lines import fields, line, report, write
 
-from spark_kafka_sink.reports.reading import Report, ReportFiles, SkippedLine, parse
+from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, parse
 
 
 def batch_ids(files):

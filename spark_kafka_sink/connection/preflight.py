@@ -1,0 +1,269 @@
+"""The driver's check before a micro-batch: a broker answers, takes the login, has the topic."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
+from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.preconditions import unmet
+from spark_kafka_sink.connection.reached_brokers import remember, were_reached
+from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
+from spark_kafka_sink.connection.topic_errors import topic_unavailable
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
+from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.events import (
+    BrokerError,
+    ClusterDescription,
+    Configuration,
+    RequestFailed,
+    Statistics,
+    TokenNeeded,
+    TopicDescription,
+)
+
+_log = logging.getLogger("spark_kafka_sink")
+
+# Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
+# 5 s or more in a new session; together this stays below 10 s.
+_REFUSAL_SECONDS = 3.0
+# A connected broker that is slow to describe the topic must not delay the micro-batch.
+_ANSWER_SECONDS = 0.25
+_CONFIGURATION_SECONDS = 3.0
+_STATE_INTERVAL_MS = 10
+_POLL_SECONDS = 0.1
+_FREE_SECONDS = 1.0
+
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
+_ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
+
+Answer = TopicDescription | ClusterDescription | Configuration
+AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, Configuration)
+
+
+def check(options: SinkOptions, folder: Path | None = None) -> None:
+    """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
+
+    Runs once per process and configuration, so it runs again when Spark plans in a new process,
+    which then needs the application's ``folder`` (``reached_brokers``). A failed check is repeated.
+    A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
+    after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
+    survives a short outage. What the brokers do not answer in time is left to the tasks.
+    With exactly-once, settings of the brokers that endanger it are logged as warnings.
+    """
+    if options.preflight:
+        topics = tuple(filter(None, (options.topic, options.dead_letter_topic)))
+        _check(options.producer.client, options.producer.budget, topics, folder)
+        if options.exactly_once is not None:
+            _warn(options.producer.client, options.exactly_once.ledger_topic)
+
+
+def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
+    """Whether a broker says within the timeout that the option's topic exists.
+
+    Raises AuthenticationFailed or InvalidOption.
+    """
+    if options.topic is None:
+        return False
+    with _Brokers(options.producer.client) as brokers:
+        brokers.client.fetch_metadata([options.topic], timeout_seconds)
+        answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
+        return answer is not None and answer.code == ErrorCode.NO_ERROR
+
+
+@cache
+def _check(
+    settings: ClientSettings, budget: BlockBudget, topics: tuple[str, ...], folder: Path | None
+) -> None:
+    with _Brokers(settings) as brokers:
+        descriptions = _reach(brokers, budget, topics, were_reached(settings, folder))
+        remember(settings, folder)
+        for description in descriptions:
+            _check_topic(brokers, description)
+
+
+@cache
+def _warn(settings: ClientSettings, topic: str) -> None:
+    """Log what exactly-once lacks, if the brokers tell their settings in time."""
+    deadline = Deadline(_CONFIGURATION_SECONDS)
+    with _Brokers(settings) as brokers:
+        broker = _broker_configuration(brokers, deadline)
+        brokers.client.fetch_topic_configurations([topic], deadline.remaining())
+        of_topic = brokers.wait_for(Configuration, deadline)
+    of_broker = {} if broker is None else broker.settings
+    for sentence in unmet(of_broker, topic, {} if of_topic is None else of_topic.settings):
+        _log.warning("exactly-once: %s", sentence)
+
+
+class _Brokers:
+    """A client, and what it has learned about the brokers. Closed at the end."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        #: all of them are down, or their names do not resolve
+        self.are_down = False
+        #: when to stop waiting for an answer; None while no broker is connected
+        self.end_of_answers: Deadline | None = None
+        #: the latest error, in the client's words
+        self.problem = ""
+        self._tokens = TokenFunction(settings)
+        try:
+            self.client = Client(
+                {
+                    **settings,
+                    "enable.idempotence": "false",
+                    "log_level": "0",
+                    "statistics.interval.ms": str(_STATE_INTERVAL_MS),
+                },
+                asks_for_tokens=bool(settings.oauth_callback),
+            )
+        except ValueError as error:
+            raise InvalidOption(
+                f"the Kafka client refuses its settings: {error}; correct the option kafka.* that "
+                "it names"
+            ) from None
+
+    @property
+    def answers_are_late(self) -> bool:
+        return self.end_of_answers is not None and self.end_of_answers.expired
+
+    def listen(self, deadline: Deadline) -> list[Answer]:
+        """Return the answers received so far, or wait a moment for the next event.
+
+        Raises AuthenticationFailed if a broker refuses the login.
+        """
+        answers: list[Answer] = []
+        for event in self.client.poll(deadline.slice(_POLL_SECONDS)):
+            if isinstance(event, Statistics):
+                if event.is_connected:
+                    self.are_down = False
+                    self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
+            elif isinstance(event, BrokerError):
+                self._note(event)
+            elif isinstance(event, TokenNeeded):
+                self._tokens.call()
+            elif isinstance(event, RequestFailed):
+                self.problem = self.problem or error_name(event.code)
+            elif isinstance(event, Answer):
+                answers.append(event)
+        self._tokens.pass_on(self.client)
+        return answers
+
+    def _note(self, error: BrokerError) -> None:
+        if error.code == ErrorCode.AUTHENTICATION and error.text.startswith(_NO_TOKEN):
+            source = "oauth.callback" if self.settings.oauth_callback else _ENDPOINT
+            raise AuthenticationFailed(
+                f"no token for the login at {self.settings['bootstrap.servers']}"
+                f"{error.text.removeprefix(_NO_TOKEN)}. Correct {source} or what it needs"
+            )
+        if error.code == ErrorCode.AUTHENTICATION:
+            raise AuthenticationFailed(
+                f"the brokers at {self.settings['bootstrap.servers']} refuse the login: "
+                f"{error.text}. Correct kafka.security.protocol or kafka.sasl.*"
+            )
+        if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
+            raise AuthenticationFailed(explanation(error.text, self.settings))
+        if error.code == ErrorCode.ALL_BROKERS_DOWN:
+            # Also if a broker accepts connections and closes them; it may require a login.
+            self.are_down, self.end_of_answers = True, None
+        else:
+            self.problem = error.text
+
+    def wait_for(self, kind: type[AnswerT], deadline: Deadline) -> AnswerT | None:
+        """The next answer of that kind, or None if none arrives by the deadline."""
+        while not deadline.expired:
+            for answer in self.listen(deadline):
+                if isinstance(answer, kind):
+                    return answer
+        return None
+
+    def __enter__(self) -> _Brokers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            # It may be due to the token, such as to the groups in it: the next check has a new one.
+            self._tokens.discard()
+        self.client.close(Deadline(_FREE_SECONDS))
+
+
+def _reach(
+    brokers: _Brokers, budget: BlockBudget, topics: tuple[str, ...], reached_before: bool
+) -> list[TopicDescription]:
+    """Wait for a broker that accepts the login; returns its answer on topics if it comes soon.
+
+    Raises BrokerUnavailable or AuthenticationFailed.
+    """
+    seconds = max(budget.metadata_seconds, _REFUSAL_SECONDS)
+    deadline = Deadline(seconds)
+    refusal = deadline if reached_before else Deadline(_REFUSAL_SECONDS)
+    if topics:
+        brokers.client.fetch_metadata(topics, seconds, include_rights=True)
+    else:
+        brokers.client.connect(seconds)
+    while not deadline.expired and not (brokers.are_down and refusal.expired):
+        is_late = brokers.answers_are_late  # then still take what has arrived
+        answers = brokers.listen(Deadline(0.0) if is_late else deadline)
+        # One answer is about all topics.
+        if descriptions := [each for each in answers if isinstance(each, TopicDescription)]:
+            return descriptions
+        if any(isinstance(each, ClusterDescription) and not each.code for each in answers):
+            return []
+        if is_late and brokers.answers_are_late:
+            return []
+    waited = seconds - deadline.remaining()
+    option = f" ({budget.metadata_option})" if waited == budget.metadata_seconds else ""
+    raise _unavailable(brokers, f"{round(waited, 1):g} s{option}")
+
+
+def _unavailable(brokers: _Brokers, waited: str) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        f"no broker answered at {brokers.settings['bootstrap.servers']} within {waited}"
+        f"{': ' * bool(brokers.problem)}{brokers.problem}. Check that kafka.bootstrap.servers is "
+        "right and reachable from the driver, and that kafka.security.protocol matches the "
+        "listener. If only the executors can reach the brokers, skip this check: preflight=false"
+    )
+
+
+def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:
+    """Raise TopicUnavailable if the topic is forbidden, invalid, or missing and not created."""
+    if answer.code in NON_RETRIABLE_TOPIC_ERRORS:
+        raise topic_unavailable(answer.topic, answer.code)
+    if not answer.may_write:
+        raise topic_unavailable(answer.topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if is_missing and not _brokers_create_topics(brokers, Deadline(_CONFIGURATION_SECONDS)):
+        advice = "create it: these brokers do not create topics (auto.create.topics.enable=false)"
+        raise topic_unavailable(answer.topic, answer.code, advice)
+
+
+def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
+    """Whether brokers create missing topics; True if they do not or may not say by the deadline.
+
+    Raises AuthenticationFailed if a broker refuses the login in the meantime.
+    """
+    broker = _broker_configuration(brokers, deadline)
+    return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
+
+
+def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> Configuration | None:
+    """The settings of one of the brokers, or None if there is no answer by the deadline."""
+    brokers.client.connect(deadline.remaining())
+    cluster = brokers.wait_for(ClusterDescription, deadline)
+    if cluster is None or not cluster.broker_ids:
+        return None
+    brokers.client.fetch_broker_configuration(cluster.broker_ids[0], deadline.remaining())
+    return brokers.wait_for(Configuration, deadline)

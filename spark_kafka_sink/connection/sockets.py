@@ -1,0 +1,128 @@
+"""TCP and TLS connections to servers, outside the Kafka client: what it does not explain."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_kafka_sink.deadline import Deadline
+
+_DEFAULT_PORT = 9092
+
+# OpenSSL's verification codes (x509_vfy.h)
+_EXPIRED, _NOT_YET_VALID = 10, 9
+_OTHER_HOST = (62, 64)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A host and its port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def servers(bootstrap_servers: str) -> list[Server]:
+    """The servers of ``host:port,...``; raises ValueError with a sentence."""
+    found = [_server(each.strip()) for each in bootstrap_servers.split(",") if each.strip()]
+    return list(dict.fromkeys(found))
+
+
+def _server(text: str) -> Server:
+    address = text.rpartition("://")[2]
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(_DEFAULT_PORT)
+    if not port.isdigit() or not 0 < int(port) < 2**16:
+        raise ValueError(f"{text!r} is not of the form host:port")
+    return Server(host.strip("[]"), int(port))
+
+
+def uses_tls(settings: Mapping[str, str]) -> bool:
+    return settings.get("security.protocol", "plaintext") in ("ssl", "sasl_ssl")
+
+
+def connect(server: Server, deadline: Deadline) -> socket.socket:
+    return socket.create_connection((server.host, server.port), timeout=_seconds(deadline))
+
+
+def _seconds(deadline: Deadline) -> float:
+    return max(0.001, deadline.remaining())  # 0 would mean: do not block
+
+
+def reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return error.strerror or str(error)
+
+
+def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """What librdkafka's settings mean to Python's TLS. Raises OSError if a file is unusable.
+
+    It presents the client's own certificate unless ``has_hidden_certificate``.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if settings.get("enable.ssl.certificate.verification") == "false":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if settings.get("ssl.endpoint.identification.algorithm") == "none":
+        context.check_hostname = False
+    location, text = settings.get("ssl.ca.location", "probe"), settings.get("ssl.ca.pem")
+    if text is not None:
+        context.load_verify_locations(cadata=str(text))
+    elif location == "probe":
+        context.load_default_certs()
+    else:
+        kind = "capath" if Path(location).is_dir() else "cafile"
+        context.load_verify_locations(**{kind: location})
+    if "ssl.certificate.location" in settings:
+        context.load_cert_chain(
+            settings["ssl.certificate.location"],
+            settings.get("ssl.key.location"),
+            # Without a function, Python would ask at the terminal.
+            lambda: settings.get("ssl.key.password", ""),
+        )
+    return context
+
+
+def has_hidden_certificate(settings: Mapping[str, str]) -> bool:
+    """Whether the client has a certificate that Python cannot read without writing it to disk."""
+    return any(each in settings for each in ("ssl.keystore.location", "ssl.key.pem"))
+
+
+def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:
+    connection = connect(server, deadline)
+    try:
+        return context.wrap_socket(connection, server_hostname=server.host)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def certificate_refused(error: ssl.SSLCertVerificationError, server: Server) -> tuple[str, str]:
+    """What is wrong with the server's certificate, and what to do."""
+    return (
+        f"the broker's certificate is refused: {error.verify_message.rstrip('.')}",
+        _certificate_advice(error, server),
+    )
+
+
+def _certificate_advice(error: ssl.SSLCertVerificationError, server: Server) -> str:
+    if error.verify_code == _EXPIRED:
+        return "Renew the broker's certificate, or the expired one of its chain"
+    if error.verify_code == _NOT_YET_VALID:
+        return "Check the clocks of this machine and of the one that issued the certificate"
+    if error.verify_code in _OTHER_HOST:
+        return (
+            f"Connect under a name that the certificate contains, or issue one for {server.host} "
+            "(subjectAltName)"
+        )
+    return (
+        "Point kafka.ssl.truststore.location (with kafka.ssl.truststore.type=PEM) to the "
+        "certificate of the authority that signed the broker's"
+    )

@@ -1,0 +1,59 @@
+"""Why TLS fails: the Kafka client's own words do not tell a wrong name from an expired date."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+
+from spark_kafka_sink.deadline import Deadline
+
+_SECONDS = 3.0
+_SERVER = re.compile(r"\w+://([^/]+)/")  # how the client begins what it says about a broker
+_ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)")
+
+
+def concerns_clients_certificate(text: str) -> bool:
+    """Whether the client's ``text`` says that a broker misses or refuses its certificate.
+
+    With TLS 1.3 it arrives after the handshake, and so with the code of a lost connection.
+    """
+    return _ALERT.search(text) is not None
+
+
+def explanation(text: str, settings: Mapping[str, str]) -> str:
+    """What is wrong, and what to do, from the client's ``text`` and a look at the broker."""
+    problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
+    if concerns_clients_certificate(text):
+        return (
+            f"{problem}. The brokers require a client's certificate that they trust and that has "
+            "not expired: set or correct kafka.ssl.keystore.*"
+        )
+    return _seen(text, settings) or f"{problem}. Correct kafka.security.protocol or kafka.ssl.*"
+
+
+def _seen(text: str, settings: Mapping[str, str]) -> str:
+    """What a handshake shows about the broker's certificate, or nothing."""
+    # Imported here: only a failure needs it.
+    from spark_kafka_sink.bounded import call_each
+    from spark_kafka_sink.connection import sockets
+
+    address = _SERVER.match(text)
+    if address is None:
+        return ""
+    try:
+        context = sockets.tls_context(settings)
+        (server,) = sockets.servers(address[1])
+    except (OSError, ValueError):
+        return ""
+
+    def handshake(server: sockets.Server) -> str:
+        try:
+            sockets.connect_tls(server, context, Deadline(_SECONDS)).close()
+        except ssl.SSLCertVerificationError as error:
+            problem, advice = sockets.certificate_refused(error, server)
+            return f"no TLS connection to {server}: {problem}. {advice}"
+        return ""
+
+    (call,) = call_each(handshake, [server], Deadline(_SECONDS))
+    return call.value or ""

@@ -1,0 +1,13 @@
+"""The former name of tools.local_kafka, until 0.2."""
+
+import warnings
+
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, java_home
+
+__all__ = ["LocalKafka", "Security", "java_home"]
+
+warnings.warn(
+    f"{__name__} is now called spark_kafka_sink.tools.local_kafka; the former name goes in 0.2",
+    DeprecationWarning,
+    stacklevel=2,
+)

@@ -1,0 +1,172 @@
+"""Keeps the reports of a query's micro-batches in a folder, as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
+
+from spark_kafka_sink.bounded import call_each
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.report.delivery_report import DeliveryReport, total
+from spark_kafka_sink.report.storage import Folder, LocalFolder, open_folder, try_writing
+
+_log = logging.getLogger("spark_kafka_sink")
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"report-([0-9]{9,})\.jsonl")
+_MOST_BYTES_PER_FILE = 8 * 1024 * 1024
+_MOST_FILES = 16
+# Of one line each, where nothing can be appended to a file.
+_MOST_SMALL_FILES = 10_000
+# A listing of all of them takes a request per thousand.
+_MICRO_BATCHES_PER_LISTING = 100
+_FAILED_TASKS = "failed-tasks"
+# Storage that does not answer must not hold up the query for long.
+_SECONDS = 10.0
+
+
+@cache
+def prepare(folder: str) -> None:
+    """On the driver, once in a process: create a folder of this machine, and try to write there.
+
+    Tasks that fail on this machine can leave their reports only in a folder that exists. If nothing
+    can be written, a warning says so.
+    """
+
+    def create_and_try() -> None:
+        found = open_folder(folder)
+        if isinstance(found, LocalFolder):
+            found.create()
+        try_writing(folder)
+
+    _bounded(create_and_try, None, "reports of micro-batches cannot be written", folder)
+
+
+def leave(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
+    """Leave a failed task's report for ``append``: Spark passes nothing else to the driver.
+
+    Where the folder is another machine's, nothing is left. A failure is logged as a warning.
+    """
+
+    def write() -> None:
+        found = open_folder(folder)
+        if isinstance(found, LocalFolder) and not found.exists():
+            return
+        name = f"{_prefix(batch_id)}{uuid.uuid4().hex}.json"
+        found.write(f"{_FAILED_TASKS}/{name}", json.dumps(report.to_plain()).encode())
+
+    _bounded(write, None, "the report of a failed task was not written", folder)
+
+
+def append(report: DeliveryReport, folder: str) -> DeliveryReport:
+    """Append the report of a micro-batch to the newest file of the folder, and delete old files.
+
+    Returns it with what failed tasks have left in the folder. ``folder``: a path on this machine,
+    or a URI that pyarrow knows, such as ``s3://bucket/reports``
+    (``pyarrow.fs.FileSystem.from_uri``). A failure is logged as a warning: no query fails for want
+    of a report, and none waits for it longer than some seconds.
+    """
+
+    def write() -> DeliveryReport:
+        found = open_folder(folder)
+        left = _left(report, found)
+        told = report.with_failed_tasks(total(left.values())) if left else report
+        line = told.to_json().encode() + b"\n"
+        if isinstance(found, LocalFolder):
+            _append_to_newest(line, found)
+        else:
+            _add_file(line, report.batch_id, found)
+        for name in left:
+            found.delete(name)
+        return told
+
+    what = f"the report of micro-batch {report.batch_id} was not written"
+    return _bounded(write, report, what, folder)
+
+
+# --- what failed tasks leave ----------------------------------------------------------------------
+
+
+def _prefix(batch_id: object) -> str:
+    return f"task-{'batch' if batch_id is None else batch_id}-"
+
+
+def _left(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
+    """What tasks of the report's micro-batch have left, by file.
+
+    Tasks of another query, which used this folder before and was killed, may have left something
+    for a micro-batch with the same id. If no task succeeded, the report does not say which query
+    it is of; the tasks that failed last do.
+    """
+    prefix = _prefix(report.batch_id)
+    reports: dict[str, DeliveryReport] = {}
+    for name in found.names(_FAILED_TASKS):
+        if name.startswith(prefix):
+            path = f"{_FAILED_TASKS}/{name}"
+            try:
+                reports[path] = DeliveryReport.from_plain(json.loads(found.read(path)))
+            except (KeyError, TypeError, ValueError):
+                _log.warning("%s, left by a failed task, is cut off: it does not count", name)
+                found.delete(path)
+    query_id = report.query_id
+    if query_id is None and reports:
+        query_id = max(reports.values(), key=lambda each: each.ended_at).query_id
+    return {path: each for path, each in reports.items() if each.query_id == query_id}
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _append_to_newest(line: bytes, found: LocalFolder) -> None:
+    numbers = _numbers(found)
+    newest = max(numbers, default=0)
+    keep = _MOST_FILES
+    if newest and found.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
+        try:
+            found.append_line(_file(newest), line)
+        except OSError:  # it refuses to append; if the disk is full, the next one fails too
+            keep = _MOST_SMALL_FILES
+        else:
+            return
+    found.write(_file(newest + 1), line)
+    _delete_oldest(found, [*numbers, newest + 1], keep)
+
+
+def _add_file(line: bytes, batch_id: int | None, found: Folder) -> None:
+    # By the time, because the number of the newest file would take a listing of all.
+    found.write(_file(time.time_ns() // 1000), line)
+    if batch_id is None or batch_id % _MICRO_BATCHES_PER_LISTING == 0:
+        _delete_oldest(found, _numbers(found), _MOST_SMALL_FILES)
+
+
+def _delete_oldest(found: Folder, numbers: list[int], keep: int) -> None:
+    for number in sorted(numbers)[: max(0, len(numbers) - keep)]:
+        found.delete(_file(number))
+
+
+def _numbers(found: Folder) -> list[int]:
+    names = (_NAME.fullmatch(name) for name in found.names())
+    return [int(name[1]) for name in names if name is not None]
+
+
+def _file(number: int) -> str:
+    return f"report-{number:09d}.jsonl"
+
+
+def _bounded(work: Callable[[], T], otherwise: T, what: str, folder: str) -> T:
+    """What ``work`` returns, or if it fails or takes too long, a warning and ``otherwise``.
+
+    Storage fails with errors of many kinds: pyarrow's own are no OSError.
+    """
+    (call,) = call_each(lambda _: work(), [None], Deadline(_SECONDS))
+    if call.error is None:
+        return call.value if call.value is not None else otherwise
+    _log.warning("%s to %s: %s; check report.path", what, folder, call.error)
+    return otherwise

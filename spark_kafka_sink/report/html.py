@@ -1,0 +1,73 @@
+"""A report as HTML, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from spark_kafka_sink.report.notebook import Wrong, box, line, table, wrong_line
+
+_NO_TOPIC = "(null)"
+_MOST_TOPICS = 50
+
+
+def report_html(report: Mapping[str, Any]) -> str:
+    """From the names and values of ``DeliveryReport.to_json``; what is not known is left out."""
+    parts = [_topics(report), table([], _facts(report))]
+    if report.get("broker_error"):
+        parts.append(wrong_line(f"latest error of the brokers: {report['broker_error']}"))
+    return box(_title(report), *parts)
+
+
+def _title(report: Mapping[str, Any]) -> str:
+    batch_id = report.get("batch_id")
+    what = "Delivery report" if batch_id is None else f"Micro-batch {batch_id}"
+    outcome = f", {report['outcome']}" if report.get("outcome") else ""
+    return f"{what}{outcome}: {report['records']:,} records acknowledged"
+
+
+def _topics(report: Mapping[str, Any]) -> str:
+    delivered = report["records_by_topic"]
+    sent_bytes = report.get("sent_bytes_by_topic", {})
+    failed = report.get("failed_records_by_topic", {})
+    refused = {name: sum(each.values()) for name, each in report["dead_letters_by_topic"].items()}
+    names = sorted({*delivered, *failed, *refused}, key=lambda name: -delivered.get(name, 0))
+    if not names:
+        return line("no records")
+    rows = [
+        (
+            name or _NO_TOPIC,
+            delivered.get(name, 0),
+            sent_bytes.get(name),
+            Wrong(failed.get(name, 0)),
+            Wrong(refused.get(name, 0)),
+        )
+        for name in names[:_MOST_TOPICS]
+    ]
+    header = ["topic", "acknowledged", "bytes", "failed", "dead letters"]
+    others = len(names) - len(rows)
+    return table(header, rows) + (line(f"and {others:,} other topics") if others else "")
+
+
+def _facts(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    def known(name: str, text: str, *, is_wrong: bool = False) -> Iterator[tuple[str, object]]:
+        value = report.get(name)
+        if value is not None:
+            yield text, Wrong(value) if is_wrong else value
+
+    yield from known("tasks", "tasks")
+    yield from known("failed_tasks", "failed tasks", is_wrong=True)
+    yield from known("unsent_records", "records dropped before they were sent", is_wrong=True)
+    yield from known("possibly_persisted_records", "failed, but maybe in the topic", is_wrong=True)
+    yield from known("retried_requests", "repeated requests")
+    yield from known("task_ms", "time of all tasks, ms")
+    yield from known("rows_wait_ms", "of it, waiting for rows")
+    yield from known("metadata_wait_ms", "of it, waiting for metadata")
+    yield from known("buffer_wait_ms", "of it, waiting for room in the buffer")
+    yield from known("acknowledgement_wait_ms", "of it, waiting for acknowledgements")
+    yield from known("longest_task_ms", "longest task, ms")
+    yield from known("first_acknowledgement_ms", "first acknowledgement after, ms")
+    yield from known("round_trip_p50_ms", "round trip to the slowest broker, median, ms")
+    yield from known("round_trip_p99_ms", "round trip to the slowest broker, p99, ms")
+    yield from known("buffer_peak_bytes", "most in a task's buffer, bytes")
+    yield from known("buffer_memory_bytes", "room in a buffer, bytes")

@@ -1,0 +1,173 @@
+"""Brokers: what a client with the sink's settings learns about the cluster; changes nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.oauth_token import resolve
+from spark_kafka_sink.connection.sockets import Server
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+
+_STATISTICS_MS = 100
+_POLL_SECONDS = 0.05
+_REFUSAL_SECONDS = 3.0  # as in preflight
+_FREE_SECONDS = 1.0
+_LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
+
+#: brokers have no such request
+UNSUPPORTED = (
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - a public constant
+)
+
+# The client's log lines say again what its errors say.
+_quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+
+class Brokers:
+    """An AdminClient; raises KafkaException if the client refuses its settings."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._learned: dict[int, Server] = {}
+        self._error: KafkaError | None = None
+        self._refusal: Deadline | None = None
+        configuration: dict[str, Any] = {
+            **settings,
+            # It sends nothing, and a user who may not write must be let in all the same.
+            "enable.idempotence": "false",
+            "log_level": 0,
+            "statistics.interval.ms": _STATISTICS_MS,
+            "stats_cb": self._on_statistics,
+            "error_cb": self._on_error,
+        }
+        self._admin: AdminClient | None = AdminClient(configuration, logger=_quiet)
+
+    def log_in(self, deadline: Deadline) -> Mapping[int, Server]:
+        """Wait until a broker has taken the login; returns the address of each broker by node id.
+
+        These are the advertised listeners; none of them need be reachable.
+        Raises AuthenticationFailed or BrokerUnavailable.
+        """
+        previous: Mapping[int, Server] = {}
+        while not deadline.expired:
+            self._client.poll(deadline.slice(_POLL_SECONDS))
+            if self._error is not None and self._error.code() in _LOGIN_ERRORS:
+                raise AuthenticationFailed(self._error.str())
+            learned = self._learned
+            # The first statistics may be written while brokers are being added.
+            if learned and learned is not previous and learned == previous:
+                return learned
+            previous = learned
+            if not learned and self._refusal is not None and self._refusal.expired:
+                break
+        what = "they closed every connection" if self._refusal else "no answer in time"
+        raise BrokerUnavailable(self._error.str() if self._error else what)
+
+    def _on_statistics(self, text: str) -> None:
+        brokers = json.loads(text)["brokers"].values()
+        self._learned = {
+            each["nodeid"]: _address(each["nodename"])
+            for each in brokers
+            if each["source"] == "learned"
+        }
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
+            self._refusal = self._refusal or Deadline(_REFUSAL_SECONDS)
+        elif self._error is None or self._error.code() not in _LOGIN_ERRORS:
+            self._error = error
+
+    # --- questions: each raises KafkaException or TimeoutError -----------------------------------
+
+    def cluster(self, deadline: Deadline) -> Any:
+        """``confluent_kafka.admin.DescribeClusterResult``, with what this user may do."""
+        seconds = _seconds(deadline)
+        return self._client.describe_cluster(
+            include_authorized_operations=True, request_timeout=seconds
+        ).result(seconds)
+
+    def topic(self, name: str, deadline: Deadline) -> Any:
+        """``confluent_kafka.admin.TopicDescription``; does not make brokers create the topic."""
+        seconds = _seconds(deadline)
+        answers = self._client.describe_topics(
+            TopicCollection([name]), include_authorized_operations=True, request_timeout=seconds
+        )
+        return answers[name].result(seconds)
+
+    def group(self, name: str, deadline: Deadline) -> Any:
+        """``confluent_kafka.ConsumerGroupDescription``, also of a group that does not exist."""
+        seconds = _seconds(deadline)
+        answers = self._client.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=seconds
+        )
+        return answers[name].result(seconds)
+
+    # Brokers that are not Apache Kafka's leave out settings, their values, or all.
+
+    def topic_settings(self, name: str, deadline: Deadline) -> Mapping[str, str]:
+        return self._settings(ConfigResource(ResourceType.TOPIC, name), deadline)
+
+    def broker_settings(self, node_id: int, deadline: Deadline) -> Mapping[str, str]:
+        return self._settings(ConfigResource(ResourceType.BROKER, str(node_id)), deadline)
+
+    def _settings(self, resource: Any, deadline: Deadline) -> Mapping[str, str]:
+        seconds = _seconds(deadline)
+        (answer,) = self._client.describe_configs([resource], request_timeout=seconds).values()
+        try:
+            told = answer.result(seconds)
+        except KafkaException as error:
+            if error_code(error) in UNSUPPORTED:
+                return {}
+            raise
+        return {name: entry.value for name, entry in told.items() if entry.value is not None}
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            raise RuntimeError("closed")
+        return self._admin
+
+    def close(self) -> None:
+        """Free the client; a name look-up may hold it for longer, in a daemon thread."""
+        box, self._admin = [self._admin], None
+        thread = threading.Thread(target=box.clear, name="rd_kafka_destroy", daemon=True)
+        thread.start()
+        thread.join(_FREE_SECONDS)
+
+
+def for_confluent_kafka(settings: ClientSettings) -> dict[str, Any]:
+    """librdkafka's settings, and the function for tokens, which confluent_kafka calls itself."""
+    name = settings.oauth_callback
+    return {**settings, **({"oauth_cb": resolve(name)} if name else {})}
+
+
+def error_code(error: KafkaException) -> int:
+    return int(error.args[0].code())
+
+
+def error_text(error: KafkaException) -> str:
+    return str(error.args[0].str())
+
+
+def _address(node_name: str) -> Server:
+    host, _, port = node_name.rpartition(":")
+    return Server(host.strip("[]"), int(port))
+
+
+def _seconds(deadline: Deadline) -> float:
+    return max(0.001, deadline.remaining())

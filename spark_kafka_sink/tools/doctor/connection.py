@@ -1,0 +1,211 @@
+"""Checks of the way to the brokers: options, addresses, TLS, protocol, login."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from confluent_kafka import KafkaException
+
+from spark_kafka_sink.bounded import call_each
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection import sockets
+from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.sockets import Server
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import (
+    AuthenticationFailed,
+    BrokerUnavailable,
+    InvalidOption,
+    LibraryUnavailable,
+)
+from spark_kafka_sink.tools.doctor import network
+from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import (
+    Finding,
+    Outcome,
+    counted,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
+
+_GRACE_SECONDS = 0.1
+_OTHERS_WORK = "A client starts from any other one, but only while one of those runs. "
+
+
+def options(examination: Examination) -> list[Finding]:
+    """The options are valid: parsed as the sink does."""
+    try:
+        examination.parsed = parse(examination.given)
+    except (InvalidOption, LibraryUnavailable) as error:
+        advice = "Correct what the message names; docs/options.md lists the options"
+        return [failed(str(error), advice)]
+    return [passed(f"valid: {len(examination.given)} given")]
+
+
+def bootstrap_servers(examination: Examination) -> list[Finding]:
+    """The names of the bootstrap servers resolve, and their ports accept connections."""
+    text = examination.settings["bootstrap.servers"]
+    try:
+        named = sockets.servers(text)
+    except ValueError as error:
+        return [failed(f"kafka.bootstrap.servers: {error}", "Write host:port, host:port, ...")]
+    findings = _of_each(named, partial(network.tcp, deadline=examination.deadline), examination)
+    return _keep_working(examination, named, findings)
+
+
+def tls(examination: Examination) -> list[Finding]:
+    """The handshake succeeds: chain, host name, and days until the certificate expires."""
+    settings = examination.settings
+    if not sockets.uses_tls(settings):
+        protocol = settings.get("security.protocol", "plaintext")
+        return [not_applicable(f"kafka.security.protocol={protocol} does not use TLS")]
+    try:
+        context = examination.tls_context = sockets.tls_context(settings)
+    except OSError as error:
+        return [
+            failed(
+                f"a certificate or key of the settings cannot be used: {error}",
+                "Check the files of kafka.ssl.truststore.location and kafka.ssl.keystore.location",
+            )
+        ]
+    look = partial(network.tls, context=context, deadline=examination.deadline)
+    findings = _of_each(examination.servers, look, examination)
+    return _keep_working(examination, examination.servers, findings)
+
+
+def api_versions(examination: Examination) -> list[Finding]:
+    """Kafka answers, in versions of its protocol that the sink needs."""
+    context, deadline = examination.tls_context, examination.deadline
+    if context is not None and sockets.has_hidden_certificate(examination.settings):
+        return [
+            not_applicable(
+                "only the Kafka client can present the client's certificate, unless key and "
+                "certificate are PEM files"
+            )
+        ]
+
+    def look(server: Server) -> Finding:
+        finding, versions = network.api_versions(server, context, deadline)
+        if finding.outcome is Outcome.PASSED:
+            examination.api_versions = versions
+        return finding
+
+    findings = _of_each(examination.servers, look, examination)
+    return _keep_working(examination, examination.servers, findings)
+
+
+def login(examination: Examination) -> list[Finding]:
+    """A client with the sink's settings is let in."""
+    settings = examination.settings
+    working = ",".join(map(str, examination.servers))
+    if settings.oauth_callback:
+        # First, because confluent_kafka waits for a token, and does not say why there is none.
+        problem = TokenFunction(settings).problem(examination.deadline.remaining() / 2)
+        if problem:
+            return [failed(problem, "Correct the function, or what it needs")]
+    try:
+        examination.brokers = Brokers({**examination.login, "bootstrap.servers": working})
+        examination.advertised = examination.brokers.log_in(examination.deadline)
+    except KafkaException as error:
+        return [
+            failed(
+                f"the Kafka client refuses its settings: {error_text(error)}",
+                "Correct the option kafka.* that the message names",
+            )
+        ]
+    except AuthenticationFailed as error:
+        return [
+            failed(
+                f"the brokers refuse the login: {error}",
+                "Correct the user name, password or mechanism (kafka.sasl.*), or the client's "
+                "certificate (kafka.ssl.keystore.*)",
+            )
+        ]
+    except BrokerUnavailable as error:
+        return [
+            failed(
+                f"no broker lets this client in: {error}",
+                "The listener may require a login, TLS or a client's certificate: check "
+                "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
+            )
+        ]
+    protocol = settings.get("security.protocol", "plaintext")
+    if protocol.startswith("sasl"):
+        return [passed(f"{settings['sasl.mechanism']} as {examination.user}")]
+    return [passed(f"kafka.security.protocol={protocol}: without a user name")]
+
+
+def advertised_listeners(examination: Examination) -> list[Finding]:
+    """Clients can connect to the address that each broker tells them."""
+    context, deadline = examination.tls_context, examination.deadline
+
+    def look(server: Server) -> Finding:
+        finding = network.tcp(server, deadline)
+        if finding.outcome is Outcome.PASSED and context is not None:
+            finding = network.tls(server, context, deadline)
+        return finding
+
+    addresses = list(examination.advertised.values())
+    ids = list(examination.advertised)
+    findings = []
+    for node_id, finding in zip(ids, _of_each(addresses, look, examination), strict=True):
+        message = f"broker {node_id}: {finding.message}"
+        advice = finding.advice
+        if finding.outcome is Outcome.FAILED:
+            advice = (
+                f"The brokers tell clients to connect there. Correct advertised.listeners of "
+                f"broker {node_id}, or make this address work from here. {advice}"
+            )
+        findings.append(dataclasses.replace(finding, message=message, advice=advice))
+    return findings
+
+
+def cluster(examination: Examination) -> list[Finding]:
+    """Brokers answer at an advertised address, and have a controller."""
+    found = examination.cluster = examination.client.cluster(examination.deadline)
+    if found.controller is None:
+        return [failed("no controller", "Check the brokers' logs: they cannot elect one")]
+    size = counted(len(found.nodes), "broker")
+    return [passed(f"{found.cluster_id}: {size}, controller {found.controller.id}")]
+
+
+def _of_each(
+    servers: Sequence[Server], look: Callable[[Server], Finding], examination: Examination
+) -> list[Finding]:
+    findings = []
+    # A little more than each has, to hear what it says at its own deadline.
+    deadline = Deadline(examination.deadline.remaining() + _GRACE_SECONDS)
+    calls = call_each(look, servers, deadline)
+    for server, call in zip(servers, calls, strict=True):
+        finding = call.value or failed(
+            str(call.error), "Check the name service and the network of this machine", str(server)
+        )
+        findings.append(dataclasses.replace(finding, seconds=call.seconds))
+    return findings
+
+
+def _keep_working(
+    examination: Examination, servers: Sequence[Server], findings: list[Finding]
+) -> list[Finding]:
+    """Go on with the servers that work. If any does, the others deserve only a warning."""
+    examination.servers = [
+        server
+        for server, finding in zip(servers, findings, strict=True)
+        if finding.outcome is not Outcome.FAILED
+    ]
+    if not examination.servers:
+        return findings
+    return [
+        dataclasses.replace(
+            warned(finding.message, _OTHERS_WORK + finding.advice, finding.subject),
+            seconds=finding.seconds,
+        )
+        if finding.outcome is Outcome.FAILED
+        else finding
+        for finding in findings
+    ]

@@ -1,0 +1,171 @@
+"""diagnose: runs the table of checks, each within its time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from spark_kafka_sink.bounded import Call, call_each
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.tools.doctor import (
+    connection,
+    exactly_once,
+    report_path,
+    topic,
+    workers,
+    writing,
+)
+from spark_kafka_sink.tools.doctor.brokers import error_text
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import Finding, Result, failed, skipped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MORE_TIME = "Raise --timeout"
+_RESERVE_SECONDS = 0.2  # a check that ends by itself says more than that it did not end
+_SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
+
+
+@dataclass(frozen=True)
+class Check:
+    """One entry of the table; its name is that of its function.
+
+    It is skipped if one of the checks that it ``needs`` failed. ``share``: the part of the whole
+    time that it may take; then it fails.
+    """
+
+    run: Callable[[Examination], list[Finding]]
+    needs: tuple[str, ...] = ()
+    share: float = 1 / 6
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
+#: in the order in which they run; the commonest mistakes first
+CHECKS = (
+    Check(connection.options, share=1 / 3),
+    Check(report_path.report_path, ("options",)),
+    Check(workers.spark_python),
+    Check(workers.spark_packages, ("spark_python",), share=1 / 3),
+    Check(workers.kafka_nb_python, ("spark_python",)),
+    Check(workers.arrow_batches, ("spark_python",)),
+    Check(connection.bootstrap_servers, ("options",)),
+    Check(connection.tls, ("bootstrap_servers",)),
+    Check(connection.api_versions, ("tls",)),
+    Check(connection.login, ("api_versions",), share=1 / 3),
+    Check(connection.advertised_listeners, ("login",)),
+    Check(connection.cluster, ("advertised_listeners",)),
+    Check(topic.topic, ("cluster",)),
+    Check(topic.topic_settings, ("topic",)),
+    Check(topic.in_sync_replicas, ("topic_settings",)),
+    Check(topic.write_permission, ("topic",)),
+    Check(topic.idempotent_write, ("write_permission",)),
+    Check(topic.record_size, ("topic_settings",)),
+    Check(topic.retention, ("topic_settings",)),
+    Check(topic.dead_letter_topic, ("cluster",)),
+    Check(exactly_once.ledger_topic, ("cluster",)),
+    Check(exactly_once.ledger_groups, ("cluster",)),
+    Check(exactly_once.ledger, ("ledger_topic", "ledger_groups")),
+    Check(exactly_once.broker_settings, ("cluster",)),
+    Check(exactly_once.transaction_timeout, ("broker_settings",)),
+    Check(exactly_once.coordinators, ("cluster",)),
+    Check(writing.test_record, ("topic",), share=1 / 3),
+    Check(writing.clock_skew, ("test_record",)),
+    Check(writing.transaction, ("ledger_topic", "ledger_groups"), share=1 / 3),
+    # Last, because busy executors may take all the time.
+    Check(workers.executors, ("spark_packages",), share=1.0),
+)
+
+
+def diagnose(
+    options: Mapping[str, str],
+    *,
+    timeout_seconds: float = 30.0,
+    write_test_record: bool = False,
+    spark: SparkSession | None = None,
+) -> Generator[Result, None, None]:
+    """Check everything that a job with the sink's ``options`` needs; yields results as they come.
+
+    Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
+    ``topic``, and with exactly-once begins a transaction under an id of its own, and aborts it. In
+    ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
+    also looks at the session's settings.
+
+    Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
+    skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
+    """
+    deadline = Deadline(timeout_seconds)
+    given = {name: Secret(value) for name, value in options.items()}
+    examination = Examination(given, write_test_record, spark, deadline)
+    blocked: dict[str, str] = {}
+    try:
+        for check in CHECKS:
+            obstacle = next((name for name in check.needs if name in blocked), None)
+            if obstacle is not None:
+                findings = [skipped(f"needs {blocked[obstacle]}")]
+                blocked[check.name] = blocked[obstacle]
+            elif deadline.expired:
+                findings = [skipped(f"no time left: {timeout_seconds:g} s have passed", _MORE_TIME)]
+                blocked[check.name] = check.name
+            else:
+                findings = _findings(
+                    check, examination, deadline.slice(check.share * timeout_seconds)
+                )
+                if any(each.blocks for each in findings):
+                    blocked[check.name] = check.name
+            for finding in findings:
+                yield _result(check, finding, examination)
+    finally:
+        examination.close()
+
+
+def _findings(check: Check, examination: Examination, seconds: float) -> list[Finding]:
+    examination.deadline = Deadline(max(0.0, seconds - _RESERVE_SECONDS))
+    (call,) = call_each(check.run, [examination], Deadline(seconds))
+    findings = call.value
+    if findings is None:
+        findings = [_mishap(call)]
+    return [
+        each if each.seconds is not None else dataclasses.replace(each, seconds=call.seconds)
+        for each in findings
+    ]
+
+
+def _mishap(call: Call[list[Finding]]) -> Finding:
+    error = call.error
+    if isinstance(error, (TimeoutError, FutureTimeoutError)):  # one class since Python 3.11
+        return failed(
+            f"no answer after {call.seconds:.1f} s",
+            "Check the lines above; raise --timeout if everything is only slow",
+        )
+    if isinstance(error, KafkaException):
+        return failed(error_text(error), "Look this error of the brokers up, or raise --timeout")
+    return failed(f"{type(error).__name__}: {error}", "Please report this error of doctor")
+
+
+def _result(check: Check, finding: Finding, examination: Examination) -> Result:
+    return Result(
+        name=check.name,
+        subject=finding.subject,
+        outcome=finding.outcome,
+        seconds=round(finding.seconds or 0.0, 3),
+        message=_without_secrets(finding.message, examination),
+        advice=_without_secrets(finding.advice, examination),
+    )
+
+
+def _without_secrets(text: str, examination: Examination) -> str:
+    """``text``, which may quote a library, without the values of secret settings."""
+    for value in examination.secrets():
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, repr(Secret(value)))
+    return text

@@ -1,0 +1,102 @@
+"""Examination: what the checks of one diagnosis pass to the checks after them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.connection.sockets import Server
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.tools.doctor.brokers import Brokers, for_confluent_kafka
+from spark_kafka_sink.tools.doctor.network import ApiVersions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+@dataclass
+class Examination:
+    """The job's options, and what has been found out so far.
+
+    A check may read a field only if it needs the check that sets it (``diagnosis.CHECKS``).
+    """
+
+    given: Mapping[str, str]
+    write_test_record: bool
+    spark: SparkSession | None
+    #: of the check that runs
+    deadline: Deadline
+
+    # set by options
+    parsed: SinkOptions | None = None
+    # set by bootstrap_servers and tls: those that work
+    servers: list[Server] = field(default_factory=list)
+    tls_context: ssl.SSLContext | None = None
+    # set by api_versions
+    api_versions: ApiVersions = field(default_factory=dict)
+    # set by login
+    brokers: Brokers | None = None
+    advertised: Mapping[int, Server] = field(default_factory=dict)
+    # set by cluster
+    cluster: Any = None
+    # set by topic, and by topic_settings
+    topic: Any = None
+    topic_settings: Mapping[str, str] = field(default_factory=dict)
+    # set by broker_settings
+    broker_settings: Mapping[str, str] = field(default_factory=dict)
+    # set by test_record: when it was sent, when it arrived by the broker's clock if that is known,
+    # and when it was acknowledged, in seconds since the epoch
+    broker_clock: tuple[float, float, float] | None = None
+
+    @property
+    def sink(self) -> SinkOptions:
+        return _known(self.parsed)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """librdkafka's settings."""
+        return self.sink.producer.client
+
+    @property
+    def login(self) -> dict[str, Any]:
+        """``settings`` for confluent_kafka."""
+        return for_confluent_kafka(self.settings)
+
+    @property
+    def topic_name(self) -> str:
+        return _known(self.sink.topic)
+
+    @property
+    def client(self) -> Brokers:
+        return _known(self.brokers)
+
+    @property
+    def user(self) -> str:
+        """The user in ACLs, as far as the settings say it."""
+        if "sasl.username" in self.settings:
+            return f"User:{self.settings['sasl.username']}"
+        protocol = self.settings.get("security.protocol", "plaintext")
+        return "User:ANONYMOUS" if protocol == "plaintext" else "User:..."
+
+    def secrets(self) -> list[str]:
+        """The secret values of the client's settings, once they are known."""
+        if self.parsed is None:
+            return []
+        return [value for value in self.settings.values() if isinstance(value, Secret)]
+
+    def close(self) -> None:
+        if self.brokers is not None:
+            self.brokers.close()
+
+
+def _known(value: T | None) -> T:
+    if value is None:
+        raise RuntimeError("a check ran before one that it needs")
+    return value

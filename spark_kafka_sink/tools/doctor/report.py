@@ -1,0 +1,74 @@
+"""Results as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+
+from spark_kafka_sink.tools.doctor.diagnosis import CHECKS
+from spark_kafka_sink.tools.doctor.result import Outcome, Result
+
+_OUTCOME_WIDTH = max(len(each.value) for each in Outcome)
+_NAME_WIDTH = max(len(each.name) for each in CHECKS)
+_INDENT = " " * (_OUTCOME_WIDTH + _NAME_WIDTH + 13)
+_WITHOUT_TERMINAL = (120, 24)
+
+
+def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
+    """Say each result as it comes, and a summary; returns whether none failed.
+
+    What was skipped comes together at the end, so that it does not hide what failed.
+    """
+    counts = dict.fromkeys(Outcome, 0)
+    skipped: dict[str, list[str]] = {}
+    columns = shutil.get_terminal_size(_WITHOUT_TERMINAL).columns
+    for result in results:
+        counts[result.outcome] += 1
+        if result.outcome is Outcome.SKIPPED and not result.advice:
+            skipped.setdefault(_with_subject(result), []).append(result.name)
+        else:
+            say(paragraph(result, columns))
+    for reason, names in skipped.items():
+        begin = f"{Outcome.SKIPPED.value:<{_OUTCOME_WIDTH}}  "
+        say("\n".join(_wrapped(f"{reason}: {', '.join(names)}", columns, begin)))
+    say(", ".join(f"{n} {outcome.value}" for outcome, n in counts.items() if n))
+    return not counts[Outcome.FAILED]
+
+
+def paragraph(result: Result, columns: int) -> str:
+    """``outcome  name  seconds  message``, and what to do on lines of its own."""
+    begin = (
+        f"{result.outcome.value:<{_OUTCOME_WIDTH}}  {result.name:<{_NAME_WIDTH}}"
+        f"  {result.seconds:5.2f} s  "
+    )
+    lines = _wrapped(_with_subject(result), columns, begin)
+    if result.advice:
+        lines += _wrapped(result.advice, columns, f"{_INDENT}-> ")
+    return "\n".join(lines)
+
+
+def _with_subject(result: Result) -> str:
+    return f"{result.subject}: {result.message}" if result.subject else result.message
+
+
+def _wrapped(text: str, columns: int, begin: str) -> list[str]:
+    # Commands and paths are for copying, so they are not cut.
+    return textwrap.wrap(
+        text,
+        max(columns, len(_INDENT) + 40),
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def say_json(results: Iterable[Result], say: Callable[[str], None]) -> bool:
+    """Say one object when all results are there; returns whether none failed."""
+    found = list(results)
+    is_well = all(each.outcome is not Outcome.FAILED for each in found)
+    say(json.dumps({"is_well": is_well, "results": [asdict(each) for each in found]}, indent=2))
+    return is_well

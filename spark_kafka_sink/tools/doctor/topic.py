@@ -1,0 +1,318 @@
+"""Checks of the option's topic: state, rights, and limits against the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+
+from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
+from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.network import DESCRIBE_CLUSTER
+from spark_kafka_sink.tools.doctor.result import (
+    Finding,
+    counted,
+    failed,
+    not_applicable,
+    not_said,
+    passed,
+    skipped,
+    warned,
+)
+
+_MS_PER_DAY = 86_400_000
+_DEAD_LETTER_HEADERS_BYTES = 4096
+#: brokers refuse to describe something, or to tell its settings
+FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def topic(examination: Examination) -> list[Finding]:
+    """The topic exists, or the brokers create it."""
+    name = examination.sink.topic
+    if name is None:
+        return [skipped("no option topic: the column topic names the topics")]
+    try:
+        found = examination.topic = examination.client.topic(name, examination.deadline)
+    except KafkaException as error:
+        if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return [missing(examination, name)]
+        if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return [
+                failed(
+                    f"{examination.user} may not describe it, or it does not exist",
+                    grant(examination, name, "Describe", "Write"),
+                    name,
+                )
+            ]
+        return [failed(error_text(error), "Check the name of the topic", name)]
+    orphans = [each.id for each in found.partitions if each.leader is None or each.leader.id < 0]
+    if orphans:
+        return [
+            failed(
+                f"no leader for {_partitions(orphans)}",
+                "Start the brokers that hold these partitions: records for them wait until then",
+                name,
+            )
+        ]
+    replicas = min(len(each.replicas) for each in found.partitions)
+    size = counted(len(found.partitions), "partition")
+    return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
+
+
+def undescribed(
+    examination: Examination, name: str, error: KafkaException, if_forbidden: Finding
+) -> Finding:
+    """What it means that the brokers do not describe a topic which an option names."""
+    if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return missing(examination, name)
+    if error_code(error) in FORBIDDEN:
+        return if_forbidden
+    return failed(error_text(error), "Check the name of the topic", name)
+
+
+def missing(examination: Examination, name: str) -> Finding:
+    """What a missing topic means: whether brokers create it."""
+    try:
+        node_id = examination.cluster.nodes[0].id
+        broker = examination.client.broker_settings(node_id, examination.deadline)
+    except KafkaException as error:
+        return failed(
+            f"it does not exist, and whether the brokers create it is unknown: {error_text(error)}",
+            _create(name),
+            name,
+        )
+    creates = broker.get("auto.create.topics.enable")
+    if creates == "false":
+        return failed(
+            "it does not exist, and these brokers do not create topics "
+            "(auto.create.topics.enable=false)",
+            _create(name),
+            name,
+        )
+    if creates is None:
+        finding = warned(
+            "it does not exist, and the brokers do not say whether they create it",
+            _create(name),
+            name,
+        )
+    else:
+        finding = warned(
+            f"it does not exist; the first record creates it{_size(broker)}, if "
+            f"{examination.user} may create topics",
+            _create(name) + ", to choose partitions and replicas yourself",
+            name,
+        )
+    # There is nothing to say about the partitions, rights and limits of a missing topic.
+    return Finding(**{**vars(finding), "blocks": True})
+
+
+def _size(broker: Mapping[str, str]) -> str:
+    partitions = broker.get("num.partitions")
+    replicas = broker.get("default.replication.factor")
+    if partitions is None or replicas is None:
+        return ""
+    return f", with {partitions} partitions and {replicas} replicas"
+
+
+def _create(name: str) -> str:
+    return f"Create it: kafka-topics.sh --create --topic {name} --partitions N"
+
+
+def grant(examination: Examination, name: str, *operations: str) -> str:
+    """The command that grants operations on a topic."""
+    rights = " ".join(f"--operation {each}" for each in operations)
+    return (
+        f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} {rights} "
+        f"--topic {name}"
+    )
+
+
+def topic_settings(examination: Examination) -> list[Finding]:
+    """The user may read the topic's configuration, which the next checks need."""
+    name = examination.topic_name
+    try:
+        settings = examination.client.topic_settings(name, examination.deadline)
+    except KafkaException as error:
+        if error_code(error) not in FORBIDDEN:
+            raise
+        return [
+            skipped(
+                f"{examination.user} may not read the topic's configuration",
+                grant(examination, name, "DescribeConfigs") + ", to let doctor check its limits",
+            )
+        ]
+    examination.topic_settings = settings
+    return [passed("may be read", name)] if settings else [not_said()]
+
+
+def in_sync_replicas(examination: Examination) -> list[Finding]:
+    """Enough replicas are in sync for acks=all, with one to spare."""
+    if examination.settings["acks"] not in ("all", "-1"):
+        return [not_applicable(f"kafka.acks={examination.settings['acks']} does not wait for them")]
+    needed = number(examination.topic_settings, "min.insync.replicas")
+    return [in_sync(examination.topic_name, examination.topic.partitions, needed)]
+
+
+def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
+    """Whether a topic of these partitions takes records with acks=all."""
+    replicas = min((len(each.replicas) for each in partitions), default=0)
+    if needed is None or not replicas:
+        return not_said()
+    short = [each.id for each in partitions if len(each.isr) < needed]
+    if short:
+        can = "" if replicas >= needed else f", and there are only {replicas}"
+        return failed(
+            f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
+            "refuse records with acks=all",
+            "Start the missing brokers, or lower the topic's min.insync.replicas",
+            name,
+        )
+    behind = [each.id for each in partitions if len(each.isr) < len(each.replicas)]
+    if behind:
+        return warned(
+            f"replicas of {_partitions(behind)} are not in sync",
+            "Start the missing brokers, or wait until theirs have caught up",
+            name,
+        )
+    if replicas == needed:
+        return warned(
+            f"{counted(replicas, 'replica')} each, and min.insync.replicas={needed}: while any of "
+            "their brokers restarts, nothing can be written there",
+            "Have one replica more than min.insync.replicas; 3 and 2 are usual",
+            name,
+        )
+    return passed(f"all, and min.insync.replicas={needed} are needed", name)
+
+
+def number(settings: Mapping[str, str], name: str) -> int | None:
+    """A setting that is a whole number; None if the brokers do not say it."""
+    try:
+        return int(settings.get(name, ""))
+    except ValueError:
+        return None
+
+
+def write_permission(examination: Examination) -> list[Finding]:
+    """The user may write to the topic."""
+    name, allowed = examination.topic_name, examination.topic.authorized_operations
+    if not allowed:  # whoever sees the topic may at least describe it
+        return [skipped("the brokers do not say what this user may do (before Kafka 2.3)")]
+    if AclOperation.WRITE not in allowed:
+        return [
+            failed(
+                f"{examination.user} may not write to it", grant(examination, name, "Write"), name
+            )
+        ]
+    return [passed(f"{examination.user} may write to it", name)]
+
+
+def idempotent_write(examination: Examination) -> list[Finding]:
+    """The user may write idempotently."""
+    if examination.settings["enable.idempotence"] != "true":
+        return [not_applicable("kafka.enable.idempotence=false")]
+    if AclOperation.IDEMPOTENT_WRITE in (examination.cluster.authorized_operations or ()):
+        return [passed("allowed on the cluster (IdempotentWrite)")]
+    if not examination.api_versions:
+        return [not_applicable("the brokers' version is unknown")]
+    if DESCRIBE_CLUSTER in examination.api_versions:  # Kafka 2.8, as is KIP-679
+        return [passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")]
+    return [
+        failed(
+            f"{examination.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
+            f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} "
+            "--operation IdempotentWrite --cluster; or set kafka.enable.idempotence=false",
+        )
+    ]
+
+
+def record_size(examination: Examination) -> list[Finding]:
+    """The topic accepts the largest records that the client accepts."""
+    clients = examination.settings.max_request_bytes
+    topics = number(examination.topic_settings, "max.message.bytes")
+    name = examination.topic_name
+    if topics is None:
+        return [not_said()]
+    if topics < clients:
+        return [
+            warned(
+                f"records between max.message.bytes={topics} and {MAX_REQUEST_SIZE}={clients} "
+                "bytes pass the client, and the brokers refuse them",
+                f"Raise the topic's max.message.bytes, or lower {MAX_REQUEST_SIZE}",
+                name,
+            )
+        ]
+    return [passed(f"the topic takes {topics} bytes, the client sends at most {clients}", name)]
+
+
+def retention(examination: Examination) -> list[Finding]:
+    """What the topic does to records whose timestamp is old."""
+    name, settings = examination.topic_name, examination.topic_settings
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return [
+            passed(
+                "brokers replace the column timestamp by the time of arrival "
+                "(message.timestamp.type=LogAppendTime)",
+                name,
+                "To keep the column's times, set message.timestamp.type=CreateTime",
+            )
+        ]
+    milliseconds, policy = number(settings, "retention.ms"), settings.get("cleanup.policy")
+    if policy is None or milliseconds is None:
+        return [not_said()]
+    if "delete" not in policy or milliseconds < 0:
+        return [passed("records of any age are kept", name)]
+    return [
+        passed(
+            f"records are deleted {_age(milliseconds)} after their timestamp",
+            name,
+            "If the column timestamp holds older times, raise the topic's retention.ms",
+        )
+    ]
+
+
+def dead_letter_topic(examination: Examination) -> list[Finding]:
+    """The topic for dead letters exists, and takes any record."""
+    name = examination.sink.dead_letter_topic
+    if name is None:
+        return [not_applicable("on.record.error=fail")]
+    try:
+        allowed = examination.client.topic(name, examination.deadline).authorized_operations
+        settings = examination.client.topic_settings(name, examination.deadline)
+    except KafkaException as error:
+        what = f"{examination.user} may not describe it, or may not read its configuration"
+        forbidden = warned(what, grant(examination, name, "Describe", "DescribeConfigs"), name)
+        return [undescribed(examination, name, error, forbidden)]
+    if allowed and AclOperation.WRITE not in allowed:
+        what = f"{examination.user} may not write to it"
+        return [failed(what, grant(examination, name, "Write"), name)]
+    return [_room_for_dead_letters(name, settings, examination.settings.max_request_bytes)]
+
+
+def _room_for_dead_letters(
+    name: str, settings: Mapping[str, str], max_request_bytes: int
+) -> Finding:
+    if "compact" in settings.get("cleanup.policy", ""):
+        what = "it is compacted, so a dead letter without a key fails its task"
+        return failed(what, "Set the topic's cleanup.policy=delete", name)
+    limit = number(settings, "max.message.bytes")
+    if limit is None:
+        return not_said()
+    needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
+    if limit < needed:
+        what = f"max.message.bytes={limit}: the largest records do not fit as dead letters"
+        return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
+    return passed(f"it takes dead letters of {limit} bytes", name)
+
+
+def _age(milliseconds: int) -> str:
+    days = milliseconds / _MS_PER_DAY
+    return counted(days, "day") if days >= 1 else counted(round(24 * days, 2), "hour")
+
+
+def _partitions(ids: list[int]) -> str:
+    shown = ", ".join(map(str, sorted(ids)[:5]))
+    more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
+    return f"partition {shown}{more}" if len(ids) == 1 else f"partitions {shown}{more}"

@@ -1,0 +1,294 @@
+"""Checks of Spark on this machine: the Python of its workers, what is installed there, batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.bounded import call_each
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.result import (
+    Finding,
+    failed,
+    first_line,
+    not_applicable,
+    passed,
+    skipped,
+    warned,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LAUNCHER = "kafka-nb-python"
+
+# What a Python would import, without importing it.
+_LOOK = """
+def look(names):
+    import json, socket, sys
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+    found = {}
+    for name in names:
+        if find_spec(name) is not None:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = ""
+    return json.dumps({
+        "host": socket.gethostname(),
+        "path": sys.executable,
+        "python": list(sys.version_info[:2]),
+        "packages": found,
+    })
+"""
+# The current folder, which -c puts on the path, does not count as installed.
+_PROBE = f"""
+import sys
+sys.path = [entry for entry in sys.path if entry]
+{_LOOK}
+print(look(sys.argv[1:]))
+"""
+#: what a task imports; Spark itself brings pyspark
+_NEEDED = ("spark_kafka_sink", "pyspark_kafka_nb", "confluent_kafka", "numpy", "pyarrow")
+_LOOKED_FOR = (*_NEEDED, "pyspark")
+_COMPARED = ("spark_kafka_sink", "pyspark")
+
+_RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+_TASKS_WITH_CONNECT = 16
+_MOST_RECORDS_PER_BATCH = 10_000
+
+
+@dataclass(frozen=True)
+class WorkersPython:
+    """A command that Spark starts as Python, where it comes from, and what it starts."""
+
+    command: str
+    source: str
+    path: str | None
+
+
+def workers_pythons(
+    environment: Mapping[str, str], spark: SparkSession | None
+) -> list[WorkersPython]:
+    """The Pythons that Spark starts, most often only one.
+
+    Data sources that Spark finds by name run in that of PYSPARK_DRIVER_PYTHON, tasks included;
+    everything else runs in that of ``spark.pyspark.python``.
+    """
+    variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    found_by_name = next((each for each in variables if environment.get(each)), None)
+    sources = {_named(environment, found_by_name): found_by_name}
+    sources.setdefault(_named(environment, "PYSPARK_PYTHON"), "PYSPARK_PYTHON")
+    configured = spark.conf.get("spark.pyspark.python", "") if spark is not None else ""
+    if configured:
+        sources.setdefault(configured, "spark.pyspark.python")
+    return [
+        WorkersPython(command, source or "", shutil.which(command, path=environment.get("PATH")))
+        for command, source in sources.items()
+    ]
+
+
+def _named(environment: Mapping[str, str], variable: str | None) -> str:
+    return (environment.get(variable) if variable else None) or "python3"
+
+
+def _use_this_python() -> str:
+    """The command that makes Spark start this Python, with the launcher if it is installed."""
+    launcher = Path(sys.executable).with_name(LAUNCHER)
+    return f"export PYSPARK_PYTHON={launcher if launcher.exists() else sys.executable}"
+
+
+def spark_python(examination: Examination) -> list[Finding]:
+    """Spark finds the Python that it is to start."""
+    if _version("pyspark") is None:
+        return [skipped("pyspark is not installed here: run doctor where the driver runs")]
+    findings = []
+    for each in workers_pythons(os.environ, examination.spark):
+        if each.path is None:
+            findings.append(
+                failed(
+                    f"{each.source or 'the default'} names no program of PATH",
+                    f"Correct it; for this Python: {_use_this_python()}",
+                    each.command,
+                )
+            )
+        elif each.source:
+            findings.append(passed(f"{each.path} ({each.source})", each.command))
+        else:
+            findings.append(passed(f"{each.path}: PYSPARK_PYTHON is not set", each.command))
+    return findings
+
+
+def spark_packages(examination: Examination) -> list[Finding]:
+    """That Python has this package, in the driver's version, and what it needs."""
+    return [
+        _packages(each, examination.deadline)
+        for each in workers_pythons(os.environ, examination.spark)
+    ]
+
+
+def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
+    try:
+        answer = _ask(python, deadline)
+    except subprocess.TimeoutExpired:
+        return failed("no answer in time", "Raise --timeout, or correct the path", python.command)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return failed(
+            f"does not run as a Python: {type(error).__name__}", _switch(), python.command
+        )
+    return _judged(answer, python.command)
+
+
+def _switch() -> str:
+    return f"Let Spark start the Python of the driver: {_use_this_python()}"
+
+
+def _judged(answer: Any, subject: str) -> Finding:
+    """What follows from the answer of ``look``."""
+    packages: dict[str, str] = answer["packages"]
+    missing = [name for name in _NEEDED if name not in packages]
+    if missing:
+        return failed(
+            f"{', '.join(missing)} not installed in {answer['path']}. Spark will say "
+            "DATA_SOURCE_NOT_FOUND or ModuleNotFoundError",
+            f"{_switch()}; or install spark-kafka-sink there",
+            subject,
+        )
+    if answer["python"] != list(sys.version_info[:2]):
+        theirs = ".".join(map(str, answer["python"]))
+        return failed(
+            f"is Python {theirs}, the driver Python {sys.version_info[0]}.{sys.version_info[1]}. "
+            "Spark will say PYTHON_VERSION_MISMATCH",
+            _switch(),
+            subject,
+        )
+    mine = {name: _version(name) for name in _COMPARED}
+    # Spark puts its own pyspark first, so it may be missing there.
+    differing = [
+        f"{name} {packages[name]} (driver: {mine[name]})"
+        for name in _COMPARED
+        if name in packages and packages[name] != mine[name]
+    ]
+    if differing:
+        return warned(
+            f"has {' and '.join(differing)}",
+            "Install the same versions on the driver and on all executors",
+            subject,
+        )
+    shown = ", ".join(f"{name} {packages[name]}" for name in _COMPARED if name in packages)
+    return passed(shown, subject)
+
+
+def _ask(python: WorkersPython, deadline: Deadline) -> Any:
+    """Raises OSError, ValueError or SubprocessError if it does not answer."""
+    done = subprocess.run(
+        [python.path or python.command, "-c", _PROBE, *_LOOKED_FOR],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=deadline.remaining(),
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def executors(examination: Examination) -> list[Finding]:
+    """Python on the executors has the same; asked by a small job, one task per core."""
+    spark = examination.spark
+    if spark is None:
+        return [not_applicable("only a running session can ask them")]
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    source, names = _LOOK, list(_LOOKED_FOR)
+
+    # Nested, so that Spark pickles its code: the executors may lack this package.
+    def look(_: int) -> str:
+        scope: dict[str, Any] = {}
+        exec(source, scope)  # noqa: S102 - the text above
+        return str(scope["look"](names))
+
+    tasks = _cores(spark)
+    rows = spark.range(0, tasks, 1, tasks)
+    asked = rows.select(F.udf(look, useArrow=False)("id").alias("answer")).distinct()
+    (call,) = call_each(lambda df: df.collect(), [asked], examination.deadline)
+    if isinstance(call.error, TimeoutError):
+        return [
+            warned(
+                f"their answers did not arrive within {call.seconds:.1f} s",
+                "Raise --timeout; executors may be busy or still starting",
+            )
+        ]
+    if isinstance(call.error, PySparkException):
+        return [
+            failed(
+                f"a task that only looks at its Python fails: {first_line(call.error)}",
+                "Check that the Python of PYSPARK_PYTHON is on every executor",
+            )
+        ]
+    if call.error is not None:
+        raise call.error
+    findings = []
+    for text in sorted(row.answer for row in call.value or ()):
+        answer = json.loads(text)
+        findings.append(_judged(answer, f"{answer['host']}:{answer['path']}"))
+    return findings
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except AttributeError:  # Spark Connect
+        return _TASKS_WITH_CONNECT
+
+
+def kafka_nb_python(examination: Examination) -> list[Finding]:
+    """Workers start with the quicker launcher."""
+    pythons = workers_pythons(os.environ, examination.spark)
+    others = [each for each in pythons if Path(each.path or "").resolve().name != LAUNCHER]
+    if others:
+        return [
+            warned(
+                "not in use: every worker compiles PySpark anew when it starts",
+                f"{_use_this_python()} (docs/tuning.md)",
+                others[0].command,
+            )
+        ]
+    return [passed("in use", pythons[0].command)]
+
+
+def arrow_batches(examination: Examination) -> list[Finding]:
+    """The size of the batches in which Spark passes rows to Python."""
+    spark = examination.spark
+    if spark is None:
+        return [not_applicable("known only in a running session")]
+    records = int(spark.conf.get(_RECORDS_PER_BATCH) or "0")
+    size = spark.conf.get(_BYTES_PER_BATCH)
+    message = f"{_RECORDS_PER_BATCH}={records}, {_BYTES_PER_BATCH}={size}"
+    if records <= 0 or records > _MOST_RECORDS_PER_BATCH:
+        return [
+            warned(
+                message,
+                f"Set {_RECORDS_PER_BATCH}={_MOST_RECORDS_PER_BATCH}: larger batches are slower "
+                "and take more memory (docs/tuning.md)",
+            )
+        ]
+    return [passed(message)]

@@ -1,0 +1,91 @@
+"""``jobs/stream_to_kafka.py``: runs a streaming job from a configuration file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.tools.job.configuration import Configuration, load
+from spark_kafka_sink.tools.job.output import Output, output_of
+from spark_kafka_sink.tools.job.stop import Stop, handle_signals
+
+DONE, FAILED, INVALID = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    choice = _parser().parse_args(arguments)
+    try:
+        configuration = load(choice.config, choice.overrides)
+    except InvalidConfiguration as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return INVALID
+    # Imported here: a wrong configuration is reported before PySpark is loaded.
+    from spark_kafka_sink.tools.job.run import dry_run, run
+
+    is_dry: bool = choice.dry_run
+
+    def act(stop: Stop, output: Output) -> int:
+        return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
+
+    return supervised(configuration, act, is_dry=is_dry)
+
+
+def supervised(
+    configuration: Configuration, act: Callable[[Stop, Output], int], *, is_dry: bool
+) -> int:
+    """Call ``act``, with signals handled and errors reported; returns the exit code."""
+    stop = Stop(configuration.job.stop_timeout_seconds)
+    handle_signals(stop)
+    # Otherwise rich would take a pipe for a terminal if FORCE_COLOR is set.
+    console = Console(force_terminal=sys.stdout.isatty())
+    with output_of(configuration.job.name, console) as output:
+        try:
+            return act(stop, output)
+        except InvalidConfiguration as error:
+            output.say(str(error))
+            return INVALID
+        except KafkaSinkError as error:
+            output.say(f"{type(error).__name__}: {error}")
+            return FAILED
+        except KeyboardInterrupt:
+            output.say("stopped before anything was written")
+            return FAILED if is_dry else DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    return parser_of(
+        "stream_to_kafka.py",
+        "Runs a streaming job that writes to Kafka, from a configuration file.",
+    )
+
+
+def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
+    """The arguments that every job has."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog="Exit codes: 0 done or stopped, 1 the query failed or lacks something that may be "
+        "there later, 2 wrong configuration. SIGTERM "
+        "or Ctrl-C ends the query after its micro-batch, a second one at once.",
+    )
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="a YAML file")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="replaces a value of the file, such as sink.options.topic=numbers; may be repeated",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, with Spark and the brokers, and write nothing",
+    )
+    return parser

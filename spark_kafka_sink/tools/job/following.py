@@ -1,0 +1,102 @@
+"""Follows a query until it ends, fails, or has to be stopped."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+
+from spark_kafka_sink.report.progress import is_micro_batch
+from spark_kafka_sink.spark.query_error import error_name, sinks_own
+from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.output import Output
+from spark_kafka_sink.tools.job.reports import Reports
+from spark_kafka_sink.tools.job.restart import Failure
+from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
+from spark_kafka_sink.tools.job.stop import Stop
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_SECONDS = 0.25
+_TERMINATION_SECONDS = 10
+_STOP_POLL_SECONDS = 0.02
+
+
+class Progress:
+    """Passes every micro-batch on to the output, once."""
+
+    def __init__(self, query: StreamingQuery, reports: Reports, output: Output) -> None:
+        self._query = query
+        self._reports = reports
+        self._output = output
+        self._passed_on = -1
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a micro-batch has ended since the query started."""
+        return self._passed_on >= 0
+
+    def pass_on(self) -> None:
+        """Pass on what is new. Spark keeps 100 entries, far more than arrive between two calls."""
+        last: Any = self._query.lastProgress
+        if last is None or last["batchId"] <= self._passed_on:
+            return
+        for entry in self._query.recentProgress:
+            progress: Any = entry
+            batch_id = progress["batchId"]
+            if batch_id > self._passed_on and is_micro_batch(progress):
+                self._passed_on = batch_id
+                self._output.ended(MicroBatch.of(progress, self._reports.take(batch_id)))
+
+
+def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> Failure | None:
+    """Pass on what the query does until it has ended, or was stopped; returns why it failed."""
+    _wait_for_end(query, stop, progress, output)
+    late = _end(query, stop, output) if query.isActive else None
+    progress.pass_on()
+    return late or _failure(query, progress)
+
+
+def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> None:
+    """Returns when the query has ended, or has to be stopped now."""
+    is_announced = False
+    while query.isActive:
+        progress.pass_on()
+        if not stop.requested.is_set():
+            output.waits_for(query.status["message"])
+            stop.requested.wait(_POLL_SECONDS)
+            continue
+        if not is_announced:
+            is_announced = True
+            after = f"stopping after the micro-batch, within {stop.timeout_seconds:g} s"
+            output.waits_for(after)
+            output.say(f"{after}; a second signal stops at once")
+        if stop.is_due(query):
+            return
+        time.sleep(_STOP_POLL_SECONDS)
+
+
+def _end(query: StreamingQuery, stop: Stop, output: Output) -> Failure | None:
+    """Stop the query now; returns a failure if Spark does not do it in time."""
+    if stop.is_late or stop.is_at_once:
+        why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"
+        output.say(f"interrupting the micro-batch{why}; it runs again when the job starts again")
+    try:
+        query.stop()
+    except SPARK_ERRORS as error:
+        return Failure(f"Spark did not stop the query in time: {reason(error)}")
+    return None
+
+
+def _failure(query: StreamingQuery, progress: Progress) -> Failure | None:
+    error = query.exception()
+    if error is None:
+        return None
+    with suppress(StreamingQueryException):
+        # Only now may another query have its name.
+        query.awaitTermination(_TERMINATION_SECONDS)
+    text = str(error)
+    return Failure(f"the query failed: {sinks_own(text)}", error_name(text), progress.has_any)

@@ -1,0 +1,35 @@
+"""Serves the metrics and the health of a job's query, if the configuration says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from spark_kafka_sink.report.storage import local_path
+from spark_kafka_sink.spark.listener import KafkaSinkListener
+from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.output import Output
+
+
+@contextmanager
+def served(configuration: Configuration, output: Output) -> Iterator[KafkaSinkListener | None]:
+    """The listener whose metrics are served until the end of the job, or None.
+
+    It has to be added to the session; with foreach_batch it needs the reports too. Raises
+    KafkaSinkError.
+    """
+    metrics = configuration.job.metrics
+    if metrics is None:
+        yield None
+        return
+    listener = KafkaSinkListener(_report_paths(configuration))
+    with listener.serve_metrics(metrics.port, metrics.address) as server:
+        output.say(f"metrics: {server.url}")
+        yield listener
+
+
+def _report_paths(configuration: Configuration) -> list[str]:
+    """The folder in which the listener reads the reports, if it does not get them directly."""
+    folder = configuration.sink_options.report_path
+    is_told = configuration.job.sink.mode == "foreach_batch"
+    return [] if is_told or folder is None or local_path(folder) is None else [folder]

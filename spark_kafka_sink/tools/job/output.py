@@ -1,0 +1,197 @@
+"""What a user sees of a running job: a live view on a terminal, JSON lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from spark_kafka_sink.report.reading import printable
+from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+
+_MOST_TOPICS = 15
+_OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
+_NO_TOPIC = "(null)"
+_NOT_KNOWN = "not known: no report has arrived"
+
+
+class Summary(Protocol):
+    """What a job sums up at its end."""
+
+    def to_json(self) -> str: ...
+
+    def render(self) -> RenderableType: ...
+
+
+class Output(Protocol):
+    """Where a job reports to."""
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        """A micro-batch ended."""
+
+    def waits_for(self, what: str) -> None:
+        """What the job is doing or waiting for now."""
+
+    def say(self, message: str) -> None:
+        """A message that stays."""
+
+    def sum_up(self, summary: Summary) -> None:
+        """The last thing that a job reports, if it does."""
+
+
+@contextmanager
+def output_of(name: str, console: Console) -> Iterator[Output]:
+    """The output that suits standard output."""
+    if not console.is_terminal:
+        yield JsonLines()
+        return
+    view = View(name)
+    live = Live(get_renderable=view.render, console=console, refresh_per_second=4)
+    try:
+        yield LiveView(view, live)
+    finally:
+        live.stop()
+
+
+class JsonLines:
+    """A line of JSON on standard output for every micro-batch; messages on standard error.
+
+    If standard output cannot be written to, because its reader has ended, say, the job goes on
+    without lines: no query fails for want of a report.
+    """
+
+    def __init__(self) -> None:
+        self._is_read = True
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        self._print(micro_batch.to_json())
+
+    def waits_for(self, what: str) -> None:
+        """Not shown: standard output is for programs."""
+
+    def say(self, message: str) -> None:
+        with suppress(OSError):  # its reader may have ended too
+            print(_printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
+
+    def sum_up(self, summary: Summary) -> None:
+        self._print(summary.to_json())
+
+    def _print(self, line: str) -> None:
+        if not self._is_read:
+            return
+        try:
+            print(line, flush=True)  # noqa: T201
+        except OSError as error:
+            self._is_read = False
+            # What is left in the buffer would fail the process when Python flushes it at the end.
+            _discard_standard_output()
+            self.say(f"standard output: {error.strerror}; the job goes on without lines of JSON")
+
+
+def _discard_standard_output() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _printable_lines(message: str) -> str:
+    """Without what a terminal obeys: an error may name what came with the data."""
+    return "\n".join(printable(line) for line in message.splitlines())
+
+
+class LiveView:
+    """A view that is drawn again and again, from the first ``waits_for`` on.
+
+    What Java prints pushes it down, and leaves its former lines above.
+    """
+
+    def __init__(self, view: View, live: Live) -> None:
+        self._view = view
+        self._live = live
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        self._view.ended(micro_batch)
+        self._live.refresh()
+
+    def waits_for(self, what: str) -> None:
+        self._view.state = what
+        self._live.start()
+
+    def say(self, message: str) -> None:
+        self._live.console.print(_printable_lines(message), markup=False, highlight=False)
+
+    def sum_up(self, summary: Summary) -> None:
+        self._live.console.print(summary.render())
+
+
+class View:
+    """What the live view shows."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = ""
+        self._first: MicroBatch | None = None
+        self._last: MicroBatch | None = None
+        self._input_rows = 0
+        self._delivered: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._dead_letters: Counter[str] = Counter()
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        self._first = self._first or micro_batch
+        self._last = micro_batch
+        self._input_rows += micro_batch.input_rows
+        self._delivered += micro_batch.delivered_records() or Counter()
+        self._failed += micro_batch.failed_records() or Counter()
+        self._dead_letters += micro_batch.dead_letters() or Counter()
+
+    def render(self) -> RenderableType:
+        head = Text.assemble((self.name, "bold"), "  ", (self.state, "dim"))
+        if self._first is None or self._last is None:
+            return Group(head, _OWN_LINE)
+        figures, topics = self._figures(self._first, self._last), self._topics(self._last)
+        return Group(head, figures, topics, _OWN_LINE)
+
+    def _figures(self, first: MicroBatch, last: MicroBatch) -> Table:
+        table = Table.grid(padding=(0, 2))
+        rate = "-" if last.rows_per_second is None else f"{last.rows_per_second:,.0f} rows/s"
+        table.add_row("micro-batch", f"{last.batch_id}", f"{last.input_rows:,} rows", rate)
+        times = f"last {_seconds(last)}", f"first {_seconds(first)}"
+        table.add_row("time", *times, f"{self._input_rows:,} rows in all")
+        return table
+
+    def _topics(self, last: MicroBatch) -> RenderableType:
+        if last.report is None:
+            return Text(f"delivered records: {_NOT_KNOWN}", style="dim")
+        everything = self._delivered + self._failed + self._dead_letters
+        if not everything:
+            return Text("no records delivered yet", style="dim")
+        counts = [self._delivered, self._failed]
+        table = Table("topic", "delivered", "failed")
+        if self._dead_letters:
+            counts.append(self._dead_letters)
+            table.add_column("dead letters")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for topic, _ in everything.most_common(_MOST_TOPICS):
+            delivered, *bad = (each[topic] for each in counts)
+            cells = (Text(f"{number:,}", "red" if number else "") for number in bad)
+            # Text: a bad row's topic is neither rich's markup nor for the terminal to obey.
+            table.add_row(Text(printable(topic or _NO_TOPIC)), f"{delivered:,}", *cells)
+        others = [topic for topic, _ in everything.most_common()[_MOST_TOPICS:]]
+        if others:
+            totals = (f"{sum(each[topic] for topic in others):,}" for each in counts)
+            table.add_row(f"{len(others)} other topics", *totals)
+        return table
+
+
+def _seconds(micro_batch: MicroBatch) -> str:
+    return f"{micro_batch.duration_ms / 1000:.2f} s"

@@ -1,0 +1,106 @@
+"""Builds the streaming query that a configuration describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.datasource import FORMAT, check_schema
+from spark_kafka_sink.spark.foreach_batch import foreach_batch
+from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.document import Path
+from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_away, reason
+from spark_kafka_sink.tools.job.stop import Gate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+VIEW = "source"
+
+
+def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
+    """The sink's rows; checks the schema, and writes nothing.
+
+    Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text;
+    KafkaSinkError if what they name is not there now.
+    """
+    job = configuration.job
+    path: Path = ("source",)
+    try:
+        frame = _source(spark, configuration)
+        if job.sql is not None:
+            path = ("sql",)
+            frame.createOrReplaceTempView(VIEW)
+            frame = spark.sql(job.sql)
+        if not frame.isStreaming:
+            raise configuration.invalid(path, f"does not read the stream, the view {VIEW}")
+        check_schema(frame.schema, configuration.sink_options.topic)
+    except InvalidSchema as error:
+        raise configuration.invalid(path, str(error)) from None
+    except SPARK_ERRORS as error:
+        raise _refused(configuration, path, error) from None
+    return frame
+
+
+def _refused(
+    configuration: Configuration, path: Path, error: Exception, what: str = ""
+) -> KafkaSinkError:
+    """The error for what Spark refuses: a mistake, unless it may be right at the next start."""
+    what += reason(error)
+    if is_away(error):
+        return KafkaSinkError(str(configuration.document.mistake(path, what)))
+    return configuration.invalid(path, what)
+
+
+def _source(spark: SparkSession, configuration: Configuration) -> DataFrame:
+    source = configuration.job.source
+    reader = spark.readStream.options(**source.options)
+    if source.table is not None:
+        return reader.table(source.table)
+    if source.schema_ is not None:
+        reader = reader.schema(source.schema_)
+    return reader.format(str(source.format)).load()
+
+
+def start(
+    frame: DataFrame,
+    configuration: Configuration,
+    gate: Gate,
+    on_report: Callable[[DeliveryReport], None],
+) -> StreamingQuery:
+    """Start the query.
+
+    Raises InvalidConfiguration if Spark refuses it; KafkaSinkError if it cannot start now, such as
+    when the checkpoint's storage is away.
+    """
+    job = configuration.job
+    writer = frame.writeStream.queryName(job.name).outputMode(job.output_mode)
+    writer = _triggered(writer, configuration).option("checkpointLocation", job.checkpoint)
+    options = job.sink.options
+    if job.sink.mode == "format":
+        writer = writer.format(FORMAT).options(**options)
+    else:
+        writer = writer.foreachBatch(gate.guard(foreach_batch(options, on_report)))
+    try:
+        query = writer.start()
+    except SPARK_ERRORS as error:
+        raise _refused(configuration, (), error, "Spark refuses the query: ") from None
+    gate.query = query
+    return query
+
+
+def _triggered(writer: DataStreamWriter, configuration: Configuration) -> DataStreamWriter:
+    trigger = configuration.job.trigger
+    if trigger is None:
+        return writer
+    if trigger.available_now:
+        return writer.trigger(availableNow=True)
+    if trigger.once:
+        return writer.trigger(once=True)
+    return writer.trigger(processingTime=str(trigger.processing_time))

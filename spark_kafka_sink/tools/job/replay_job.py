@@ -1,0 +1,96 @@
+"""Replay: the replay of a stream's dead letters, as a job of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+
+from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.tools.job.configuration import Configuration, load
+from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
+from spark_kafka_sink.tools.job.kafka_source import source_options
+from spark_kafka_sink.tools.job.model import Trigger
+from spark_kafka_sink.tools.job.selection import Selection
+
+# A replay that is killed repeats at most one micro-batch.
+_RECORDS_A_MICRO_BATCH = "10000"
+# The rows say themselves where they go, and a second refusal ends the replay: see Replay.
+_LEFT_OUT = {option.name for option in (TOPIC, DEAD_LETTER_TOPIC, ON_RECORD_ERROR)}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What to replay, and how. ``sql``: the repair, or None.
+
+    ``configuration``: of the job, with Spark's Kafka source and the stream's sink. The sink fails
+    at a record that is refused again: the micro-batch then stays where it is. It is not lost, and
+    the dead letter topic gets no copies, which a later replay would send as well.
+    """
+
+    configuration: Configuration
+    dead_letter_topic: str
+    selection: Selection
+    sql: str | None
+
+    @property
+    def owner(self) -> str:
+        """What a checkpoint belongs to. The SQL may change: it repairs what stopped a replay."""
+        return f"{self.dead_letter_topic} {self.selection.arguments()}".rstrip()
+
+
+def load_replay(
+    file: FilePath,
+    checkpoint: str,
+    selection: Selection,
+    sql: str | None = None,
+    overrides: Iterable[str] = (),
+) -> Replay:
+    """From the configuration of the stream that made the dead letters.
+
+    ``overrides``: as for ``load``; those of ``source`` are for the source of the replay, not for
+    that of the stream. Raises InvalidConfiguration.
+    """
+    stream = load(file, ["source={format: kafka}", *overrides, f"checkpoint={checkpoint}"])
+    options = stream.job.sink.options
+    topic = _dead_letter_topic(stream)
+    try:
+        source = source_options(options, stream.job.source.options)
+    except ValueError as error:
+        raise stream.invalid(("sink", "options"), str(error)) from None
+    fixed = {"subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true"}
+    source = {"maxoffsetspertrigger": _RECORDS_A_MICRO_BATCH, **source, **fixed}
+    kept = {name: value for name, value in options.items() if name.lower() not in _LEFT_OUT}
+    job = stream.job.model_copy(
+        update={
+            "name": f"replay of {stream.job.name}",
+            "source": stream.job.source.model_copy(update={"options": source}),
+            "sql": None,
+            "sink": stream.job.sink.model_copy(
+                update={"mode": "foreach_batch", "options": kept, "create_topics": None}
+            ),
+            "output_mode": "append",
+            "trigger": Trigger.model_validate({"availableNow": True}),
+            "restart": None,
+            "metrics": None,  # the stream may serve them on the same port
+            "warm_up": False,
+        }
+    )
+    configuration = replace(stream, job=job, sink_options=parse(kept))
+    return Replay(configuration, topic, selection, sql)
+
+
+def _dead_letter_topic(stream: Configuration) -> str:
+    options = {name.lower(): value for name, value in stream.job.sink.options.items()}
+    topic = DEAD_LETTER_TOPIC.read(options)
+    if topic is None:
+        name = DEAD_LETTER_TOPIC.name
+        raise stream.invalid(("sink", "options"), f"{name} is required: the topic to replay from")
+    return topic
+
+
+def wrong_argument(name: str, what: str) -> InvalidConfiguration:
+    """The error for a mistake on the command line."""
+    return invalid([Mistake(Place(name), (), what)])

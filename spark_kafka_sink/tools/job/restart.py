@@ -1,0 +1,138 @@
+"""Whether, and after which time, a failed query is started again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spark_kafka_sink.errors import (
+    AuthenticationFailed,
+    InvalidConfiguration,
+    InvalidOption,
+    InvalidRecord,
+    InvalidSchema,
+    KafkaSinkError,
+    LedgerAhead,
+    LedgerLost,
+    LibraryUnavailable,
+    PartitionsChanged,
+    ReplayDiffers,
+    TransactionFenced,
+    UnsupportedSaveMode,
+)
+from spark_kafka_sink.tools.job.model import Restart
+from spark_kafka_sink.tools.job.output import Output
+from spark_kafka_sink.tools.job.stop import Stop
+
+DONE, FAILED = 0, 1
+
+#: The same query would fail with these again, or do harm: a login that is refused too often may be
+#: locked, and a fenced query would fence the one that took over.
+LASTING: tuple[type[KafkaSinkError], ...] = (
+    AuthenticationFailed,
+    InvalidConfiguration,
+    InvalidOption,
+    InvalidRecord,
+    InvalidSchema,
+    LedgerAhead,
+    LedgerLost,
+    LibraryUnavailable,
+    PartitionsChanged,
+    ReplayDiffers,
+    TransactionFenced,
+    UnsupportedSaveMode,
+)
+_LASTING_NAMES = frozenset(each.__name__ for each in LASTING)
+
+# As Kafka's clients do it, so that queries that failed together do not start together.
+_JITTER = 0.2
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a query did not do its work.
+
+    ``error_name``: of the sink's error, None for another one. ``has_progressed``: whether a
+    micro-batch ended before it failed.
+    """
+
+    text: str
+    error_name: str | None = None
+    has_progressed: bool = False
+
+
+class Backoff:
+    """The times between failures and restarts: each twice the one before it, up to the maximum."""
+
+    def __init__(
+        self, restart: Restart, random_between: Callable[[float, float], float] = random.uniform
+    ) -> None:
+        self._restart = restart
+        self._random_between = random_between
+        self.most_attempts = restart.attempts
+        #: restarts since a micro-batch last ended
+        self.attempts = 0
+
+    def reset(self) -> None:
+        """A micro-batch has ended."""
+        self.attempts = 0
+
+    def next_seconds(self) -> float | None:
+        """How long to wait for the next restart, or None if there were enough of them in a row."""
+        if self.attempts >= self.most_attempts:
+            return None
+        seconds = self._restart.initial_backoff_seconds * 2.0**self.attempts
+        self.attempts += 1
+        seconds *= self._random_between(1 - _JITTER, 1 + _JITTER)
+        return min(seconds, self._restart.max_backoff_seconds)
+
+
+def until_done(
+    attempt: Callable[[], Failure | None], restart: Restart | None, stop: Stop, output: Output
+) -> int:
+    """Attempt again after failures, if ``restart`` is given; returns the exit code.
+
+    Without ``restart``, what ``attempt`` raises is raised.
+    """
+    backoff = None if restart is None else Backoff(restart)
+    while True:
+        failure = attempt() if backoff is None else _attempted(attempt)
+        if failure is None:
+            return DONE
+        output.say(failure.text)
+        if backoff is None or stop.requested.is_set():
+            return FAILED
+        seconds = _seconds_to_restart(failure, backoff, output)
+        if seconds is None:
+            return FAILED
+        output.waits_for(f"waiting {seconds:.1f} s to start again")
+        if stop.requested.wait(seconds):
+            output.say("stopped before the query started again")
+            return DONE
+
+
+def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
+    """The outcome, also if the query could not start; raises the errors that last."""
+    try:
+        return attempt()
+    except LASTING:
+        raise
+    except KafkaSinkError as error:
+        name = type(error).__name__
+        return Failure(f"the query cannot start: {name}: {error}", name)
+
+
+def _seconds_to_restart(failure: Failure, backoff: Backoff, output: Output) -> float | None:
+    if failure.error_name in _LASTING_NAMES:
+        output.say(f"{failure.error_name}: starting the query again would not help")
+        return None
+    if failure.has_progressed:
+        backoff.reset()
+    seconds = backoff.next_seconds()
+    if seconds is None:
+        output.say(f"{backoff.attempts} restarts in a row have failed; there are no more")
+        return None
+    of = f"{backoff.attempts} of {backoff.most_attempts}"
+    output.say(f"starting the query again in {seconds:.1f} s, {of}")
+    return seconds

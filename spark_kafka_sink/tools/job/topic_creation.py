@@ -1,0 +1,160 @@
+"""Creates the topics of a job's sink that are missing, if the configuration says so."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, EXACTLY_ONCE_LEDGER_TOPIC, TOPIC
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import (
+    AuthenticationFailed,
+    BrokerUnavailable,
+    InvalidOption,
+    KafkaSinkError,
+    TopicUnavailable,
+)
+from spark_kafka_sink.tools.doctor.brokers import (
+    Brokers,
+    error_code,
+    error_text,
+    for_confluent_kafka,
+)
+from spark_kafka_sink.tools.doctor.result import counted
+from spark_kafka_sink.tools.job.configuration import CREATE_TOPICS, Configuration
+from spark_kafka_sink.tools.job.document import Path
+from spark_kafka_sink.tools.job.model import TopicSettings
+from spark_kafka_sink.tools.job.output import Output
+
+_SECONDS = 30.0
+_POLL_SECONDS = 0.1
+
+# What the brokers refuse for as long as the file is the same. Too few brokers for the replicas, and
+# missing rights, are not among these.
+_MISTAKES = (
+    KafkaError.INVALID_CONFIG,
+    KafkaError.INVALID_PARTITIONS,
+    KafkaError.INVALID_REQUEST,
+    KafkaError.POLICY_VIOLATION,
+)
+_FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def create_missing(configuration: Configuration, output: Output) -> None:
+    """Create the topics that ``sink.create_topics`` describes and that do not exist.
+
+    Returns when each has a leader for every partition. A topic that exists stays as it is.
+    Raises InvalidConfiguration, TopicUnavailable, AuthenticationFailed or BrokerUnavailable.
+    """
+    wanted = _wanted(configuration)
+    if not wanted:
+        return
+    deadline = Deadline(_SECONDS)
+    servers = configuration.sink_options.producer.client["bootstrap.servers"]
+    try:
+        admin = _Admin(for_confluent_kafka(configuration.sink_options.producer.client))
+    except KafkaException as error:
+        raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
+    try:
+        admin.log_in(deadline)
+        for path, (topic, settings) in wanted.items():
+            _create_if_missing(admin, topic, settings, path, configuration, output, deadline)
+    except AuthenticationFailed as error:
+        raise AuthenticationFailed(f"{servers} refuse the login: {error}. Ask doctor") from None
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Ask doctor") from None
+    finally:
+        admin.close()
+
+
+def _wanted(configuration: Configuration) -> dict[Path, tuple[str, TopicSettings]]:
+    """By their place in the file: the topics, and how to create them."""
+    create, options = configuration.job.sink.create_topics, configuration.sink_options
+    if create is None:
+        return {}
+    exactly_once = options.exactly_once
+    found = {
+        TOPIC.name: (options.topic, create.topic),
+        DEAD_LETTER_TOPIC.name: (options.dead_letter_topic, create.dead_letter_topic),
+        EXACTLY_ONCE_LEDGER_TOPIC.name: (
+            None if exactly_once is None else exactly_once.ledger_topic,
+            create.ledger_topic,
+        ),
+    }
+    return {
+        (*CREATE_TOPICS, name): (topic, settings)
+        for name, (topic, settings) in found.items()
+        if topic is not None and settings is not None
+    }
+
+
+class _Admin(Brokers):
+    def create(self, topic: str, settings: TopicSettings, deadline: Deadline) -> None:
+        """Raises KafkaException or concurrent.futures.TimeoutError."""
+        seconds = max(0.001, deadline.remaining())
+        new = NewTopic(
+            topic,
+            num_partitions=settings.partitions,
+            # -1: the brokers' default.replication.factor
+            replication_factor=settings.replication_factor or -1,
+            config=dict(settings.config),
+        )
+        answers = self._client.create_topics(
+            [new], operation_timeout=seconds, request_timeout=seconds
+        )
+        answers[topic].result(seconds)
+
+    def leaders(self, topic: str, deadline: Deadline) -> list[bool] | None:
+        """Whether each partition has a leader; None if the topic does not exist."""
+        try:
+            partitions = self.topic(topic, deadline).partitions
+        except KafkaException as error:
+            if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        return [each.leader is not None and each.leader.id >= 0 for each in partitions]
+
+
+def _create_if_missing(
+    admin: _Admin,
+    topic: str,
+    settings: TopicSettings,
+    path: Path,
+    configuration: Configuration,
+    output: Output,
+    deadline: Deadline,
+) -> None:
+    try:
+        leaders = admin.leaders(topic, deadline)
+        if leaders is not None:
+            if len(leaders) != settings.partitions:
+                output.say(
+                    f"topic {topic} exists, with {counted(len(leaders), 'partition')} instead of "
+                    f"{settings.partitions}; it stays as it is"
+                )
+            return
+        output.waits_for(f"creating topic {topic}")
+        admin.create(topic, settings, deadline)
+        size = counted(settings.partitions, "partition")
+        output.say(f"created topic {topic} with {size}")
+        while not all(admin.leaders(topic, deadline) or [False]):
+            time.sleep(_POLL_SECONDS)  # a broker may not know the new topic yet
+    except KafkaException as error:
+        if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:  # by somebody else, meanwhile
+            raise _refused(topic, path, configuration, error) from None
+    except FutureTimeoutError:
+        raise BrokerUnavailable(f"topic {topic} was not created within {_SECONDS:g} s") from None
+
+
+def _refused(
+    topic: str, path: Path, configuration: Configuration, error: KafkaException
+) -> KafkaSinkError:
+    what = f"topic {topic} cannot be created: {error_text(error)}"
+    if error_code(error) in _MISTAKES:
+        return configuration.invalid(path, what)
+    if error_code(error) in _FORBIDDEN:
+        what += "; grant this user permission to describe and create it, or create it yourself"
+    return TopicUnavailable(what, topic=topic, code=error.args[0].name())

@@ -1,0 +1,151 @@
+"""The command ``report``: reads reports, shows them, follows them, and writes the page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from spark_kafka_sink.report.reading import ReportFiles, SkippedLine
+from spark_kafka_sink.tools.report import terminal
+from spark_kafka_sink.tools.report.history import History
+
+_NOTHING_THERE = 1
+_UNREADABLE = 2
+_WIDTH_WITHOUT_TERMINAL = 120
+_MOST_REASONS = 5
+
+
+def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], None]) -> int:
+    """Show the reports at ``path``; returns the exit code.
+
+    0; 1 if there is no report; 2 if the path or all its lines are unreadable, or the page cannot be
+    written. ``wait`` is called between two looks at the files; KeyboardInterrupt ends following.
+    """
+    if html and not find_spec("matplotlib"):
+        return _fail("--html needs pip install 'spark-kafka-sink[report]' (no module matplotlib)")
+    stream = _Stream(path)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    try:
+        if is_followed:
+            return _follow(stream, console, wait)
+        stream.read_on()
+        if stream.history is None:
+            return _nothing(stream)
+        console.print(terminal.render(stream.history))
+        stream.warn()
+        if html:
+            _write_page(html, stream.history, stream)
+            console.print(Text(f"written: {html}"))
+    except OSError as error:
+        return _fail(f"{error.filename or path}: {error.strerror or error}")
+    return 0
+
+
+class _Stream:
+    """What has been read so far; ``history`` is None before the first report."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.history: History | None = None
+        self._files = ReportFiles(path)
+        self._skipped: dict[str, tuple[SkippedLine, int]] = {}  # by reason: the first, how many
+
+    def new(self) -> Iterator[History]:
+        """Read on; gives the history after each new micro-batch."""
+        for found in self._files.new():
+            if isinstance(found, SkippedLine):
+                first, number = self._skipped.get(found.reason, (found, 0))
+                self._skipped[found.reason] = (first, number + 1)
+                continue
+            if self.history is None:
+                self.history = History(found)
+            else:
+                self.history.add(found)
+            yield self.history
+
+    def read_on(self) -> None:
+        for _ in self.new():
+            pass
+
+    def skipped(self) -> list[str]:
+        """Sentences on lines that were skipped."""
+        sentences = [
+            f"Skipped {number:,} {'line' if number == 1 else 'lines'}, first line {first.number} of"
+            f" {first.file}: {reason}."
+            for reason, (first, number) in self._skipped.items()
+        ]
+        more = len(sentences) - _MOST_REASONS
+        return sentences[:_MOST_REASONS] + [f"Skipped others for {more:,} other reasons."] * (
+            more > 0
+        )
+
+    def warn(self) -> None:
+        for sentence in self.skipped():
+            _say(f"warning: {sentence}")
+
+
+def _nothing(stream: _Stream) -> int:
+    stream.warn()
+    if stream.skipped():
+        return _fail(f"{stream.path}: no line of it can be read")
+    _say(f"{stream.path}: no reports yet; the sink writes them if the option report.path is set")
+    return _NOTHING_THERE
+
+
+def _follow(stream: _Stream, console: Console, wait: Callable[[], None]) -> int:
+    try:
+        stream.read_on()
+        stream.warn()
+        if console.is_terminal:
+            _follow_in_a_view(stream, console, wait)
+        else:
+            _follow_in_lines(stream, console, wait)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _follow_in_a_view(stream: _Stream, console: Console, wait: Callable[[], None]) -> NoReturn:
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(_view(stream), refresh=True)
+            wait()
+            stream.read_on()
+
+
+def _follow_in_lines(stream: _Stream, console: Console, wait: Callable[[], None]) -> NoReturn:
+    console.print(_view(stream))
+    while True:
+        wait()
+        for history in stream.new():
+            console.print(Text(terminal.line(history.latest[-1])), soft_wrap=True)
+
+
+def _view(stream: _Stream) -> RenderableType:
+    return terminal.render(stream.history) if stream.history else Text("no reports yet")
+
+
+def _write_page(file: Path, history: History, stream: _Stream) -> None:
+    from spark_kafka_sink.tools.report.page import page
+
+    now = datetime.now(timezone.utc)
+    text = page(history, str(stream.path), now, stream.skipped())
+    file.write_text(text, encoding="utf-8")
+
+
+def _fail(message: str) -> int:
+    _say(f"error: {message}")
+    return _UNREADABLE
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,193 @@
+"""Why micro-batches take the time that they take: what their tasks did most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from spark_kafka_sink.tools.report.figures import extent, milliseconds, share
+from spark_kafka_sink.tools.report.history import PARTS, History, Interval
+
+_DOMINATES = 0.5  # of the tasks' time
+_SHORT_TASK_MS = 100
+_STRAGGLES = 3  # times as long as the average task
+_ONE_PARTITION = 0.8  # of the records
+_FEW_RECORDS = 1_000  # per micro-batch
+_ONE_TOPIC = 0.8  # of the bytes
+_SLOW_ROUND_TRIP_MS = 100
+_STANDS_OUT = 2  # times as long as the median
+_STANDS_STILL = 0.5  # of the time
+
+
+class Explanation(NamedTuple):
+    """A sentence on what takes the time, and one on what to do about it; either may be empty."""
+
+    finding: str
+    advice: str
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self))
+
+
+def explain(interval: Interval) -> Explanation:
+    """What dominates the tasks' time in one or more micro-batches."""
+    shares = interval.shares()
+    if not shares:
+        return Explanation("No task has told how long it took.", "")
+    finding, advice = _dominant(interval, shares)
+    if interval.longest_task_ms < _SHORT_TASK_MS:
+        longest = milliseconds(interval.longest_task_ms)
+        return Explanation(
+            finding,
+            f"No task took longer than {longest}, so if micro-batches are slow, the time goes "
+            "elsewhere: see durationMs in Spark's progress.",
+        )
+    if _is_held_up_by_one_task(interval):
+        times = interval.longest_tasks_ms / interval.average_tasks_ms
+        return Explanation(
+            f"One task holds the others up: it takes {times:.1f} times as long as the average. "
+            + finding,
+            "Its partition of the DataFrame has more rows than the others, or its machine is "
+            "slower: repartition, or look at its stage in Spark's UI.",
+        )
+    return Explanation(finding, advice)
+
+
+def dominant_part(interval: Interval) -> str:
+    """The largest part and its share, in a few words; "" if no task has told its time."""
+    shares = interval.shares()
+    if not shares:
+        return ""
+    largest = max(shares, key=lambda name: shares[name])
+    return f"{PARTS[largest]}: {share(shares[largest])}"
+
+
+def slowest(points: Sequence[Interval]) -> Interval | None:
+    """The point with the most task time per micro-batch, if it stands out."""
+    times = [point.task_ms / point.micro_batches for point in points]
+    longest = max(times)
+    if longest < _STANDS_OUT * median(times) or not longest:
+        return None
+    return points[times.index(longest)]
+
+
+def summary(history: History) -> list[tuple[str, str]]:
+    """What takes the time, and what to do: of all micro-batches, the slowest and the latest."""
+    total, latest = history.total, history.latest[-1]
+    idle = standstill(total)
+    found = [("all", f"{idle} While tasks ran: {explain(total)}" if idle else str(explain(total)))]
+    point = slowest(history.points)
+    if point:
+        found.append(("slowest", f"({extent(point)}) {explain(point)}"))
+    return [*found, ("latest", str(explain(latest)))]
+
+
+def standstill(interval: Interval) -> str:
+    """A sentence, if for most of the time between the micro-batches no task ran; else ""."""
+    if interval.micro_batches < 2 or interval.idle_ms < _STANDS_STILL * interval.elapsed_ms:
+        return ""
+    idle = share(interval.idle_ms / interval.elapsed_ms)
+    return (
+        f"For at least {idle} of the time no task ran: Spark waited for its trigger or for rows, "
+        "planned micro-batches, or was not running."
+    )
+
+
+def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
+    kafka = shares["buffer_wait_ms"] + shares["acknowledgement_wait_ms"]
+    if shares["rows_wait_ms"] >= _DOMINATES:
+        return Explanation(
+            f"{_part(shares, 'rows_wait_ms')}: for the source or the query, not for Kafka.",
+            "Look at the query's stages in Spark's UI; use more partitions if cores are idle.",
+        )
+    if shares["metadata_wait_ms"] >= _DOMINATES:
+        return _metadata(interval, shares)
+    if kafka >= _DOMINATES:
+        return Explanation(_kafka_finding(shares, kafka), _kafka_advice(interval))
+    if shares["own_ms"] >= _DOMINATES:
+        return Explanation(
+            f"The sink itself takes {share(shares['own_ms'])} of the tasks' time: it waits neither "
+            "for Spark nor for Kafka.",
+            "More cores and partitions make it faster; see docs/tuning.md for the size of Arrow "
+            "batches and for compression.",
+        )
+    first, second = sorted(shares, key=lambda name: shares[name], reverse=True)[:2]
+    return Explanation(
+        f"No part dominates. {_part(shares, first)}, {PARTS[second]} {share(shares[second])}.",
+        "Faster micro-batches need improvements in both.",
+    )
+
+
+def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
+    finding = f"{_part(shares, 'metadata_wait_ms')}: its tasks do not know their topics yet."
+    if 2 * interval.producers_created > interval.tasks:
+        return Explanation(
+            finding,
+            f"{interval.producers_created:,} producers were created for {interval.tasks:,} tasks: "
+            "call warm_up before the first micro-batch, and let Spark keep its Python workers "
+            "(spark.python.worker.reuse, pauses below a minute).",
+        )
+    return Explanation(
+        finding,
+        "The brokers answer slowly, or topics are missing or new: create them beforehand, name a "
+        "single one in the option topic, and ask doctor how the brokers answer.",
+    )
+
+
+def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
+    if shares["buffer_wait_ms"] >= _DOMINATES:
+        why = "the brokers acknowledge more slowly than rows arrive"
+        return f"{_part(shares, 'buffer_wait_ms')}: {why}."
+    if shares["acknowledgement_wait_ms"] >= _DOMINATES:
+        why = "everything is sent, and the brokers have not confirmed it"
+        return f"{_part(shares, 'acknowledgement_wait_ms')}: {why}."
+    return (
+        f"Waiting for Kafka takes {share(kafka)} of the tasks' time: "
+        f"{share(shares['buffer_wait_ms'])} for room in the buffer, "
+        f"{share(shares['acknowledgement_wait_ms'])} for acknowledgements at the end."
+    )
+
+
+def _kafka_advice(interval: Interval) -> str:
+    """By the clearest sign of what makes the brokers slow."""
+    if (interval.retried_requests or 0) >= interval.micro_batches:
+        why = f" ({interval.broker_error})" if interval.broker_error else ""
+        return (
+            f"{interval.retried_requests:,} requests had to be repeated{why}: look for lost "
+            "connections, moved leaders, or partitions with too few replicas in sync."
+        )
+    partition, records = interval.busiest_partitions.most_common(1)[0]
+    are_many = interval.records >= _FEW_RECORDS * interval.micro_batches
+    if partition and are_many and records >= _ONE_PARTITION * interval.records:
+        return (
+            f"{share(records / interval.records)} of the records go to the partition {partition}, "
+            "which one broker takes in their order: use keys that spread, or none; if the topic "
+            "has no other partition, add some."
+        )
+    hot = interval.sent_bytes_by_topic.most_common(1)
+    everything = interval.sent_bytes_by_topic.total()
+    if len(interval.sent_bytes_by_topic) > 1 and hot[0][1] >= _ONE_TOPIC * everything:
+        topic, sent_bytes = hot[0]
+        return (
+            f"{share(sent_bytes / everything)} of the bytes go to the topic {topic}: spread its "
+            "partitions over more brokers, or add some."
+        )
+    if (interval.round_trip_p99_ms or 0) >= _SLOW_ROUND_TRIP_MS:
+        return (
+            f"The slowest broker answers in up to {milliseconds(interval.round_trip_p99_ms or 0)} "
+            "(p99): look at that broker's load and at the network; more tasks hide such delays."
+        )
+    return (
+        "Look at the brokers' load, disks and replication; compression "
+        "(kafka.compression.type=lz4) helps if they or the network are the limit."
+    )
+
+
+def _part(shares: dict[str, float], name: str) -> str:
+    label = PARTS[name]
+    return f"{label[0].upper()}{label[1:]} takes {share(shares[name])} of the tasks' time"
+
+
+def _is_held_up_by_one_task(interval: Interval) -> bool:
+    return interval.longest_tasks_ms >= _STRAGGLES * interval.average_tasks_ms

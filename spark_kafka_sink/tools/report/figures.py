@@ -1,0 +1,123 @@
+"""Figures in words: the same on a terminal and on the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from spark_kafka_sink.tools.report.history import PARTS, Interval
+
+_MOST_NAMES = 5
+_NOT_KNOWN = "not known"
+NO_TOPIC = "(null)"
+
+
+def share(part: float) -> str:
+    """Of 1, in per cent."""
+    return "below 1 %" if 0 < part < 0.01 else f"{100 * part:.0f} %"
+
+
+def milliseconds(ms: float) -> str:
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:,.2f} s"
+
+
+def mebibytes(size_bytes: int) -> str:
+    mib = size_bytes / 2**20
+    return f"{mib:,.1f} MiB" if size_bytes == 0 or mib >= 0.1 else f"{size_bytes:,} bytes"
+
+
+def rate(records_per_second: float | None) -> str:
+    return "-" if records_per_second is None else f"{records_per_second:,.0f}/s"
+
+
+def utc(time: datetime) -> str:
+    """Without the name of the time zone, which stands once beside all times."""
+    return f"{time:%Y-%m-%d %H:%M:%S}"
+
+
+def extent(interval: Interval) -> str:
+    """How many micro-batches, and the ends of the first and the last one."""
+    first, last = utc(interval.first.ended_at), utc(interval.last.ended_at)
+    if interval.micro_batches == 1:
+        return f"1 micro-batch, ended {last} UTC"
+    return f"{interval.micro_batches:,} micro-batches, ended {first} to {last} UTC"
+
+
+def figures(interval: Interval) -> Iterator[tuple[str, str]]:
+    """What is known about one or more micro-batches: names and values, the same names for all."""
+    yield "records", f"{interval.records:,}"
+    yield "records per second", rate(interval.records_per_second)
+    yield "while the longest task ran", rate(interval.records_per_task_second)
+    yield "sent", mebibytes(interval.sent_bytes)
+    yield "tasks", _tasks(interval)
+    yield "longest task", milliseconds(interval.longest_task_ms)
+    yield "all tasks' time", milliseconds(interval.task_ms)
+    shares = interval.shares()
+    for name, label in PARTS.items():
+        known = f"{share(shares[name])}, {milliseconds(getattr(interval, name))}" if shares else "-"
+        yield f"- {label}", known
+    yield "failed micro-batches", f"{interval.failed_micro_batches:,}"
+    yield "failed records", _named(interval.failed_records, interval.failed_records_by_error)
+    yield "- dropped before they were sent", f"{interval.unsent_records:,}"
+    yield "- perhaps in the topic anyway", f"{interval.possibly_persisted_records:,}"
+    yield "dead letters", _named(interval.dead_letters, interval.dead_letters_by_error)
+    yield "repeated requests", _or_not_known(interval.retried_requests)
+    if interval.cross_rack_records is not None:
+        yield "records to another rack", f"{interval.cross_rack_records:,}"
+    yield "most in a task's buffer", _buffer(interval)
+    yield "slowest broker's round trip (p99)", _round_trip(interval.round_trip_p99_ms)
+    created, reused = interval.producers_created, interval.producers_reused
+    yield "producers", f"{created:,} created, {reused:,} reused"
+    yield "latest error of a broker", interval.broker_error or "none"
+
+
+def topics(interval: Interval, most: int) -> Iterator[tuple[str, int, int, int, int]]:
+    """Topic, acknowledged records, sent bytes, failed records and dead letters; largest first.
+
+    Topics beyond the first ``most`` come last, as one.
+    """
+    columns = (
+        interval.records_by_topic,
+        interval.sent_bytes_by_topic,
+        interval.failed_records_by_topic,
+        interval.dead_letters_by_topic,
+    )
+    names = {name for column in columns for name in column}
+    ordered = sorted(names, key=lambda name: (-columns[0][name], -columns[1][name], name))
+    for name in ordered[:most]:
+        yield name or NO_TOPIC, *_sums(columns, [name])
+    if ordered[most:]:
+        yield f"{len(ordered[most:]):,} other topics", *_sums(columns, ordered[most:])
+
+
+def _sums(columns: tuple[Counter[str], ...], names: list[str]) -> tuple[int, int, int, int]:
+    records, sent_bytes, failed, dead = (sum(each[name] for name in names) for each in columns)
+    return records, sent_bytes, failed, dead
+
+
+def _tasks(interval: Interval) -> str:
+    failed = f", {interval.failed_tasks:,} failed" if interval.failed_tasks else ""
+    return f"{interval.tasks:,}{failed}"
+
+
+def _named(total: int, by_name: Mapping[str, int]) -> str:
+    """``12 (NULL_TOPIC 7, MSG_SIZE_TOO_LARGE 5)``"""
+    names = [f"{name} {number:,}" for name, number in Counter(by_name).most_common(_MOST_NAMES)]
+    if len(by_name) > _MOST_NAMES:
+        names.append("others")
+    return f"{total:,} ({', '.join(names)})" if names else f"{total:,}"
+
+
+def _or_not_known(number: int | None) -> str:
+    return _NOT_KNOWN if number is None else f"{number:,}"
+
+
+def _round_trip(ms: float | None) -> str:
+    return _NOT_KNOWN if ms is None else milliseconds(ms)
+
+
+def _buffer(interval: Interval) -> str:
+    peak, limit = interval.buffer_peak_bytes, interval.buffer_memory_bytes
+    of = f" ({share(peak / limit)})" if limit else ""
+    return f"{mebibytes(peak)} of {mebibytes(limit)}{of}"

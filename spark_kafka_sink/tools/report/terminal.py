@@ -1,0 +1,78 @@
+"""A history on a terminal, or as plain text."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spark_kafka_sink.tools.report.explanation import dominant_part, summary
+from spark_kafka_sink.tools.report.figures import extent, figures, mebibytes, rate, topics, utc
+from spark_kafka_sink.tools.report.history import History, Interval
+
+_MOST_TOPICS = 15
+
+
+def render(history: History) -> RenderableType:
+    """The whole history and the latest micro-batch."""
+    total, latest = history.total, history.latest[-1]
+    return Group(
+        Text(extent(total), "bold"),
+        *(Text(line, "dim") for line in queries(history)),
+        Text(),
+        _explanations(history),
+        Text(),
+        _figures(total, latest),
+        Text(),
+        _topics(total),
+    )
+
+
+def _explanations(history: History) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for name, text in summary(history):
+        table.add_row(Text(name, "bold"), Text(text))
+    return table
+
+
+def queries(history: History) -> list[str]:
+    """A line on the queries that have written the reports."""
+    known = [each for each in history.query_ids if each]
+    if not known:
+        return ["batch writes"]
+    others = f" and {len(known) - 1:,} more: all are added up" if known[1:] else ""
+    return [f"query {known[-1]}{others}"]
+
+
+def line(micro_batch: Interval) -> str:
+    """A micro-batch in one line of text."""
+    report = micro_batch.last
+    parts = (
+        utc(report.ended_at),
+        f"micro-batch {'-' if report.batch_id is None else report.batch_id}",
+        report.outcome,
+        f"{micro_batch.records:,} records",
+        rate(micro_batch.records_per_second),
+        f"{micro_batch.failed_records:,} failed",
+        f"{micro_batch.dead_letters:,} dead letters",
+        dominant_part(micro_batch),
+    )
+    return "  ".join(filter(None, parts))
+
+
+def _figures(total: Interval, latest: Interval) -> Table:
+    # Text: what comes from a report is not rich's markup.
+    table = Table("", "latest micro-batch", "all")
+    for (name, of_latest), (_, of_total) in zip(figures(latest), figures(total), strict=True):
+        table.add_row(Text(name), Text(of_latest), Text(of_total))
+    return table
+
+
+def _topics(total: Interval) -> Table:
+    table = Table("topic", "records", "sent", "failed", "dead letters")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, records, sent_bytes, failed, dead in topics(total, _MOST_TOPICS):
+        bad = (Text(f"{number:,}", "red" if number else "") for number in (failed, dead))
+        table.add_row(Text(name), f"{records:,}", mebibytes(sent_bytes), *bad)
+    return table

@@ -1,0 +1,104 @@
+"""The sink's client settings as kafka-python takes them, or an error that says what it lacks."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from confluent_kafka import KafkaException
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.oauth_token import Token, TokenFunction
+from spark_kafka_sink.connection.sockets import has_hidden_certificate, tls_context, uses_tls
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
+from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text, for_confluent_kafka
+
+# Without them, Python's TLS would accept what librdkafka's refuses.
+_TLS_SETTINGS_THAT_PYTHON_LACKS = ("ssl.crl.location", "ssl.engine.location")
+
+
+def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
+    """kafka-python's settings for the same brokers, TLS and user, once librdkafka was let in.
+
+    Raises InvalidOption for what kafka-python does not support; AuthenticationFailed, also if there
+    is no token; BrokerUnavailable.
+    """
+    protocol = settings.get("security.protocol", "plaintext").upper()
+    servers = (each.strip() for each in settings["bootstrap.servers"].split(","))
+    result: dict[str, Any] = {
+        "bootstrap_servers": [each for each in servers if each],
+        "client_id": settings["client.id"],
+        "security_protocol": protocol,
+    }
+    if uses_tls(settings):
+        result["ssl_context"] = _tls(settings)
+    if protocol.startswith("SASL"):
+        result |= _sasl(settings, deadline)
+    _log_in(settings, deadline)
+    return result
+
+
+def _log_in(settings: ClientSettings, deadline: Deadline) -> None:
+    """With librdkafka first: kafka-python tries a wrong password until its time is up."""
+    try:
+        brokers = Brokers(for_confluent_kafka(settings))
+    except KafkaException as error:
+        raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
+    try:
+        brokers.log_in(deadline)
+    except AuthenticationFailed as error:
+        raise AuthenticationFailed(f"the brokers refuse the login: {error}. Ask doctor") from None
+    except BrokerUnavailable as error:
+        servers = settings["bootstrap.servers"]
+        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Ask doctor") from None
+    finally:
+        brokers.close()
+
+
+def _tls(settings: ClientSettings) -> ssl.SSLContext:
+    for name in _TLS_SETTINGS_THAT_PYTHON_LACKS:
+        if name in settings:
+            raise InvalidOption(f"transactions does not support kafka.{name}; leave it out here")
+    if has_hidden_certificate(settings):
+        raise InvalidOption(
+            "transactions reads the client's certificate and its key only from a PEM file: set "
+            "kafka.ssl.keystore.type=PEM and kafka.ssl.keystore.location"
+        )
+    try:
+        return tls_context(settings)
+    except OSError as error:
+        raise InvalidOption(f"a file for TLS is unusable: {error}") from None
+
+
+def _sasl(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
+    mechanism = settings["sasl.mechanism"].upper()
+    if mechanism != "OAUTHBEARER":
+        return {
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": settings["sasl.username"],
+            "sasl_plain_password": settings["sasl.password"],
+        }
+    if not settings.oauth_callback:
+        raise InvalidOption(
+            "transactions cannot fetch tokens by kafka.sasl.oauthbearer.method; set "
+            "oauth.callback instead, a function that returns one"
+        )
+    token = TokenFunction(settings).fetch(deadline.remaining())
+    if isinstance(token, str):
+        raise AuthenticationFailed(token)
+    return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": _OneToken(token)}
+
+
+class _OneToken(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """The same token for every connection: they are made within seconds."""
+
+    def __init__(self, token: Token) -> None:
+        self._token = token
+
+    def token(self) -> str:
+        return self._token.value
+
+    def extensions(self) -> dict[str, str]:
+        return dict(self._token.extensions)
