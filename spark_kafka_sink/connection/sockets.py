@@ -123,6 +123,6 @@ def _certificate_advice(error: ssl.SSLCertVerificationError, server: Server) -> 
             "(subjectAltName)"
         )
     return (
-        "Point kafka.ssl.truststore.location (with kafka.ssl.truststore.type=PEM) to the "
-        "certificate of the authority that signed the broker's"
+        "Add the certificate of the authority that signed the broker's to the file of "
+        "kafka.ssl.truststore.location; set kafka.ssl.truststore.type=PEM if it is a PEM file"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import signal
+from collections import Counter, defaultdict
 
 import pytest
 from pyspark.sql import functions as f
@@ -11,6 +12,7 @@ from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka.processes import send_signal
 
 PARTITIONS = 6
 ROWS = 2_000
@@ -109,3 +111,44 @@ def test_without_the_option_the_report_still_counts(write, topics, topic, crosse
     assert 0 < crossed() < ROWS
     write(topics.create())
     assert crossed() is None
+
+
+def test_leaders_that_move_take_the_records_along(kafka, write, topics, topic, crossed):
+    """The producer that is kept between tasks finds it out by its next metadata."""
+    topic = topics.create(PARTITIONS, replicas=3)
+    near = in_rack(topics, topic, 2)
+    options = {**AWARE, "kafka.client.rack": "rack-2", "kafka.metadata.max.age.ms": "1000"}
+    counts = Counter()
+    writes = 0
+
+    def used(is_expected):
+        """The partitions of the first write whose partitions are as expected."""
+        nonlocal counts, writes
+        deadline = Deadline(60)
+        while True:
+            before, counts = (
+                counts,
+                Counter(
+                    {
+                        partition: len(values)
+                        for partition, values in write(topic, **options).items()
+                    }
+                ),
+            )
+            writes += 1
+            assert counts.total() == writes * ROWS  # none lost, none doubled
+            partitions = (counts - before).keys()
+            if is_expected(partitions):
+                return
+            assert not deadline.expired, f"still {sorted(partitions)}"
+
+    used(lambda partitions: partitions == near)
+    assert crossed() == 0
+    send_signal(kafka.pids[1], signal.SIGTERM)  # its leaders move to the other racks
+    used(lambda partitions: partitions == set(range(PARTITIONS)))
+    kafka.restart(2)
+    topics.elect_preferred_leaders(topic, node=2)
+    near = in_rack(topics, topic, 2)
+    assert near
+    used(lambda partitions: partitions == near)
+    assert crossed() == 0

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ElectionType,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
@@ -106,6 +113,20 @@ class Topics:
         """The node ids of the leaders, by partition."""
         partitions = self._metadata(topic, Deadline(self._patience_seconds)).partitions
         return [partitions[number].leader for number in sorted(partitions)]
+
+    def elect_preferred_leaders(self, topic: str, node: int) -> None:
+        """Wait until that broker leads every partition whose first replica it has."""
+        deadline = Deadline(self._patience_seconds)
+        while True:
+            found = self._metadata(topic, deadline).partitions
+            behind = [p for p in found.values() if p.replicas[0] == node != p.leader]
+            if not behind:
+                return
+            assert not deadline.expired, f"broker {node} does not lead {behind}"
+            chosen = [TopicPartition(topic, each.id) for each in behind]
+            # An answer per partition: one that is not in sync yet is refused.
+            self._admin.elect_leaders(ElectionType.PREFERRED, chosen).result(_SECONDS)
+            time.sleep(deadline.slice(0.1))  # nothing tells us when it is
 
     def wait_for_rows(self, topic: str) -> None:
         """Wait until there is a record in partition 0."""

@@ -82,8 +82,8 @@ def _sasl(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
         }
     if not settings.oauth_callback:
         raise InvalidOption(
-            "transactions cannot fetch tokens by kafka.sasl.oauthbearer.method; set "
-            "oauth.callback instead, a function that returns one"
+            "transactions does not request tokens from an identity provider; set oauth.callback to "
+            "a function that returns one, and leave out the provider's settings"
         )
     token = TokenFunction(settings).fetch(deadline.remaining())
     if isinstance(token, str):
