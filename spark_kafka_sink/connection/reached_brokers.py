@@ -14,16 +14,6 @@ from pathlib import Path
 from spark_kafka_sink.config.producer_options import ClientSettings
 
 
-def application_folder() -> Path | None:
-    """In a Python worker: the folder of Spark's block manager, which all its workers share.
-
-    Spark creates that folder for the application, removes it at the end, and names it in the
-    environment of every Python worker. Elsewhere that variable may name a folder of the machine's.
-    """
-    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    return Path(folder) if folder else None
-
-
 def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
     """Whether ``remember`` was called for these brokers with this folder.
 

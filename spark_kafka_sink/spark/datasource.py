@@ -15,7 +15,12 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     UnsupportedSaveMode,
 )
-from spark_kafka_sink.spark.private_api import check_worker
+from spark_kafka_sink.spark.private_api import (
+    activate,
+    application_folder,
+    check_worker,
+    is_classic,
+)
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -110,7 +115,6 @@ def _refuse_exactly_once(options: SinkOptions) -> None:
 
 def _preflight(options: SinkOptions) -> None:
     from spark_kafka_sink.connection.preflight import check
-    from spark_kafka_sink.connection.reached_brokers import application_folder
 
     check(options, application_folder())
 
@@ -176,15 +180,8 @@ def register(spark: SparkSession) -> None:
     warn_of_speculation(spark)
 
 
-def is_classic(spark: SparkSession) -> bool:
-    """Whether the driver is in this process's session, rather than behind Spark Connect."""
-    return hasattr(spark, "_jsparkSession")
-
-
 def make_known(spark: SparkSession) -> None:
     """``register`` without the warning."""
     spark.dataSource.register(KafkaSink)
     if is_classic(spark):
-        # no public API does only this
-        jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
-        jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+        activate(spark)

@@ -19,11 +19,17 @@ from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark.datasource import (
     check_schema,
-    is_classic,
     prepare_reports,
     used_columns,
 )
-from spark_kafka_sink.spark.private_api import check_worker, checkpointed_partitions
+from spark_kafka_sink.spark.private_api import (
+    INTERRUPTION,
+    check_worker,
+    checkpointed_partitions,
+    is_classic,
+    is_interruption,
+    running_query_id,
+)
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
 
@@ -132,19 +138,15 @@ def _query_id(spark: SparkSession) -> str | None:
     """Spark's id of the query that runs here; None under Spark Connect."""
     if not is_classic(spark):
         return None
-    query_id: str | None = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-    return query_id
+    return running_query_id(spark.sparkContext)
 
 
 def _collect(frame: DataFrame) -> list[Row]:
     try:
         return frame.collect()
     except Exception as error:
-        # query.stop() interrupts this call. Spark recognises that by searching our exception's text
-        # (StreamExecution.isInterruptionException), which overflows its stack if the text is long.
-        text = str(error).partition("\n\tat ")[0]
-        if text.endswith("java.lang.InterruptedException"):
-            raise InterruptedError(f"py4j.protocol.Py4JJavaError: {text}") from None
+        if is_interruption(error):
+            raise InterruptedError(INTERRUPTION) from None
         raise
 
 

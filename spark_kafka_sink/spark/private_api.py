@@ -1,8 +1,15 @@
-"""Spark's private parts that exactly-once needs, as read in PySpark 4.1 to 4.3.
+"""All that the sink knows of Spark's private parts, as read in PySpark 4.1 to 4.3.
 
-The socket that brings a task's rows: ``pyspark.worker.main(infile, outfile)`` runs every task, and
-reads its rows from ``infile``, a file of the socket's descriptor. And the number of partitions that
-a query's checkpoint keeps.
+- ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its rows from ``infile``, a
+  file of a socket's descriptor.
+- Properties of tasks: MicroBatchExecution's query id and batch id.
+- A query's checkpoint keeps the number of shuffle partitions.
+- The folder of the block manager is in the environment of Python workers.
+- Only the main thread has an active session (``SparkSession._jsparkSession``).
+- ``StreamExecution.isInterruptionException`` recognises ``query.stop()`` by an error's text.
+
+A next version of Spark needs this file, ``tools/job/stop.py`` (signals of the Java process) and
+setup.cfg.
 """
 
 from __future__ import annotations
@@ -11,12 +18,77 @@ import importlib.util
 import os
 import socket
 import sys
+from pathlib import Path
 from types import CodeType, FrameType
+from typing import TYPE_CHECKING
 
 import pyspark
-from pyspark.sql import SparkSession
 
 from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext, TaskContext
+    from pyspark.sql import SparkSession
+
+#: Spark takes an error whose text is this for the interruption by ``query.stop()``, so the query
+#: ends without an error. It must be short: Spark's regular expression recurses per character.
+INTERRUPTION = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the sink\n"
+    ": java.lang.InterruptedException"
+)
+
+# --- the session and its queries ------------------------------------------------------------------
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the driver is in this process's session, rather than behind Spark Connect."""
+    return hasattr(spark, "_jsparkSession")
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a classic session the calling thread's active one; no public call does only this."""
+    jvm_class = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
+    jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
+
+
+def is_interruption(error: Exception) -> bool:
+    """Whether ``query.stop()`` has interrupted the call of Java that raised ``error``."""
+    return str(error).partition("\n\tat ")[0].endswith("java.lang.InterruptedException")
+
+
+def running_query_id(context: SparkContext | TaskContext) -> str | None:
+    """Spark's id of the streaming query that runs here."""
+    query_id: str | None = context.getLocalProperty("sql.streaming.queryId")
+    return query_id
+
+
+def running_batch_id(context: TaskContext) -> str | None:
+    """The number of the micro-batch that runs here."""
+    return context.getLocalProperty("streaming.sql.batchId")
+
+
+def checkpointed_partitions(spark: SparkSession) -> int:
+    """Inside foreachBatch: ``spark.sql.shuffle.partitions`` as it was when the query first started.
+
+    Its checkpoint keeps the number, and Spark shows it in an internal option, for the state of its
+    own operators; the public option is the session's. Without the internal one, a session that
+    changes the number is noticed like any other change of it (PartitionsChanged).
+    """
+    kept = spark.conf.get("spark.sql.streaming.internal.stateStore.partitions", None)
+    return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
+
+
+def application_folder() -> Path | None:
+    """In a Python worker: the folder of Spark's block manager, which all its workers share.
+
+    Spark creates that folder for the application, removes it at the end, and names it in the
+    environment of every Python worker. Elsewhere that variable may name a folder of the machine's.
+    """
+    folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    return Path(folder) if folder else None
+
+
+# --- the end of a task's rows ---------------------------------------------------------------------
 
 _WORKER, _MAIN, _ROWS = "pyspark.worker", "main", "infile"
 # A worker that no daemon has forked is a program of its own.
@@ -74,17 +146,6 @@ def require_end_of_rows() -> None:
             "part of it has failed. Look for that error; this one only says that nothing was "
             "committed"
         )
-
-
-def checkpointed_partitions(spark: SparkSession) -> int:
-    """Inside foreachBatch: ``spark.sql.shuffle.partitions`` as it was when the query first started.
-
-    Its checkpoint keeps the number, and Spark shows it in an internal option, for the state of its
-    own operators; the public option is the session's. Without the internal one, a session that
-    changes the number is noticed like any other change of it (PartitionsChanged).
-    """
-    kept = spark.conf.get("spark.sql.streaming.internal.stateStore.partitions", None)
-    return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
 
 
 def _unsupported() -> InvalidOption:

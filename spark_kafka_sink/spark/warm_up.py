@@ -16,7 +16,8 @@ from spark_kafka_sink.config.options import at_least_once, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.datasource import FORMAT, is_classic, make_known
+from spark_kafka_sink.spark.datasource import FORMAT, make_known
+from spark_kafka_sink.spark.private_api import is_classic
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:

@@ -20,7 +20,12 @@ from pyspark.sql.datasource import (
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait, total
-from spark_kafka_sink.spark.private_api import require_end_of_rows, rows_socket
+from spark_kafka_sink.spark.private_api import (
+    require_end_of_rows,
+    rows_socket,
+    running_batch_id,
+    running_query_id,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,8 +152,8 @@ def _origin(options: SinkOptions) -> Origin:
     if context is None:
         return Origin(batch_id=given)
     return Origin(
-        context.getLocalProperty("sql.streaming.queryId"),
-        given or context.getLocalProperty("streaming.sql.batchId"),
+        running_query_id(context),
+        given or running_batch_id(context),
         context.partitionId(),
     )
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.reached_brokers import application_folder, remember, were_reached
+from spark_kafka_sink.connection.reached_brokers import remember, were_reached
+from spark_kafka_sink.spark.private_api import application_folder
 
 
 def settings(servers="a:9092,b:9092", **others):

@@ -182,7 +182,7 @@ def test_a_password_is_passed_on_and_stays_hidden(translated):
                 "sasl.oauthbearer.client.secret": "planted-secret",
                 "sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/",
             },
-            r"set oauth\.callback instead",
+            r"set oauth\.callback to a function",
         ),
     ],
 )

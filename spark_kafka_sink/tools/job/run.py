@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.datasource import is_classic, register
+from spark_kafka_sink.spark.datasource import register
+from spark_kafka_sink.spark.private_api import is_classic
 from spark_kafka_sink.spark.warm_up import warm_up
 from spark_kafka_sink.tools.doctor import diagnose, report
 from spark_kafka_sink.tools.job.configuration import Configuration
