@@ -12,7 +12,7 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
 
-#: made from docstrings; its blocks of Python are signatures, not snippets
+#: generated from docstrings; its Python blocks are signatures, not snippets
 API = ROOT / "docs" / "api.md"
 INTERNALS = ROOT / "docs" / "internals"
 #: pages whose commands and snippets are tested
