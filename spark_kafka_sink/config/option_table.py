@@ -160,10 +160,9 @@ EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     minimum=1,
     maximum=10_000,
     if_absent="none: required for `exactly-once` with the format; `foreach_batch` repartitions",
-    meaning="How many Spark partitions every micro-batch has. End the query with "
+    meaning="How many Spark partitions every micro-batch has. The query must end with "
     "`repartition(P, key)`, where the key alone decides where a row goes, or with "
-    "`repartition(1)`. Without it, `foreach_batch` repartitions every micro-batch by `key` into "
-    "`spark.sql.shuffle.partitions`: see [exactly-once](exactly-once.md).",
+    "`repartition(1)`: see [exactly-once](exactly-once.md).",
 )
 TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     "transactional.id.prefix",
@@ -198,8 +197,7 @@ TRANSACTION_TIMEOUT_MS = Option(
     minimum=1000,
     maximum=_MAX_INT,
     meaning="With `exactly-once`: how long a task may take from its first record to its commit. "
-    "Meanwhile, readers with `isolation.level=read_committed` wait at its first record. Brokers "
-    "allow 15 minutes by default (`transaction.max.timeout.ms`).",
+    "Brokers allow 15 minutes by default (`transaction.max.timeout.ms`).",
 )
 PREFLIGHT = Option(
     "preflight",
