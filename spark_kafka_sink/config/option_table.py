@@ -116,35 +116,34 @@ CLIENT_RACK_VARIABLE: Option[str | None] = Option(
     "client.rack.variable",
     variable_name,
     default=None,
-    meaning="In place of `kafka.client.rack`, if executors are in several racks: the name of the "
-    "environment variable that holds the rack of each executor.",
+    meaning="Instead of `kafka.client.rack`, if executors are in several racks: the name of the "
+    "environment variable that contains the rack of each executor.",
 )
 OAUTH_CALLBACK: Option[str | None] = Option(
     "oauth.callback",
     function_name,
     default=None,
     meaning="`package.module:function`, installed on the driver and on all executors: makes the "
-    "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. It is called like the `oauth_cb` of "
-    "confluent-kafka: with `kafka.sasl.oauthbearer.config`, and returns the token and its expiry "
-    "in seconds since the epoch, and perhaps the principal and a dict of SASL extensions. It runs "
-    "in a thread of its own, and has 10 s. The clients of a process share its tokens; it is called "
-    "again after 80 % of a token's life.",
+    "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. Like the `oauth_cb` of "
+    "confluent-kafka, it is called with `kafka.sasl.oauthbearer.config`, and returns the token and "
+    "its expiry in seconds since the epoch, and optionally the principal and a dict of SASL "
+    "extensions. It has 10 s: see [security](security.md#tokens-from-your-own-code).",
 )
 ON_RECORD_ERROR = Option(
     "on.record.error",
     one_of("fail", "dead-letter"),
     default="fail",
-    meaning="What to do with a record that is refused for its own sake, because of its topic, "
-    "partition, timestamp, headers or size: `fail` the task, or send a `dead-letter`. Brokers that "
-    "are away always fail the task.",
+    meaning="What to do with a record that is rejected because of its own content (topic, key, "
+    "partition, timestamp, headers or size): `fail` the task, or send a `dead-letter`. "
+    "Unavailable brokers always fail the task.",
 )
 DEAD_LETTER_TOPIC: Option[str | None] = Option(
     "dead.letter.topic",
     topic_name,
     default=None,
     if_absent="none: required for `on.record.error=dead-letter`",
-    meaning="Topic for dead letters: the refused records, with headers `kafka-nb.*` that say why. "
-    "They are acknowledged before the task succeeds.",
+    meaning="Topic for dead letters: the rejected records, with headers `kafka-nb.*` that give the "
+    "reason. They are acknowledged before the task succeeds.",
 )
 DELIVERY_GUARANTEE = Option(
     "delivery.guarantee",
@@ -161,10 +160,9 @@ EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     minimum=1,
     maximum=10_000,
     if_absent="none: required for `exactly-once` with the format; `foreach_batch` repartitions",
-    meaning="How many Spark partitions every micro-batch has. End the query with "
-    "`repartition(P, key)`, where key decides on its own where a row goes, or with "
-    "`repartition(1)`. Without it, `foreach_batch` repartitions every micro-batch by `key` into "
-    "`spark.sql.shuffle.partitions`: see [exactly-once](exactly-once.md).",
+    meaning="How many Spark partitions every micro-batch has. The query must end with "
+    "`repartition(P, key)`, where the key alone decides where a row goes, or with "
+    "`repartition(1)`: see [exactly-once](exactly-once.md).",
 )
 TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     "transactional.id.prefix",
@@ -189,7 +187,8 @@ EXACTLY_ONCE_FIRST_BATCH = Option(
     minimum=0,
     maximum=2**63 - 1,
     meaning="Id of the micro-batch with which the ledger begins. Set it once, to the id that "
-    "`LedgerLost` names, to switch an older checkpoint over; it has no effect on later ones.",
+    "`LedgerLost` names, to switch an existing query to exactly-once; it has no effect on later "
+    "micro-batches.",
 )
 TRANSACTION_TIMEOUT_MS = Option(
     "kafka.transaction.timeout.ms",
@@ -198,8 +197,7 @@ TRANSACTION_TIMEOUT_MS = Option(
     minimum=1000,
     maximum=_MAX_INT,
     meaning="With `exactly-once`: how long a task may take from its first record to its commit. "
-    "Meanwhile, readers with `isolation.level=read_committed` wait at its first record. Brokers "
-    "allow 15 minutes by default (`transaction.max.timeout.ms`).",
+    "Brokers allow 15 minutes by default (`transaction.max.timeout.ms`).",
 )
 PREFLIGHT = Option(
     "preflight",
@@ -207,7 +205,7 @@ PREFLIGHT = Option(
     default="true",
     meaning="Before the first task, the driver checks that a broker answers and accepts the login, "
     "and that the topics of the options exist or may be created, and may be written to. If topic "
-    "metadata takes longer than 0.25 s, the topic check is left to the tasks. If the brokers "
+    "metadata takes longer than 0.25 s, the tasks check the topics instead. If the brokers "
     "refuse connections, the first micro-batch fails after 3 s; a later one waits as long as for "
     "metadata.",
 )
@@ -224,17 +222,18 @@ CLIENT_SETTINGS = Option(
     if_absent="the client's",
     meaning="Any other setting of the Java producer under its Java name, such as "
     "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and librdkafka's "
-    "settings that Java lacks. A setting that cannot be translated is refused with the reason.",
+    "settings that Java lacks. A setting that cannot be translated is rejected with the reason.",
 )
 REPORT_PATH: Option[str | None] = Option(
     "report.path",
     folder,
     default=None,
     if_absent="none",
-    meaning="A folder in which the driver keeps a report on every micro-batch, as lines of JSON: "
-    "an absolute path on its machine, or a URI that pyarrow knows, such as `s3://bucket/reports`, "
-    "without credentials. One folder per query. The oldest reports are deleted after 128 MiB, or "
-    "where files cannot be appended to, as in an object store, after about 10,000 micro-batches.",
+    meaning="A folder in which the driver writes a report of every micro-batch, as lines of JSON: "
+    "an absolute path on its machine, or a URI that pyarrow supports, such as "
+    "`s3://bucket/reports`, without credentials. One folder per query. The oldest reports are "
+    "deleted after 128 MiB, or where files cannot be appended to, as in an object store, after "
+    "about 10,000 micro-batches.",
 )
 INCLUDE_HEADERS: Option[bool | None] = Option(
     "includeHeaders",

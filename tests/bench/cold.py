@@ -22,7 +22,7 @@ from common import (
     in_fresh_sessions,
     spread,
     table,
-    write_figures,
+    write_table,
 )
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -47,7 +47,7 @@ def main() -> None:
         for peer, done in figures.items()
     ]
     head = ("", "first 2 M rows, s", "second", "third", "ratio, all", "ratio, from the second on")
-    write_figures("cold", figures, table(head, rows))
+    write_table("cold", table(head, rows))
 
 
 def one_session(peer: str, servers: str) -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pyspark
-from common import spread, table, write_figures
+from common import spread, table, write_table
 
 PLAIN, OURS = "python3", "kafka-nb-python"
 # What a micro-batch of a Python sink needs; each runs in a process of its own.
@@ -47,7 +47,7 @@ def main() -> None:
         for worker, commands in figures.items()
     ]
     head = ("Python worker", f"{PLAIN}, CPU s", f"{OURS}, CPU s", "ratio")
-    write_figures("cold_import", figures, table(head, rows))
+    write_table("cold_import", table(head, rows))
     for worker, values in ratios.items():
         median = statistics.median(values)
         assert median <= HIGHEST_RATIO, f"{worker}: {OURS} takes {median:.2f} times the CPU time"

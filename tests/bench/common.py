@@ -1,4 +1,4 @@
-"""What all benchmarks share: the session, the peers, and where figures go."""
+"""What all benchmarks share: the session, the peers, and where tables and plots go."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark_jars import kafka_jars
 from spark_kafka_sink import foreach_batch, warm_up
 from spark_kafka_sink.deadline import Deadline
 
-FIGURES = Path(__file__).parents[2] / "docs" / "benchmark"
+RESULTS = Path(__file__).parents[2] / "docs" / "benchmark"
 SPARKS_OWN, OURS = "Spark's own sink", "this sink"
 LAUNCHED = "this sink, kafka-nb-python"
 FOREACH_BATCH = "foreach_batch"
@@ -164,13 +164,11 @@ def machine() -> str:
     )
 
 
-def write_figures(name: str, figures: object, markdown: str) -> None:
-    """Write ``docs/benchmark/<name>.json`` and ``.md``, and print the table."""
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    both = {"machine": machine(), "figures": figures}
-    (FIGURES / f"{name}.json").write_text(json.dumps(both, indent=1) + "\n", encoding="utf-8")
+def write_table(name: str, markdown: str) -> None:
+    """Write ``docs/benchmark/<name>.md``, with the machine below the table, and print it."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
     text = f"{markdown}\nMachine: {machine()}.\n"
-    (FIGURES / f"{name}.md").write_text(text, encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
     print(text)
 
 
@@ -188,7 +186,7 @@ def pyplot() -> Any:
 def save_plot(plt: Any, name: str) -> None:
     """Write ``docs/benchmark/<name>.svg``."""
     plt.tight_layout()
-    plt.savefig(FIGURES / f"{name}.svg", metadata={"Date": None})
+    plt.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
     plt.close()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 
-from common import AS_THEY_COME, create_topics, delete_topics, session, spread, table, write_figures
+from common import AS_THEY_COME, create_topics, delete_topics, session, spread, table, write_table
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -54,7 +54,7 @@ def main() -> None:
         ratios = [a / b for a, b in zip(each, speeds[FAIL], strict=True)]
         rows.append((lane, spread([speed / 1e6 for speed in each]), spread(ratios)))
     head = ("on.record.error", "M rows/s", "times `fail`")
-    write_figures("dead_letters", speeds, table(head, rows))
+    write_table("dead_letters", table(head, rows))
 
 
 def rows_per_second(spark: SparkSession, servers: str, lane: str) -> float:

@@ -24,7 +24,7 @@ from common import (
     session,
     spread,
     table,
-    write_figures,
+    write_table,
 )
 from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
@@ -72,7 +72,7 @@ def main() -> None:
             data.unpersist()
             print(markdown(works, figures), flush=True)
         spark.stop()
-    write_figures("distant_brokers", figures, markdown(works, figures))
+    write_table("distant_brokers", markdown(works, figures))
     plot(figures)
 
 

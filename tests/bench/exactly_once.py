@@ -20,7 +20,7 @@ from common import (
     session,
     spread,
     table,
-    write_figures,
+    write_table,
 )
 from pyspark.sql import SparkSession
 
@@ -72,7 +72,7 @@ def main() -> None:
         times_ms = [spread(each, ".0f") for each in (plain, once, more)]
         rows.append((work, *times_ms, spread(times)))
     head = ("Micro-batch", *(f"{each}, ms" for each in GUARANTEES), "more, ms", "times as fast")
-    write_figures("exactly_once", figures, table(head, rows))
+    write_table("exactly_once", table(head, rows))
 
 
 def run(spark: SparkSession, servers: str, work: Work, guarantee: str) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from common import (
@@ -23,7 +23,7 @@ from common import (
     save_plot,
     session,
     table,
-    write_figures,
+    write_table,
 )
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def report(figures: list[Figure]) -> None:
         f"Metadata requests (topics requested): {SPARKS_OWN}",
         OURS,
     )
-    write_figures("first_micro_batch", [asdict(figure) for figure in figures], table(head, rows))
+    write_table("first_micro_batch", table(head, rows))
     plot(figures)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from common import create_topics, in_process, spread, table, write_figures
+from common import create_topics, in_process, spread, table, write_table
 
 PREFETCHED, PLAIN = "this sink's producer, prefetched", "confluent_kafka.Producer"
 
@@ -27,7 +27,7 @@ def main() -> None:
                 if number:  # the broker's own first time is left out
                     values.append(milliseconds)
     rows = [(kind, spread(values, ".0f")) for kind, values in figures.items()]
-    write_figures("first_row", figures, table(("", "First row acknowledged after, ms"), rows))
+    write_table("first_row", table(("", "First row acknowledged after, ms"), rows))
 
 
 def prefetched(servers: str) -> float:

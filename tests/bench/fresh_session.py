@@ -34,7 +34,7 @@ from common import (
     spread,
     table,
     to_peer,
-    write_figures,
+    write_table,
 )
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -61,7 +61,7 @@ def main() -> None:
     ]
     head = ("", "start() to the end of the first micro-batch, s", "Second, s", "Later (median), s")
     before = ("load() before, s", "warm_up before, s")
-    write_figures("fresh_session", figures, table((*head, *before), rows))
+    write_table("fresh_session", table((*head, *before), rows))
     plot(figures)
 
 

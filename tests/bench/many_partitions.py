@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import psutil
 from common import (
@@ -23,7 +23,7 @@ from common import (
     session,
     spread,
     table,
-    write_figures,
+    write_table,
 )
 from distant_kafka import DistantKafka
 from pyspark.sql import DataFrame
@@ -71,7 +71,7 @@ def main() -> None:
             print(markdown(works, figures), flush=True)
         spark.stop()
     if part == 1.0:
-        write_figures("many_partitions", as_json(figures), markdown(works, figures))
+        write_table("many_partitions", markdown(works, figures))
 
 
 def measure(
@@ -94,16 +94,6 @@ def measure(
                 done[link, peer] = timed(save, brokers)
             delete_topics(servers, [f"{prefix}0"])
     return done
-
-
-def as_json(figures: dict[str, Figures]) -> dict[str, dict[str, dict[str, list[object]]]]:
-    return {
-        name: {
-            link: {peer: [asdict(each) for each in done] for peer, done in peers.items()}
-            for link, peers in links.items()
-        }
-        for name, links in figures.items()
-    }
 
 
 def markdown(works: list[Work], figures: dict[str, Figures]) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import create_topics, in_process, table, write_figures
+from common import create_topics, in_process, table, write_table
 from kafka_proxy import proxied_kafka
 
 EVICTING, PLAIN = "this sink's producers", "confluent_kafka.Producer"
@@ -60,7 +60,7 @@ def main() -> None:
         "in all",
         "seconds",
     )
-    write_figures("many_topics", figures, table(head, rows))
+    write_table("many_topics", table(head, rows))
 
 
 def resident_mib() -> float:

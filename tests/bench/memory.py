@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 
-from common import create_topics, session, table, write_figures
+from common import create_topics, session, table, write_table
 from pyspark.sql import SparkSession
 from throughput import reset_peaks, worker_peak_mib, workers
 
@@ -44,8 +44,7 @@ def main() -> None:
             for number, mib in curve
         ),
     ]
-    figures = {"one_row_mib": base_mib, "peak_mib_by_value_bytes": peaks, "micro_batches": curve}
-    write_figures("memory", figures, table(("Python worker", "MiB"), rows))
+    write_table("memory", table(("Python worker", "MiB"), rows))
 
 
 def options(servers: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
-from common import AS_THEY_COME, create_topics, in_process, table, write_figures
+from common import AS_THEY_COME, create_topics, in_process, table, write_table
 from single_process import BATCHES, ROWS_A_BATCH, batch_of, cpu_seconds, ours
 
 from spark_kafka_sink.config.options import parse
@@ -43,7 +43,7 @@ def main() -> None:
         ("the first report of a worker, imports included, ms", f"{first:.1f}"),
         ("each other report, ms", _shown(others)),
     ]
-    write_figures("report_cost", {"rows": rows, "first": first}, table(("What", "Cost"), lines))
+    write_table("report_cost", table(("What", "Cost"), lines))
 
 
 def _shown(figures: list[float]) -> str:

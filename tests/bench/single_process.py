@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 
 import pyarrow as pa
-from common import AS_THEY_COME, create_topics, in_process, spread, table, write_figures
+from common import AS_THEY_COME, create_topics, in_process, spread, table, write_table
 from confluent_kafka import Producer
 
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -66,7 +66,7 @@ def main() -> None:
             speeds = [each["rows_a_second"] / 1e6 for each in done]
             rows.append((f"{size} B", peer, spread(speeds), spread(microseconds), spread(more)))
     head = ("Rows", "Writer", "M rows/s", "CPU us per row", f"more than {GROUPED}, us")
-    write_figures("single_process", figures, table(head, rows))
+    write_table("single_process", table(head, rows))
 
 
 def one_process(peer: str, servers: str, size: int) -> None:

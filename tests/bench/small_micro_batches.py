@@ -23,7 +23,7 @@ from common import (
     spread,
     table,
     to_peer,
-    write_figures,
+    write_table,
 )
 from drop_sink import DropSink
 from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def main() -> None:
         f"more than {FLOOR}, ms",
         "addBatch alone, ms",
     )
-    write_figures("small_micro_batches", figures, table(head, rows))
+    write_table("small_micro_batches", table(head, rows))
 
 
 def run(spark: SparkSession, peer: str, servers: str) -> dict[str, list[float]]:

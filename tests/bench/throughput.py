@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -35,7 +35,7 @@ from common import (
     session,
     spread,
     table,
-    write_figures,
+    write_table,
 )
 from drop_sink import DropSink
 from pyspark.sql import DataFrame, SparkSession
@@ -114,15 +114,8 @@ def main() -> None:
                     print(markdown(figures), flush=True)
             spark.stop()
     if len(figures) == len(WORKS):
-        write_figures("throughput", as_json(figures), markdown(figures))
+        write_table("throughput", markdown(figures))
         plot(figures)
-
-
-def as_json(figures: dict[str, dict[str, list[Round]]]) -> dict[str, dict[str, list[object]]]:
-    return {
-        name: {peer: [asdict(each) for each in done] for peer, done in peers.items()}
-        for name, peers in figures.items()
-    }
 
 
 def ratios(done: list[Round], base: list[Round]) -> list[float]:

@@ -18,13 +18,12 @@ from common import (
     session,
     spread,
     table,
-    write_figures,
+    write_table,
 )
 from pyspark.sql import DataFrame, SparkSession
 from throughput import (
     Round,
     Work,
-    as_json,
     ratios,
     saving,
     source,
@@ -105,7 +104,7 @@ def main() -> None:
                 )
             )
     head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us per row", "worker's peak MiB")
-    write_figures("tuning", as_json(figures), table(head, rows))
+    write_table("tuning", table(head, rows))
 
 
 def measure(

@@ -1,8 +1,8 @@
-"""Every snippet of README.md and docs/*.md runs, and every command and configuration is checked.
+"""Every snippet of README.md and docs/ runs, and every command and configuration is checked.
 
-The Python blocks of a page run one after another, with ``localhost:9092`` replaced by a Kafka of
-the tests and ``/tmp/`` by a folder of theirs. Blocks of sh (commands), ini (units of systemd) and
-yaml (configurations of jobs) are read as the programs for which they are meant read them.
+The Python blocks of a page run one after another. The tests replace ``localhost:9092`` with their
+own Kafka and ``/tmp/`` with their own folder. The programs for which sh (commands), ini (systemd
+units) and yaml (configurations of jobs) blocks are meant, or their parsers, check these blocks.
 A block that cannot run has a comment above it, ``<!-- not run: the reason -->``. Then at least the
 sink's options in it are checked.
 """
@@ -66,7 +66,7 @@ PYTHON_PAGES = sorted({block.page for block in to_run("python")} - {ROOT / "docs
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A Kafka of its own, because the pages choose the names of their topics."""
+    """A separate Kafka, because the pages choose the names of their topics."""
     with LocalKafka() as kafka:
         yield kafka.bootstrap_servers
 
@@ -104,7 +104,7 @@ def records(topics: Topics, topic: str) -> int:
 
 
 @pytest.mark.parametrize("block", to_run("sh"), ids=str)
-def test_a_command_is_one_that_its_program_takes(block):
+def test_its_program_accepts_each_command(block):
     subprocess.run(["sh", "-n"], input=block.text, text=True, timeout=60, check=True)
     for words in commands(block.text):
         check = CHECKS.get(words[0])
@@ -113,7 +113,7 @@ def test_a_command_is_one_that_its_program_takes(block):
 
 
 @pytest.mark.parametrize("block", to_run("ini"), ids=str)
-def test_a_unit_of_systemd_starts_what_spark_submit_takes(block):
+def test_spark_submit_accepts_the_arguments_in_a_systemd_unit(block):
     ((program, arguments),) = re.findall(r"^ExecStart=(\S+) (.*)$", block.text, re.MULTILINE)
     assert Path(program).name == "spark-submit"
     check_submit(shlex.split(arguments))
@@ -152,7 +152,7 @@ def check_python(words: list[str]) -> None:
 
 
 def check_application(words: list[str]) -> None:
-    """A Python program of this project, with its arguments, or one of the user's."""
+    """A Python program of this project, with its arguments, or one that belongs to the user."""
     if words[0] in JOBS:
         check_file(words[0])
         choice = JOBS[words[0]]._parser().parse_args(words[1:])
@@ -162,7 +162,7 @@ def check_application(words: list[str]) -> None:
 
 
 def check_file(path: str) -> None:
-    """Files of the project exist; others are the user's."""
+    """Files of the project exist. Others belong to the user, and are not checked."""
     if path.partition("/")[0] in ("bin", "conf", "docs", "jobs", "tests"):
         assert (ROOT / path).exists(), path
 
@@ -190,7 +190,7 @@ def check_submit(words: list[str]) -> None:
 
 @cache
 def submit_options() -> dict[str, bool]:
-    """The options that spark-submit lists itself, and whether each takes a value."""
+    """The options in spark-submit's own help, and whether each has a value."""
     help_text = subprocess.run(
         [BIN / "spark-submit", "--help"],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
@@ -216,7 +216,7 @@ def check_look_up(words: list[str]) -> None:
 
 
 def check_nothing(_: list[str]) -> None:
-    """The shell's own; its syntax was checked."""
+    """A shell builtin, whose syntax ``sh -n`` has checked."""
 
 
 CHECKS: Mapping[str, Callable[[list[str]], object]] = {
@@ -234,7 +234,7 @@ CHECKS: Mapping[str, Callable[[list[str]], object]] = {
 
 
 @pytest.mark.parametrize("block", to_run("yaml"), ids=str)
-def test_a_configuration_is_one_of_a_job_and_right(block, tmp_path):
+def test_a_configuration_is_valid_for_a_job(block, tmp_path):
     checked(block.text, str(block), tmp_path)
 
 
@@ -242,7 +242,7 @@ def test_a_configuration_is_one_of_a_job_and_right(block, tmp_path):
 
 
 @pytest.mark.parametrize("block", MARKED, ids=str)
-def test_the_options_in_a_block_that_is_not_run_are_right(block):
+def test_the_options_in_a_block_that_is_not_run_are_valid(block):
     options = OPTIONS_IN.get(block.language, no_options)(block.text)
     assert options or block.language not in OPTIONS_IN or PREFIX not in block.text
     parse({BOOTSTRAP_SERVERS.name: "example:9092", **options})

@@ -12,10 +12,14 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[2]
 
-#: made from docstrings; its blocks of Python are signatures, not snippets
+#: generated from docstrings; its Python blocks are signatures, not snippets
 API = ROOT / "docs" / "api.md"
-#: pages for users, whose commands and snippets are tested
-GUIDE = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {API})]
+INTERNALS = ROOT / "docs" / "internals"
+#: pages whose commands and snippets are tested
+GUIDE = [
+    ROOT / "README.md",
+    *sorted({*(ROOT / "docs").glob("*.md"), *INTERNALS.glob("*.md")} - {API}),
+]
 #: all pages
 PAGES = sorted({*GUIDE, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
 

@@ -1,4 +1,4 @@
-"""Runs the Python blocks of a page one after another, and waits for what they start."""
+"""Runs the Python blocks of a page one after another, and waits for the queries they start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 120.0  # for a micro-batch with rows, on a very busy machine
 
 
 class Snippets:
-    """``namespace``: what the blocks run in. ``replacements``: text of the page -> of the test."""
+    """``namespace``: the blocks' globals. ``replacements``: text on the page -> in the test."""
 
     def __init__(
         self,
@@ -71,4 +71,4 @@ def _wait_for_rows(query: StreamingQuery) -> None:
     deadline = Deadline(SECONDS)
     while query.isActive and not any(each["numInputRows"] for each in query.recentProgress):
         assert not deadline.expired, "the query wrote no rows"
-        time.sleep(0.05)  # a snippet's query tells nobody of its progress
+        time.sleep(0.05)  # a snippet's query reports its progress to no listener

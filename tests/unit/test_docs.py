@@ -1,4 +1,4 @@
-"""What the pages name exists: options, files, headings; and the picture is the script's."""
+"""Options, files and headings that the pages name exist; the script draws the picture."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spark_kafka_sink.config.client_settings import known_names
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.option_table import OPTIONS
 
-PICTURE = ROOT / "docs" / "way_of_a_row.svg"
+PICTURE = ROOT / "docs" / "path_of_a_row.svg"
 ALIASES = {"bash", "console", "shell", "py", "python3", "yml"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page):
+def test_the_targets_of_links_exist(page):
     dead = []
     for link in links(page):
         path, _, anchor = link.partition("#")
@@ -47,17 +47,17 @@ def test_every_page_of_the_guide_is_in_its_index(page):
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)
-def test_blocks_have_the_language_by_which_the_tests_find_them(page):
+def test_blocks_have_a_language_that_the_tests_recognize(page):
     """tests/integration/test_docs.py looks for python, sh and yaml."""
     assert not {block.language for block in blocks(page)} & ALIASES
 
 
-def test_the_page_on_security_names_what_opens_a_port():
+def test_the_page_on_security_names_the_function_that_opens_a_port():
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     assert "`serve_metrics`" in page.split("## What runs where")[1]
 
 
-def test_the_picture_is_what_its_script_draws():
+def test_the_picture_matches_its_script():
     script = runpy.run_path(str(PICTURE.with_suffix(".py")))
     assert texts(script["drawing"]().as_svg()) == texts(PICTURE.read_text(encoding="utf-8"))
 

@@ -1,4 +1,4 @@
-"""Draws way_of_a_row.svg, the picture in concepts.md: ``python docs/way_of_a_row.py``.
+"""Draws path_of_a_row.svg, the picture in concepts.md: ``python docs/path_of_a_row.py``.
 
 Needs ``pip install 'spark-kafka-sink[test]'``.
 """
@@ -24,8 +24,8 @@ def drawing() -> drawsvg.Drawing:
 
     step(picture, 40, 55, 190, 70, "1 Plan", "checks options, columns,", "brokers, login and topic")
     step(picture, 362, 55, 190, 70, "7 Commit", "adds up and logs", "the tasks' reports")
-    step(picture, 40, 215, 190, 80, "2 Task of Spark", "makes the rows", "of one partition")
-    step(picture, 40, 365, 190, 80, "3 Arrow batch", "as a rule up to", "10,000 rows")
+    step(picture, 40, 215, 190, 80, "2 Spark task", "produces the rows", "of one partition")
+    step(picture, 40, 365, 190, 80, "3 Arrow batch", "usually up to", "10,000 rows")
     step(picture, 285, 365, 150, 80, "4 Check", "every row, then its", "topic and partition")
     step(picture, 475, 365, 150, 80, "5 Send buffer", "until the brokers", "have acknowledged")
     step(picture, 362, 235, 190, 70, "6 Report", "every record: delivered", "or failed")
