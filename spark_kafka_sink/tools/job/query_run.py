@@ -57,7 +57,14 @@ class QueryRun:
 
         Raises InvalidConfiguration if Spark refuses the query; KafkaSinkError if it cannot start.
         """
-        return until_done(self._attempt, self.configuration.job.restart, self.stop, self.output)
+        state = "failed"
+        try:
+            restart = self.configuration.job.restart
+            failure = until_done(self._attempt, restart, self.stop, self.output)
+            state = "ended" if failure is None else "failed"
+            return failure
+        finally:
+            self.output.waits_for(state)
 
     def prepare(self, *, is_required: bool) -> None:
         """Create the topics and the rows of the first attempt, and ask the brokers, before any
