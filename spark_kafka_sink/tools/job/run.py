@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
-from spark_kafka_sink.spark.datasource import is_classic, register
+from spark_kafka_sink.spark.datasource import is_classic, make_known, register
 from spark_kafka_sink.tools.doctor import diagnose, report
 from spark_kafka_sink.tools.job.configuration import Configuration, JobFile
 from spark_kafka_sink.tools.job.metrics import served
@@ -17,7 +18,7 @@ from spark_kafka_sink.tools.job.output import JobOutput, Output
 from spark_kafka_sink.tools.job.pipeline import build
 from spark_kafka_sink.tools.job.query_run import INTERRUPTION_SECONDS, QueryRun, begin
 from spark_kafka_sink.tools.job.reports import Reports, reported
-from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, exit_code, until_done
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, Failure, exit_code, until_done
 from spark_kafka_sink.tools.job.stop import Stop
 from spark_kafka_sink.tools.job.supervision import run_all
 
@@ -99,8 +100,15 @@ def _run_several(runs: Sequence[QueryRun], stop: Stop, output: Output, *, stops_
             output.say(f"{each.name} has failed: {type(error).__name__}: {error}")
             return FAILED
     begin(runs[0].spark, stop)
-    by_name = {each.name: each.run for each in runs}
+    by_name = {each.name: partial(_run_in_thread, each) for each in runs}
     return run_all(by_name, stop, output, stops_all=stops_all, grace_seconds=_GRACE_SECONDS)
+
+
+def _run_in_thread(run: QueryRun) -> Failure | None:
+    make_known(
+        run.spark
+    )  # or Spark would not find the format from a thread that is not the main one
+    return run.run()
 
 
 def execute(
