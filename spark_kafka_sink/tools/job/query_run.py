@@ -67,8 +67,7 @@ class QueryRun:
             self.output.waits_for(state)
 
     def prepare(self, *, is_required: bool) -> None:
-        """Create the topics and the rows of the first attempt, and ask the brokers, before any
-        query starts.
+        """What comes before any query starts: topics, the rows of the first attempt, the brokers.
 
         What fails counts for the first attempt: without ``restart`` it is the last. Raises what no
         attempt could repair; if the query ``is_required``, also what would be its last failure.
@@ -89,7 +88,7 @@ class QueryRun:
         if isinstance(prepared, KafkaSinkError):
             raise prepared
         # From the start, not only the query: a table may have another schema by now.
-        return self.write(prepared or self._rows())
+        return self.write(self._rows() if prepared is None else prepared)
 
     def _rows(self) -> DataFrame:
         """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""

@@ -105,9 +105,8 @@ def _run_several(runs: Sequence[QueryRun], stop: Stop, output: Output, *, stops_
 
 
 def _run_in_thread(run: QueryRun) -> Failure | None:
-    make_known(
-        run.spark
-    )  # or Spark would not find the format from a thread that is not the main one
+    # Spark looks for the format in the thread's active session, and only the main thread has one.
+    make_known(run.spark)
     return run.run()
 
 

@@ -68,14 +68,14 @@ def _ends_in(
 
 
 def _outcome(run: Run) -> Failure | None:
-    """How the query ended, whatever it raises: a thread has nobody who would see it."""
+    """How the query ended, whatever it raises: in a thread nobody would see it."""
     try:
         return run()
     except KafkaSinkError as error:
         name = type(error).__name__
         code = INVALID if isinstance(error, InvalidConfiguration) else FAILED
         return Failure(f"{name}: {error}", name, exit_code=code)
-    except Exception:  # noqa: BLE001 - also that Spark's process has ended
+    except BaseException:  # noqa: BLE001 - such as py4j's, when Spark's process has ended
         return Failure(traceback.format_exc().strip())
 
 
