@@ -188,6 +188,35 @@ def test_messages_of_one_of_several_queries_name_it(capsys):
     assert capsys.readouterr().err == "shop.orders: stopping\n"
 
 
+def test_messages_go_on_while_a_reader_of_standard_output_reads_no_further(capsys, monkeypatch):
+    output, writes, reads = JsonLines(), threading.Event(), threading.Event()
+
+    class Full:
+        is_over = False
+
+        def write(self, text):
+            writes.set()
+            reads.wait(60)
+            self.is_over = True
+
+        def flush(self):
+            pass
+
+    full = Full()
+    monkeypatch.setattr(sys, "stdout", full)
+    of_query = output.of_query("shop.orders")
+    thread = threading.Thread(target=of_query.ended, args=[MicroBatch.of(progress(), None)])
+    thread.start()
+    try:
+        assert writes.wait(60)
+        output.say("shop.orders has failed: the query has not ended")
+        assert not full.is_over
+    finally:
+        reads.set()
+        thread.join(60)
+    assert capsys.readouterr().err == "shop.orders has failed: the query has not ended\n"
+
+
 def test_lines_of_several_queries_are_not_mixed(capsys):
     output, start = JsonLines(), threading.Barrier(4)
 

@@ -78,7 +78,9 @@ class JsonLines:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a line is not cut by another thread's
+        # So that no thread's line cuts another's. Two, because a reader of standard output that
+        # reads no further blocks the threads that write there, but not the messages of others.
+        self._lines_lock, self._messages_lock = threading.Lock(), threading.Lock()
         self._is_read = True
 
     def of_query(self, name: str) -> Output:
@@ -91,14 +93,14 @@ class JsonLines:
         """Not shown: standard output is for programs."""
 
     def say(self, message: str) -> None:
-        with self._lock, suppress(OSError):  # its reader may have ended too
+        with self._messages_lock, suppress(OSError):  # its reader may have ended too
             print(_printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
 
     def sum_up(self, summary: Summary) -> None:
         self._print(summary.to_json())
 
     def _print(self, line: str) -> None:
-        with self._lock:
+        with self._lines_lock:
             if not self._is_read:
                 return
             try:
