@@ -107,6 +107,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="an option of the sink; may be repeated",
     )
+    parser.add_argument("--sink", metavar="NAME", help="which one, if the file has several sinks")
 
 
 def _add_transactions(parser: argparse.ArgumentParser) -> None:
@@ -172,7 +173,7 @@ def _doctor(choice: argparse.Namespace) -> int:
     from spark_kafka_sink.tools.doctor import diagnose, report
 
     try:
-        options = _options(choice)
+        options, created_topics = _options(choice)
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)
         return 2
@@ -180,6 +181,7 @@ def _doctor(choice: argparse.Namespace) -> int:
         options,
         timeout_seconds=choice.timeout,
         write_test_record=choice.write_test_record,
+        created_topics=created_topics,
     )
     say_results = report.say_json if choice.json else report.say_text
     with closing(results):
@@ -205,7 +207,7 @@ def _transactions(choice: argparse.Namespace) -> int:
         )
         return 2
     try:
-        options = _options(choice)
+        options, _ = _options(choice)
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)
         return 2
@@ -218,20 +220,20 @@ def _transactions(choice: argparse.Namespace) -> int:
     )
 
 
-def _options(choice: argparse.Namespace) -> Mapping[str, str]:
-    """Raises InvalidConfiguration."""
-    return _configured(choice.config) if choice.config else dict(choice.options)
-
-
-def _configured(file: Path) -> Mapping[str, str]:
-    """The sink's options in a job's configuration file."""
+def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str, int]]:
+    """The sink's options, and the topics that the job creates; raises InvalidConfiguration."""
+    if choice.config is None:
+        if choice.sink is not None:
+            raise InvalidConfiguration("--sink chooses a sink of a file: give --config too")
+        return dict(choice.options), {}
     try:
         from spark_kafka_sink.tools.job.configuration import load
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(
             f"--config needs pip install 'spark-kafka-sink[jobs]' ({error})"
         ) from None
-    return load(file).job.sink.options
+    query = load(choice.config).of_sink(choice.sink)
+    return query.job.sink.options, query.created_topics()
 
 
 def _stop() -> int:

@@ -66,8 +66,10 @@ class KafkaSinkListener(StreamingQueryListener):
 
     Without them it is not known, and neither the snapshot nor the metrics claim zeros.
 
-    ``keep_micro_batches``: how many of the latest ones a snapshot holds. Raises KafkaSinkError if
-    a path cannot be read or is a URI of other storage. It cannot be pickled for another process.
+    ``keep_micro_batches``: how many of the latest ones a snapshot holds. ``expected_queries``: by
+    name, queries that have to start; ``/health`` answers 503 until each of them has. Raises
+    KafkaSinkError if a path cannot be read or is a URI of other storage. It cannot be pickled for
+    another process.
     """
 
     def __init__(
@@ -75,8 +77,10 @@ class KafkaSinkListener(StreamingQueryListener):
         report_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         *,
         keep_micro_batches: int = 100,
+        expected_queries: Sequence[str] = (),
     ) -> None:
         paths = [report_path] if isinstance(report_path, str | os.PathLike) else report_path
+        self._expected_queries = tuple(expected_queries)
         self._lock = threading.Lock()  # guards what follows
         self._queries: dict[str | None, _Query] = {}
         self._rows: deque[_Row] = deque(maxlen=keep_micro_batches)
@@ -107,7 +111,8 @@ class KafkaSinkListener(StreamingQueryListener):
         """Serve the metrics to Prometheus by HTTP, without encryption or login.
 
         The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons:
-        a query has failed, and has ended no micro-batch since, nor waited for data; or none runs.
+        a query has failed, and has ended no micro-batch since, nor waited for data; an expected one
+        has not started; or none runs.
         A first micro-batch counts as a success until it fails.
 
         Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
@@ -253,6 +258,10 @@ class KafkaSinkListener(StreamingQueryListener):
             queries = list(self._queries.values())
             problems = [query.problem() for query in queries if query.unhealed]
             is_running = any(query.run_state == _RUNNING for query in queries)
+            started = {query.name for query in queries}
+        if queries:
+            expected = self._expected_queries
+            problems += [f"{name} has not started" for name in expected if name not in started]
         return problems if problems or is_running else ["no query runs"]
 
 

@@ -6,17 +6,19 @@ import json
 import os
 import re
 import signal
-import time
-import urllib.error
-import urllib.request
 from collections import Counter
 
 import pytest
-from confluent_kafka import KafkaException
-from job_processes import COMMANDS, SECONDS, Job, finished, jobs
-from topics import Topics
-
-from spark_kafka_sink.deadline import Deadline
+from job_processes import (
+    COMMANDS,
+    SECONDS,
+    Job,
+    answer_of,
+    finished,
+    jobs,
+    wait_for_rows,
+    wait_until,
+)
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
 
@@ -145,28 +147,6 @@ def endless(tmp_path, topic, mode, **keys):
     return words(tmp_path, topic, mode, sql, **keys)
 
 
-def wait_until(is_so, job, tmp_path):
-    """What ``is_so`` finds in what the job has said on standard error, once it is true."""
-    deadline = Deadline(SECONDS)
-    while True:
-        said = (tmp_path / "stderr").read_text()
-        found = is_so(said)
-        if found:
-            return found
-        assert job.poll() is None, said
-        assert not deadline.expired, said
-        time.sleep(0.1)
-
-
-def answer_of(url):
-    try:
-        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.status, error.read().decode()
-
-
 @pytest.mark.parametrize("mode", ["foreach_batch", "format"])
 def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     topic = topics.create()
@@ -213,17 +193,6 @@ def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, 
     assert "the query failed: " in said
     assert [(line["batch_id"], line["input_rows"]) for line in lines] == [(0, 2), (1, 1)]
     assert Counter(record.value for record in topics.read(topic)) == Counter([b"a", b"b", b"c"])
-
-
-def wait_for_rows(servers, topic):
-    """With a new consumer now and then: one that is early may not see a new topic for minutes."""
-    deadline = Deadline(SECONDS)
-    while True:
-        try:
-            return Topics(servers, patience_seconds=10).wait_for_rows(topic)
-        except (AssertionError, KafkaException):
-            if deadline.expired:
-                raise
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spark_kafka_sink.tools.job.configuration import Configuration, check
+from spark_kafka_sink.tools.job.configuration import JobFile, check
 from spark_kafka_sink.tools.job.document import Document
 
 
-def checked(text: str, name: str, folder: Path) -> Configuration:
+def checked(text: str, name: str, folder: Path) -> JobFile:
     """The checked configuration, with an example for every ``${env:NAME}`` and ``${file:PATH}``.
 
     ``folder``: for the files. Raises InvalidConfiguration.

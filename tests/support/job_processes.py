@@ -7,10 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import KafkaException
+from topics import Topics
+
+from spark_kafka_sink.deadline import Deadline
 
 ROOT = Path(__file__).parents[2]
 SMALL_BATCHES = "spark.sql.execution.arrow.maxRecordsPerBatch=10"
@@ -61,6 +69,43 @@ def jobs(
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         job.stdout.close()
+
+
+def wait_until(is_so: Callable[[str], Any], job: Job, folder: Path) -> Any:
+    """What ``is_so`` finds in what the job has said on standard error, once it is true."""
+    deadline = Deadline(SECONDS)
+    while True:
+        said = (folder / "stderr").read_text()
+        found = is_so(said)
+        if found:
+            return found
+        assert job.poll() is None, said
+        assert not deadline.expired, said
+        time.sleep(0.1)
+
+
+def wait_for_rows(servers: str, topic: str) -> None:
+    """Until there is one.
+
+    With a new consumer now and then: one that is early may not see a new topic for minutes.
+    """
+    deadline = Deadline(SECONDS)
+    while True:
+        try:
+            return Topics(servers, patience_seconds=10).wait_for_rows(topic)
+        except (AssertionError, KafkaException):
+            if deadline.expired:
+                raise
+
+
+def answer_of(url: str) -> tuple[int, str]:
+    """The status and the text of an HTTP answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.status, error.read().decode()
 
 
 def finished(job: Job, folder: Path) -> tuple[int, list[dict[str, Any]], str]:

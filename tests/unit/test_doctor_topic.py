@@ -70,10 +70,10 @@ def brokers():
 def look(brokers):
     """The finding of one check after those that it needs."""
 
-    def look(check, **options):
+    def look(check, created_topics=None, **options):
         given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
         given |= {name.replace("_", "."): value for name, value in options.items()}
-        examination = Examination(given, False, None, Deadline(30))
+        examination = Examination(given, False, None, Deadline(30), created_topics or {})
         examination.parsed = parse(given)
         examination.brokers = brokers
         examination.api_versions = {60: (0, 2)}
@@ -98,6 +98,21 @@ def test_a_missing_topic_that_brokers_do_not_create_fails(look, brokers):
     finding = look(topic.topic)
     assert finding.outcome is Outcome.FAILED
     assert finding.advice == "Create it: kafka-topics.sh --create --topic t --partitions N"
+
+
+def test_a_missing_topic_that_the_job_creates_passes_and_the_rest_is_skipped(look, brokers):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    brokers.brokers_own["auto.create.topics.enable"] = "false"
+    finding = look(topic.topic, {"t": 6})
+    assert finding.outcome is Outcome.PASSED
+    assert finding.message == (
+        "it does not exist; the job creates it, with 6 partitions, if User:ANONYMOUS may create "
+        "topics"
+    )
+    assert finding.blocks
+    dead = {"on_record_error": "dead-letter", "dead_letter_topic": "dead"}
+    assert look(topic.dead_letter_topic, {"dead": 1}, **dead).outcome is Outcome.PASSED
+    assert look(topic.dead_letter_topic, {"t": 6}, **dead).outcome is Outcome.FAILED
 
 
 def test_a_missing_topic_that_brokers_create_is_a_warning_and_the_rest_is_skipped(look, brokers):

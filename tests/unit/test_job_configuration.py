@@ -30,7 +30,7 @@ checkpoint: /tmp/numbers
 
 
 def checked(text=GOOD, *overrides, **environment):
-    return check(Document(text, "job.yaml", overrides), environment)
+    return check(Document(text, "job.yaml", overrides), environment).of_sink(None)
 
 
 def mistakes(text=GOOD, *overrides, **environment):

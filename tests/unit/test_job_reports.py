@@ -23,7 +23,7 @@ checkpoint: /tmp/numbers
 
 
 def configuration(*overrides):
-    return check(Document(FORMAT, "job.yaml", overrides), {})
+    return check(Document(FORMAT, "job.yaml", overrides), {}).of_sink(None)
 
 
 def test_reports_of_foreach_batch_are_kept_until_they_are_taken():

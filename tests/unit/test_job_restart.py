@@ -13,6 +13,7 @@ from spark_kafka_sink.tools.job.restart import (
     LASTING,
     Backoff,
     Failure,
+    exit_code,
     until_done,
 )
 from spark_kafka_sink.tools.job.stop import Stop
@@ -39,7 +40,7 @@ def outcome(stop, restart, *outcomes):
             raise each
         return each() if callable(each) else each
 
-    code = until_done(attempt, restart, stop, said)
+    code = exit_code(until_done(attempt, restart, stop, said))
     return code, len(outcomes) - len(left), said.messages
 
 
@@ -118,7 +119,7 @@ def test_a_signal_ends_the_wait_for_a_restart(stop):
     said = Said()
     said.waits_for = lambda what: stop.request()  # just before it waits
     restart = Restart(initial_backoff_seconds=86_400, max_backoff_seconds=86_400)
-    assert until_done(lambda: AWAY, restart, stop, said) == DONE
+    assert until_done(lambda: AWAY, restart, stop, said) is None
     assert said.messages[-1] == "stopped before the query started again"
 
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 from fake_clock import FakeClock
 
-from spark_kafka_sink.tools.job.stop import Gate, Stop, handle_signals
+from spark_kafka_sink.tools.job.stop import Gate, QueryStop, Stop, handle_signals
 
 
 class FakeQuery:
@@ -42,46 +42,52 @@ def stop(clock):
     return stop
 
 
+@pytest.fixture
+def ending(stop):
+    """Of one query."""
+    return QueryStop(stop)
+
+
 def test_before_the_query_begins_a_signal_interrupts_at_once(clock):
     with pytest.raises(KeyboardInterrupt):
         Stop(60, clock).request()
 
 
 @pytest.mark.parametrize("batch_id", [0, 5])
-def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, batch_id):
+def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, ending, batch_id):
     query = FakeQuery(running=batch_id)
     stop.request()
-    assert not stop.is_due(query)
+    assert not ending.is_due(query)
     query.ended, query.running = batch_id, batch_id + 1
-    assert stop.is_due(query)
-    assert not stop.is_late
+    assert ending.is_due(query)
+    assert not ending.is_late
 
 
-def test_between_micro_batches_the_query_is_stopped_at_once(stop):
+def test_between_micro_batches_the_query_is_stopped_at_once(stop, ending):
     stop.request()
-    assert stop.is_due(FakeQuery(running=None))
+    assert ending.is_due(FakeQuery(running=None))
 
 
-def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, clock):
+def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, ending, clock):
     query = FakeQuery(running=3)
     stop.request()
     clock.now += 59
-    assert not stop.is_due(query)  # the time counts from here
+    assert not ending.is_due(query)  # the time counts from here
     clock.now += 59
-    assert not stop.is_due(query)
+    assert not ending.is_due(query)
     clock.now += 1
-    assert stop.is_due(query)
-    assert stop.is_late
+    assert ending.is_due(query)
+    assert ending.is_late
     assert not stop.is_at_once
 
 
-def test_a_second_signal_stops_at_once(stop, clock):
+def test_a_second_signal_stops_at_once(stop, ending, clock):
     query = FakeQuery(running=3)
     stop.request()
-    assert not stop.is_due(query)
+    assert not ending.is_due(query)
     clock.now += 0.5
     stop.request()
-    assert stop.is_due(query)
+    assert ending.is_due(query)
     assert stop.is_at_once
 
 
@@ -119,16 +125,16 @@ def test_py4js_traceback_of_an_interruption_is_not_logged(handled, caplog):
 # --- the gate -------------------------------------------------------------------------------------
 
 
-def test_micro_batches_pass_the_gate_until_the_stop_is_requested(stop):
+def test_micro_batches_pass_the_gate_until_the_stop_is_requested(stop, ending):
     written = []
-    write = Gate(stop).guard(lambda batch, batch_id: written.append((batch, batch_id)))
+    write = Gate(ending).guard(lambda batch, batch_id: written.append((batch, batch_id)))
     write("rows", 7)
     assert written == [("rows", 7)]
 
 
-def test_the_next_micro_batch_waits_at_the_gate_until_it_is_interrupted(stop):
+def test_the_next_micro_batch_waits_at_the_gate_until_it_is_interrupted(stop, ending):
     written, raised = [], []
-    gate = Gate(stop)
+    gate = Gate(ending)
     gate.query = FakeQuery(running=8)
     write = gate.guard(lambda *_: written.append(8))
 
@@ -141,7 +147,7 @@ def test_the_next_micro_batch_waits_at_the_gate_until_it_is_interrupted(stop):
     stop.request()
     thread = threading.Thread(target=run)
     thread.start()
-    while not stop.is_due(gate.query):  # it is there now
+    while not ending.is_due(gate.query):  # it is there now
         thread.join(0.01)
     gate.query.isActive = False  # what query.stop() does first
     thread.join(30)

@@ -36,8 +36,13 @@ LABELS = {"query": "orders", "query_id": QUERY_ID}
 
 
 @pytest.fixture
-def listener():
-    listener = KafkaSinkListener()
+def listener_options():
+    return {}
+
+
+@pytest.fixture
+def listener(listener_options):
+    listener = KafkaSinkListener(**listener_options)
     listener.onQueryStarted(started())
     return listener
 
@@ -293,6 +298,20 @@ def test_health_names_every_query_that_has_failed(listener, health):
     assert health() == (503, ["orders has failed: a"])
     listener.onQueryTerminated(terminated("b", other))
     assert health() == (503, ["orders has failed: a", "others has failed: b"])
+
+
+@pytest.mark.parametrize("listener_options", [{"expected_queries": ["orders", "others"]}])
+def test_health_is_503_until_every_expected_query_has_started(listener, health):
+    assert health() == (503, ["others has not started"])
+    listener.onQueryTerminated(terminated("a"))
+    assert health() == (503, ["orders has failed: a", "others has not started"])
+    listener.onQueryStarted(started())
+    listener.onQueryProgress(progressed())
+    other = "99999999-2222-3333-4444-555555555555"
+    listener.onQueryStarted(started("others", other))
+    assert health() == (200, ["ok"])
+    listener.onQueryTerminated(terminated(None, other))  # it has done its work
+    assert health() == (200, ["ok"])
 
 
 def test_a_query_that_was_stopped_has_not_failed(listener, health):

@@ -92,20 +92,24 @@ def diagnose(
     timeout_seconds: float = 30.0,
     write_test_record: bool = False,
     spark: SparkSession | None = None,
+    created_topics: Mapping[str, int] | None = None,
 ) -> Generator[Result, None, None]:
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
     ``topic``, and with exactly-once begins a transaction under an id of its own, and aborts it. In
     ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
-    also looks at the session's settings.
+    also looks at the session's settings. ``created_topics``: topics that the job creates if they
+    are missing, and how many partitions they get.
 
     Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
     """
     deadline = Deadline(timeout_seconds)
     given = {name: Secret(value) for name, value in options.items()}
-    examination = Examination(given, write_test_record, spark, deadline)
+    examination = Examination(
+        given, write_test_record, spark, deadline, created_topics=created_topics or {}
+    )
     blocked: dict[str, str] = {}
     try:
         for check in CHECKS:

@@ -33,6 +33,8 @@ class Examination:
     spark: SparkSession | None
     #: of the check that runs
     deadline: Deadline
+    #: the partitions of the topics that the job creates if they are missing
+    created_topics: Mapping[str, int] = field(default_factory=dict)
 
     # set by options
     parsed: SinkOptions | None = None

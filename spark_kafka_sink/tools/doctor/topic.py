@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -74,7 +75,16 @@ def undescribed(
 
 
 def missing(examination: Examination, name: str) -> Finding:
-    """What a missing topic means: whether brokers create it."""
+    """What a missing topic means: whether the job or the brokers create it."""
+    partitions = examination.created_topics.get(name)
+    if partitions is not None:
+        return _without_topic(
+            passed(
+                f"it does not exist; the job creates it, with {counted(partitions, 'partition')}, "
+                f"if {examination.user} may create topics",
+                name,
+            )
+        )
     try:
         node_id = examination.cluster.nodes[0].id
         broker = examination.client.broker_settings(node_id, examination.deadline)
@@ -105,8 +115,12 @@ def missing(examination: Examination, name: str) -> Finding:
             _create(name) + ", to choose partitions and replicas yourself",
             name,
         )
+    return _without_topic(finding)
+
+
+def _without_topic(finding: Finding) -> Finding:
     # There is nothing to say about the partitions, rights and limits of a missing topic.
-    return Finding(**{**vars(finding), "blocks": True})
+    return replace(finding, blocks=True)
 
 
 def _size(broker: Mapping[str, str]) -> str:

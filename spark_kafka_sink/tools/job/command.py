@@ -10,18 +10,18 @@ from pathlib import Path
 from rich.console import Console
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
-from spark_kafka_sink.tools.job.configuration import Configuration, load
-from spark_kafka_sink.tools.job.output import Output, output_of
+from spark_kafka_sink.tools.job.configuration import load
+from spark_kafka_sink.tools.job.model import Job, JobOfSeveralSinks
+from spark_kafka_sink.tools.job.output import JobOutput, output_of
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID
 from spark_kafka_sink.tools.job.stop import Stop, handle_signals
-
-DONE, FAILED, INVALID = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     choice = _parser().parse_args(arguments)
     try:
-        configuration = load(choice.config, choice.overrides)
+        file = load(choice.config, choice.overrides)
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
@@ -30,21 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     is_dry: bool = choice.dry_run
 
-    def act(stop: Stop, output: Output) -> int:
-        return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
+    def act(stop: Stop, output: JobOutput) -> int:
+        return dry_run(file, output) if is_dry else run(file, stop, output)
 
-    return supervised(configuration, act, is_dry=is_dry)
+    return supervised(file.job, act, is_dry=is_dry)
 
 
 def supervised(
-    configuration: Configuration, act: Callable[[Stop, Output], int], *, is_dry: bool
+    job: Job | JobOfSeveralSinks, act: Callable[[Stop, JobOutput], int], *, is_dry: bool
 ) -> int:
     """Call ``act``, with signals handled and errors reported; returns the exit code."""
-    stop = Stop(configuration.job.stop_timeout_seconds)
+    stop = Stop(job.stop_timeout_seconds)
     handle_signals(stop)
     # Otherwise rich would take a pipe for a terminal if FORCE_COLOR is set.
     console = Console(force_terminal=sys.stdout.isatty())
-    with output_of(configuration.job.name, console) as output:
+    with output_of(job.name, console) as output:
         try:
             return act(stop, output)
         except InvalidConfiguration as error:
@@ -70,9 +70,9 @@ def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
-        epilog="Exit codes: 0 done or stopped, 1 the query failed or lacks something that may be "
+        epilog="Exit codes: 0 done or stopped, 1 a query failed or lacks something that may be "
         "there later, 2 wrong configuration. SIGTERM "
-        "or Ctrl-C ends the query after its micro-batch, a second one at once.",
+        "or Ctrl-C ends every query after its micro-batch, a second one at once.",
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="a YAML file")
     parser.add_argument(

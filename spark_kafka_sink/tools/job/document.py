@@ -14,8 +14,6 @@ from spark_kafka_sink.errors import InvalidConfiguration
 #: where something is in a document, such as ("sink", "options", "kafka.linger.ms")
 Path = tuple[str, ...]
 
-# Names of options contain dots, so everything after these is one name.
-_OPTIONS: tuple[Path, ...] = (("source", "options"), ("sink", "options"))
 _DEEPEST = 8
 _NULL = "tag:yaml.org,2002:null"
 
@@ -52,6 +50,16 @@ def invalid(mistakes: Iterable[Mistake]) -> InvalidConfiguration:
     return InvalidConfiguration("\n".join([f"{count} in the configuration:", *lines]))
 
 
+def is_options(path: Path) -> bool:
+    """Whether the mapping at ``path`` holds options: names with dots, whose case does not matter.
+
+    Those of the source, of the sink, or of one of several sinks.
+    """
+    return path in (("source", "options"), ("sink", "options")) or (
+        len(path) == 3 and path[0] == "sinks" and path[2] == "options"
+    )
+
+
 class Document:
     """A configuration as plain data: mappings, lists, and scalars as the text that was written.
 
@@ -73,7 +81,7 @@ class Document:
         else:
             self.mistakes.append(Mistake(self._file, (), "the file has to be a mapping of keys"))
         for override in overrides:
-            self._override(override)
+            self.override(override)
 
     def __contains__(self, path: Path) -> bool:
         return path in self._places
@@ -125,7 +133,8 @@ class Document:
                 self.mistakes.append(self.mistake(below, "has no value; leave it out"))
         return {key: value for key, value in data.items() if value is not None}
 
-    def _override(self, override: str) -> None:
+    def override(self, override: str) -> None:
+        """Replace a value, as ``--set`` does."""
         name, is_assignment, text = override.partition("=")
         origin = Place(f"--set {name}")
         if not is_assignment or not all(name.split(".")):
@@ -155,17 +164,18 @@ class Document:
 
 def _same(key: str, data: Mapping[str, Any], path: Path) -> str | None:
     """The key of ``data``, at ``path``, that means the same: names of options ignore case."""
-    if path not in _OPTIONS:
+    if not is_options(path):
         return key if key in data else None
     return next((each for each in data if each.lower() == key.lower()), None)
 
 
 def _path(name: str) -> Path:
-    for path in _OPTIONS:
-        prefix = ".".join((*path, ""))
-        if name.startswith(prefix):
-            return (*path, name.removeprefix(prefix))
-    return tuple(name.split("."))
+    """The path of a key; everything after ``options`` is one name."""
+    keys = tuple(name.split("."))
+    for size in range(len(keys)):
+        if is_options(keys[:size]):
+            return (*keys[:size], ".".join(keys[size:]))
+    return keys
 
 
 def _place(mark: yaml.Mark | None, origin: Place) -> Place:

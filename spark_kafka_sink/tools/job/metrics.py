@@ -1,8 +1,8 @@
-"""Serves the metrics and the health of a job's query, if the configuration says so."""
+"""Serves the metrics and the health of a job's queries, if the configuration says so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from spark_kafka_sink.report.storage import local_path
@@ -12,17 +12,19 @@ from spark_kafka_sink.tools.job.output import Output
 
 
 @contextmanager
-def served(configuration: Configuration, output: Output) -> Iterator[KafkaSinkListener | None]:
+def served(queries: Sequence[Configuration], output: Output) -> Iterator[KafkaSinkListener | None]:
     """The listener whose metrics are served until the end of the job, or None.
 
     It has to be added to the session; with foreach_batch it needs the reports too. Raises
     KafkaSinkError.
     """
-    metrics = configuration.job.metrics
+    metrics = queries[0].job.metrics  # the same for all
     if metrics is None:
         yield None
         return
-    listener = KafkaSinkListener(_report_paths(configuration))
+    paths = [path for each in queries for path in _report_paths(each)]
+    names = [each.job.name for each in queries]
+    listener = KafkaSinkListener(paths, expected_queries=names)
     with listener.serve_metrics(metrics.port, metrics.address) as server:
         output.say(f"metrics: {server.url}")
         yield listener

@@ -17,7 +17,7 @@ class MicroBatch:
     """From Spark's progress, and from the sink's report if there is one.
 
     ``report``: as ``DeliveryReport.to_dict``, or None if there is none: then it is not known what
-    was delivered.
+    was delivered. ``query``: the name of its query, if the job has several.
     """
 
     batch_id: int
@@ -26,6 +26,7 @@ class MicroBatch:
     input_rows: int
     rows_per_second: float | None
     report: Mapping[str, Any] | None
+    query: str | None = None
 
     @classmethod
     def of(cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None) -> MicroBatch:
@@ -64,6 +65,7 @@ class MicroBatch:
             report = dict.fromkeys(DeliveryReport().to_dict())
         return json.dumps(
             {
+                **({} if self.query is None else {"query": self.query}),
                 **report,
                 "batch_id": self.batch_id,
                 "started_at": self.started_at,

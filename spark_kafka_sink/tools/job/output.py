@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -32,7 +34,7 @@ class Summary(Protocol):
 
 
 class Output(Protocol):
-    """Where a job reports to."""
+    """Where a job, or one of its queries, reports to."""
 
     def ended(self, micro_batch: MicroBatch) -> None:
         """A micro-batch ended."""
@@ -47,8 +49,15 @@ class Output(Protocol):
         """The last thing that a job reports, if it does."""
 
 
+class JobOutput(Output, Protocol):
+    """Where a job reports to. Its queries may report at the same time, each in its own thread."""
+
+    def of_query(self, name: str) -> Output:
+        """The output of one of several queries; to be called before they start."""
+
+
 @contextmanager
-def output_of(name: str, console: Console) -> Iterator[Output]:
+def output_of(name: str, console: Console) -> Iterator[JobOutput]:
     """The output that suits standard output."""
     if not console.is_terminal:
         yield JsonLines()
@@ -69,7 +78,13 @@ class JsonLines:
     """
 
     def __init__(self) -> None:
+        # So that no thread's line cuts another's. Two, because a reader of standard output that
+        # reads no further blocks the threads that write there, but not the messages of others.
+        self._lines_lock, self._messages_lock = threading.Lock(), threading.Lock()
         self._is_read = True
+
+    def of_query(self, name: str) -> Output:
+        return _LinesOfQuery(self, name)
 
     def ended(self, micro_batch: MicroBatch) -> None:
         self._print(micro_batch.to_json())
@@ -78,22 +93,46 @@ class JsonLines:
         """Not shown: standard output is for programs."""
 
     def say(self, message: str) -> None:
-        with suppress(OSError):  # its reader may have ended too
+        with self._messages_lock, suppress(OSError):  # its reader may have ended too
             print(_printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
 
     def sum_up(self, summary: Summary) -> None:
         self._print(summary.to_json())
 
     def _print(self, line: str) -> None:
-        if not self._is_read:
-            return
-        try:
-            print(line, flush=True)  # noqa: T201
-        except OSError as error:
-            self._is_read = False
-            # What is left in the buffer would fail the process when Python flushes it at the end.
-            _discard_standard_output()
-            self.say(f"standard output: {error.strerror}; the job goes on without lines of JSON")
+        with self._lines_lock:
+            if not self._is_read:
+                return
+            try:
+                print(line, flush=True)  # noqa: T201
+            except OSError as error:
+                self._is_read = False
+                # What is left in the buffer would fail the process when Python flushes it at the
+                # end.
+                _discard_standard_output()
+                self.say(
+                    f"standard output: {error.strerror}; the job goes on without lines of JSON"
+                )
+
+
+class _LinesOfQuery:
+    """The same lines and messages, with the query's name."""
+
+    def __init__(self, lines: JsonLines, name: str) -> None:
+        self._lines = lines
+        self._name = name
+
+    def ended(self, micro_batch: MicroBatch) -> None:
+        self._lines.ended(replace(micro_batch, query=self._name))
+
+    def waits_for(self, what: str) -> None:
+        self._lines.waits_for(what)
+
+    def say(self, message: str) -> None:
+        self._lines.say(f"{self._name}: {message}")
+
+    def sum_up(self, summary: Summary) -> None:
+        self._lines.sum_up(summary)
 
 
 def _discard_standard_output() -> None:
@@ -113,9 +152,13 @@ class LiveView:
     What Java prints pushes it down, and leaves its former lines above.
     """
 
-    def __init__(self, view: View, live: Live) -> None:
+    def __init__(self, view: View, live: Live, prefix: str = "") -> None:
         self._view = view
         self._live = live
+        self._prefix = prefix
+
+    def of_query(self, name: str) -> Output:
+        return LiveView(self._view.of_query(name), self._live, f"{name}: ")
 
     def ended(self, micro_batch: MicroBatch) -> None:
         self._view.ended(micro_batch)
@@ -126,18 +169,23 @@ class LiveView:
         self._live.start()
 
     def say(self, message: str) -> None:
-        self._live.console.print(_printable_lines(message), markup=False, highlight=False)
+        text = _printable_lines(f"{self._prefix}{message}")
+        self._live.console.print(text, markup=False, highlight=False)
 
     def sum_up(self, summary: Summary) -> None:
         self._live.console.print(summary.render())
 
 
 class View:
-    """What the live view shows."""
+    """What the live view shows: the job, and a block for each query if it has several."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = ""
+        self._queries: list[View] = []
+        # Guards what follows: rich renders in a thread of its own. Held for no call of rich's Live,
+        # which holds its own lock while it renders.
+        self._lock = threading.Lock()
         self._first: MicroBatch | None = None
         self._last: MicroBatch | None = None
         self._input_rows = 0
@@ -145,20 +193,28 @@ class View:
         self._failed: Counter[str] = Counter()
         self._dead_letters: Counter[str] = Counter()
 
+    def of_query(self, name: str) -> View:
+        """The block of one of several queries; to be called before the queries start."""
+        view = View(name)
+        self._queries.append(view)
+        return view
+
     def ended(self, micro_batch: MicroBatch) -> None:
-        self._first = self._first or micro_batch
-        self._last = micro_batch
-        self._input_rows += micro_batch.input_rows
-        self._delivered += micro_batch.delivered_records() or Counter()
-        self._failed += micro_batch.failed_records() or Counter()
-        self._dead_letters += micro_batch.dead_letters() or Counter()
+        with self._lock:
+            self._first = self._first or micro_batch
+            self._last = micro_batch
+            self._input_rows += micro_batch.input_rows
+            self._delivered += micro_batch.delivered_records() or Counter()
+            self._failed += micro_batch.failed_records() or Counter()
+            self._dead_letters += micro_batch.dead_letters() or Counter()
 
     def render(self) -> RenderableType:
         head = Text.assemble((self.name, "bold"), "  ", (self.state, "dim"))
-        if self._first is None or self._last is None:
-            return Group(head, _OWN_LINE)
-        figures, topics = self._figures(self._first, self._last), self._topics(self._last)
-        return Group(head, figures, topics, _OWN_LINE)
+        parts: list[RenderableType] = [head]
+        with self._lock:
+            if self._first is not None and self._last is not None:
+                parts += [self._figures(self._first, self._last), self._topics(self._last)]
+        return Group(*parts, _OWN_LINE, *(each.render() for each in self._queries))
 
     def _figures(self, first: MicroBatch, last: MicroBatch) -> Table:
         table = Table.grid(padding=(0, 2))

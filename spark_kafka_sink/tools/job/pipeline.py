@@ -54,7 +54,7 @@ def _refused(
     """The error for what Spark refuses: a mistake, unless it may be right at the next start."""
     what += reason(error)
     if is_away(error):
-        return KafkaSinkError(str(configuration.document.mistake(path, what)))
+        return KafkaSinkError(str(configuration.mistake(path, what)))
     return configuration.invalid(path, what)
 
 

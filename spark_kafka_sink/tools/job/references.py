@@ -15,13 +15,12 @@ from spark_kafka_sink.config.client_settings import is_secret
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.tools.job import databricks_secrets
-from spark_kafka_sink.tools.job.document import Document, Mistake, Path
+from spark_kafka_sink.tools.job.document import Document, Mistake, Path, is_options
 
 _REFERENCE = re.compile(r"\$\{(env|file|secrets):([^{}]+)\}")
 _FORMS = "${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:SCOPE/KEY}"
 _BEGINNINGS = ("${env", "${file", "${secrets")
 _OF_SCOPE = "${secrets:"  # is a secret wherever it stands
-_SQL = ("sql",)  # Spark replaces variables there itself
 
 # How Spark recognises secrets in the options of other sources (spark.redaction.regex), and the
 # names that it misses: Azure's connection strings, account keys and shared access signatures,
@@ -52,7 +51,7 @@ class References:
             return {key: v for key, v in values.items() if (*path, key) not in self.unresolved}
         if isinstance(data, list):
             return [self._resolved(value, (*path, str(i))) for i, value in enumerate(data)]
-        if path == _SQL:
+        if _is_sql(path):
             return data
         try:
             return self._value(data, path)
@@ -94,10 +93,15 @@ class References:
         return text
 
 
+def _is_sql(path: Path) -> bool:
+    """Spark replaces variables there itself."""
+    return path == ("sql",) or (len(path) == 3 and path[0] == "sinks" and path[2] == "sql")
+
+
 def _holds_secret(path: Path) -> bool:
-    if len(path) != 3 or path[1] != "options":
+    if not is_options(path[:-1]):
         return False
-    name = path[2].lower()
+    name = path[-1].lower()
     if name.startswith(PREFIX):
         return is_secret(name.removeprefix(PREFIX))
     return path[0] == "source" and bool(_SOUNDS_SECRET.search(name))
@@ -105,7 +109,7 @@ def _holds_secret(path: Path) -> bool:
 
 def _literal_secret(path: Path) -> str:
     advice = f"is secret: write {_FORMS} instead of the value, which is not shown here"
-    if path[2].lower() == f"{PREFIX}sasl.jaas.config":
+    if path[-1].lower() == f"{PREFIX}sasl.jaas.config":
         return (
             f"{advice}. The reference has to give the whole text; or leave it out, and set "
             f"{PREFIX}sasl.username and {PREFIX}sasl.password"

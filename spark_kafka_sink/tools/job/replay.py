@@ -37,7 +37,7 @@ def dry_run(replay: Replay, output: Output) -> int:
 
     Returns the exit code. Raises InvalidConfiguration and KafkaSinkError.
     """
-    with session(replay.configuration, output) as spark:
+    with session(replay.configuration.job.name, output) as spark:
         output.waits_for("checking checkpoint and SQL")
         check_owner(spark, replay)
         _rows(spark, replay)
@@ -53,7 +53,7 @@ def run(replay: Replay, stop: Stop, output: Output) -> int:
 
     Returns the exit code. Raises InvalidConfiguration.
     """
-    with session(replay.configuration, output) as spark:
+    with session(replay.configuration.job.name, output) as spark:
         output.waits_for("checking checkpoint and SQL")
         rows = _rows(spark, replay)
         claim(spark, replay)

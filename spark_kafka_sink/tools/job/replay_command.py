@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.tools.job.command import INVALID, parser_of, supervised
+from spark_kafka_sink.tools.job.command import parser_of, supervised
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.replay_job import load_replay
+from spark_kafka_sink.tools.job.restart import INVALID
 from spark_kafka_sink.tools.job.selection import Selection, moment
 from spark_kafka_sink.tools.job.stop import Stop
 
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         replay = load_replay(
-            choice.config, choice.checkpoint, selection, choice.sql, choice.overrides
+            choice.config, choice.checkpoint, selection, choice.sql, choice.overrides, choice.sink
         )
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def act(stop: Stop, output: Output) -> int:
         return dry_run(replay, output) if is_dry else run(replay, stop, output)
 
-    return supervised(replay.configuration, act, is_dry=is_dry)
+    return supervised(replay.configuration.job, act, is_dry=is_dry)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--checkpoint", required=True, metavar="FOLDER", help="keeps the progress of one selection"
+    )
+    parser.add_argument(
+        "--sink", metavar="NAME", help="of several sinks, the one whose dead letters to replay"
     )
     for name, of in (("error", "the error (kafka-nb.error)"), ("topic", "the topic")):
         parser.add_argument(

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.tools.job.configuration import Configuration, load
+from spark_kafka_sink.tools.job.configuration import Configuration, check, read, sink_path
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.kafka_source import source_options
 from spark_kafka_sink.tools.job.model import Trigger
@@ -47,13 +47,18 @@ def load_replay(
     selection: Selection,
     sql: str | None = None,
     overrides: Iterable[str] = (),
+    sink: str | None = None,
 ) -> Replay:
     """From the configuration of the stream that made the dead letters.
 
     ``overrides``: as for ``load``; those of ``source`` are for the source of the replay, not for
-    that of the stream. Raises InvalidConfiguration.
+    that of the stream. ``sink``: of several, the one that made them. Raises InvalidConfiguration.
     """
-    stream = load(file, ["source={format: kafka}", *overrides, f"checkpoint={checkpoint}"])
+    document = read(file, ["source={format: kafka}", *overrides])
+    sink_path(document, sink)  # raises if it is not there
+    key = "checkpoint" if sink is None else f"sinks.{sink}.checkpoint"
+    document.override(f"{key}={checkpoint}")
+    stream = check(document).of_sink(sink)
     options = stream.job.sink.options
     topic = _dead_letter_topic(stream)
     try:

@@ -25,7 +25,8 @@ from spark_kafka_sink.tools.job.model import Restart
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.stop import Stop
 
-DONE, FAILED = 0, 1
+#: exit codes; of several queries, the highest is the job's
+DONE, FAILED, INVALID = 0, 1, 2
 
 #: The same query would fail with these again, or do harm: a login that is refused too often may be
 #: locked, and a fenced query would fence the one that took over.
@@ -54,12 +55,18 @@ class Failure:
     """Why a query did not do its work.
 
     ``error_name``: of the sink's error, None for another one. ``has_progressed``: whether a
-    micro-batch ended before it failed.
+    micro-batch ended before it failed. ``exit_code``: of a job that fails with it.
     """
 
     text: str
     error_name: str | None = None
     has_progressed: bool = False
+    exit_code: int = FAILED
+
+
+def exit_code(failure: Failure | None) -> int:
+    """Of a query that ended like this."""
+    return DONE if failure is None else failure.exit_code
 
 
 class Backoff:
@@ -90,8 +97,8 @@ class Backoff:
 
 def until_done(
     attempt: Callable[[], Failure | None], restart: Restart | None, stop: Stop, output: Output
-) -> int:
-    """Attempt again after failures, if ``restart`` is given; returns the exit code.
+) -> Failure | None:
+    """Attempt again after failures, if ``restart`` is given; returns the one that lasts.
 
     Without ``restart``, what ``attempt`` raises is raised.
     """
@@ -99,17 +106,17 @@ def until_done(
     while True:
         failure = attempt() if backoff is None else _attempted(attempt)
         if failure is None:
-            return DONE
+            return None
         output.say(failure.text)
         if backoff is None or stop.requested.is_set():
-            return FAILED
+            return failure
         seconds = _seconds_to_restart(failure, backoff, output)
         if seconds is None:
-            return FAILED
+            return failure
         output.waits_for(f"waiting {seconds:.1f} s to start again")
         if stop.requested.wait(seconds):
             output.say("stopped before the query started again")
-            return DONE
+            return None
 
 
 def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:

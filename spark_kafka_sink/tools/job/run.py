@@ -2,124 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.datasource import register
+from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.spark.datasource import make_known, register
 from spark_kafka_sink.spark.private_api import is_classic
-from spark_kafka_sink.spark.warm_up import warm_up
 from spark_kafka_sink.tools.doctor import diagnose, report
-from spark_kafka_sink.tools.job.configuration import Configuration
-from spark_kafka_sink.tools.job.following import Progress, follow
+from spark_kafka_sink.tools.job.configuration import Configuration, JobFile
 from spark_kafka_sink.tools.job.metrics import served
-from spark_kafka_sink.tools.job.output import Output
-from spark_kafka_sink.tools.job.pipeline import build, start
+from spark_kafka_sink.tools.job.output import JobOutput, Output
+from spark_kafka_sink.tools.job.pipeline import build
+from spark_kafka_sink.tools.job.query_run import INTERRUPTION_SECONDS, QueryRun, begin
 from spark_kafka_sink.tools.job.reports import Reports, reported
-from spark_kafka_sink.tools.job.restart import DONE, FAILED, Failure, until_done
-from spark_kafka_sink.tools.job.stop import Gate, Stop, handle_signals, handle_signals_of_java
-from spark_kafka_sink.tools.job.topic_creation import create_missing
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, Failure, exit_code, until_done
+from spark_kafka_sink.tools.job.stop import Stop
+from spark_kafka_sink.tools.job.supervision import run_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_kafka_sink.spark.listener import KafkaSinkListener
-
 _DOCTOR_SECONDS = 60.0  # its own default is for people who wait
-_INTERRUPTION_SECONDS = 30  # query.stop() may have to wait for a planner
+# For a query that was interrupted: Spark's own time, that of its planner, and a busy machine's.
+_GRACE_SECONDS = 2.0 * INTERRUPTION_SECONDS + 30
 
 
-def dry_run(configuration: Configuration, output: Output) -> int:
+def dry_run(file: JobFile, output: Output) -> int:
     """Check source, SQL and schema, then everything that doctor checks; writes nothing.
 
-    Returns the exit code. Raises InvalidConfiguration if Spark refuses the source or the SQL text.
+    Returns the exit code, of several sinks the highest.
     """
-    with session(configuration, output) as spark:
-        output.waits_for("checking source and schema")
-        build(spark, configuration)
-        return ask_doctor(spark, configuration, output)
+    with session(file.job.name, output) as spark:
+        return max(_dry_run(spark, file, query, output) for query in file.queries)
 
 
-def ask_doctor(spark: SparkSession, configuration: Configuration, output: Output) -> int:
+def _dry_run(spark: SparkSession, file: JobFile, query: Configuration, output: Output) -> int:
+    if file.has_several_sinks:
+        output.say(f"checking {query.job.name}")
+    output.waits_for("checking source and schema")
+    try:
+        build(spark, query)
+        return ask_doctor(spark, query, output)
+    except InvalidConfiguration as error:
+        output.say(str(error))
+        return INVALID
+    except KafkaSinkError as error:
+        output.say(f"{type(error).__name__}: {error}")
+        return FAILED
+
+
+def ask_doctor(spark: SparkSession, query: Configuration, output: Output) -> int:
     """Let doctor check the sink's options and the brokers; returns the exit code."""
     output.waits_for("asking doctor")
-    options = configuration.job.sink.options
-    results = diagnose(options, timeout_seconds=_DOCTOR_SECONDS, spark=spark)
+    results = diagnose(
+        query.job.sink.options,
+        timeout_seconds=_DOCTOR_SECONDS,
+        spark=spark,
+        created_topics=query.created_topics(),
+    )
     return DONE if report.say_text(results, output.say) else FAILED
 
 
-def run(configuration: Configuration, stop: Stop, output: Output) -> int:
-    """Run the query until it ends or is stopped; returns the exit code.
+def run(file: JobFile, stop: Stop, output: JobOutput) -> int:
+    """Run the queries until they end or are stopped; returns the exit code.
 
-    Raises InvalidConfiguration if Spark refuses the query; KafkaSinkError if it cannot start.
+    Raises InvalidConfiguration if Spark refuses a query; KafkaSinkError if it cannot start.
     """
-    with (
-        reported(configuration) as (reporting, reports),
-        served(reporting, output) as listener,
-        session(reporting, output) as spark,
-    ):
+    with ExitStack() as stack:
+        reporting = [stack.enter_context(reported(query)) for query in file.queries]
+        listener = stack.enter_context(served([query for query, _ in reporting], output))
+        spark = stack.enter_context(session(file.job.name, output))
         if listener is not None:
             spark.streams.addListener(listener)
+        runs = [
+            QueryRun(spark, query, stop, _output_of(query, file, output), reports, listener)
+            for query, reports in reporting
+        ]
+        if file.has_several_sinks:
+            return _run_several(runs, stop, output, stops_all=file.stops_all)
+        return exit_code(runs[0].run())
 
-        def attempt() -> Failure | None:
-            create_missing(reporting, output)
-            # From the start, not only the query: a table may have another schema by now.
-            frame = _built(spark, reporting, output, is_warm=stop.has_begun)
-            return _write(spark, frame, reporting, stop, output, reports, listener)
 
-        return until_done(attempt, reporting.job.restart, stop, output)
+def _output_of(query: Configuration, file: JobFile, output: JobOutput) -> Output:
+    return output.of_query(query.job.name) if file.has_several_sinks else output
+
+
+def _run_several(runs: Sequence[QueryRun], stop: Stop, output: Output, *, stops_all: bool) -> int:
+    for each in runs:
+        try:
+            each.prepare(is_required=stops_all)
+        except InvalidConfiguration:
+            raise
+        except KafkaSinkError as error:
+            output.say(f"{each.name} has failed: {type(error).__name__}: {error}")
+            return FAILED
+    begin(runs[0].spark, stop)
+    by_name = {each.name: partial(_run_in_thread, each) for each in runs}
+    return run_all(by_name, stop, output, stops_all=stops_all, grace_seconds=_GRACE_SECONDS)
+
+
+def _run_in_thread(run: QueryRun) -> Failure | None:
+    # Spark looks for the format in the thread's active session, and only the main thread has one.
+    make_known(run.spark)
+    return run.run()
 
 
 def execute(
-    spark: SparkSession,
-    frame: DataFrame,
-    configuration: Configuration,
-    stop: Stop,
-    output: Output,
+    spark: SparkSession, rows: DataFrame, query: Configuration, stop: Stop, output: Output
 ) -> int:
-    """Write ``frame`` once, as the configuration says, with foreachBatch; otherwise as ``run``."""
-
-    def attempt() -> Failure | None:
-        return _write(spark, frame, configuration, stop, output, Reports(), None)
-
-    return until_done(attempt, None, stop, output)
-
-
-def _write(
-    spark: SparkSession,
-    frame: DataFrame,
-    configuration: Configuration,
-    stop: Stop,
-    output: Output,
-    reports: Reports,
-    listener: KafkaSinkListener | None,
-) -> Failure | None:
-    """Run a query until it has ended; returns why it failed."""
-
-    def keep(report: DeliveryReport) -> None:
-        reports.keep(report)
-        if listener is not None:
-            listener.on_report(report)
-
-    if not stop.has_begun:
-        stop.begin()
-        handle_signals(stop)
-        handle_signals_of_java(spark, stop)
-        spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
-    query = start(frame, configuration, Gate(stop), keep)
-    return follow(query, stop, Progress(query, reports, output), output)
+    """Write ``rows`` once, as the configuration says, with foreachBatch; otherwise as ``run``."""
+    once = QueryRun(spark, query, stop, output, Reports())
+    return exit_code(until_done(lambda: once.write(rows), None, stop, output))
 
 
 @contextmanager
-def session(configuration: Configuration, output: Output) -> Iterator[SparkSession]:
+def session(name: str, output: Output) -> Iterator[SparkSession]:
     """The job's session, which ends with the job; raises KafkaSinkError if it is not classic."""
     output.say("starting Spark")
-    spark = SparkSession.builder.appName(configuration.job.name).getOrCreate()
+    spark = SparkSession.builder.appName(name).getOrCreate()
     if not is_classic(spark):
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
     try:
@@ -129,16 +133,3 @@ def session(configuration: Configuration, output: Output) -> Iterator[SparkSessi
         output.waits_for("ending Spark")
         spark.stop()
         output.waits_for("ended")
-
-
-def _built(
-    spark: SparkSession, configuration: Configuration, output: Output, *, is_warm: bool
-) -> DataFrame:
-    """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""
-    if not configuration.job.warm_up or is_warm:
-        output.waits_for("preparing the source")
-        return build(spark, configuration)
-    output.waits_for("warming up")
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        pool.submit(warm_up, spark, configuration.job.sink.options)  # if it fails, it logs why
-        return build(spark, configuration)

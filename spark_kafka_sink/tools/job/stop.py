@@ -17,7 +17,7 @@ _SIGNALS = ("TERM", "INT")
 _POLL_SECONDS = 0.02
 # Ctrl-C in a terminal reaches Python and, with spark-submit, Java too.
 _SAME_SIGNAL_SECONDS = 0.5
-_GATE_SECONDS = 30.0  # the main thread stops the query as soon as it sees it wait here
+_GATE_SECONDS = 30.0  # the query's main loop stops the query as soon as it sees it wait here
 
 # Spark takes an error with this text for the interruption by query.stop()
 # (StreamExecution.isInterruptionException), so the query ends without an error.
@@ -44,21 +44,18 @@ class Stop:
     """The wish to stop, from whichever process received the signal.
 
     The first signal asks for the end of the running micro-batch, a second one for an end at once.
-    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
+    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt. Of several
+    queries, each has a ``QueryStop`` of its own.
     """
 
     def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:
         self.timeout_seconds = timeout_seconds
-        self._clock = clock
+        self.clock = clock
         self.has_begun = False
         self._requests = 0
         self._requested_at: float | None = None
-        #: set by the first signal; the main loop waits on it
+        #: set by the first signal, or if a query's failure ends the others; main loops wait on it
         self.requested = threading.Event()
-        self._deadline: Deadline | None = None
-        self._running: int | None = None
-        #: the next micro-batch waits to be interrupted before it begins
-        self.is_at_gate = False
 
     def begin(self) -> None:
         """The query is about to start."""
@@ -68,20 +65,42 @@ class Stop:
         """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
         if not self.has_begun:
             raise KeyboardInterrupt
-        now = self._clock()
+        now = self.clock()
         if self._requested_at is not None and now - self._requested_at < _SAME_SIGNAL_SECONDS:
             return
         self._requested_at = now
         self._requests += 1
         self.requested.set()
 
+    def request_after_failure(self) -> None:
+        """A query has failed, and the others end after their micro-batches. Counts as no signal."""
+        self.requested.set()
+
+    @property
+    def is_at_once(self) -> bool:
+        return self._requests > 1
+
+
+class QueryStop:
+    """When to stop one query, once a stop was requested. Only the query's main loop asks."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self.requested = stop.requested
+        self.timeout_seconds = stop.timeout_seconds
+        self._deadline: Deadline | None = None
+        self._running: int | None = None
+        #: the next micro-batch waits to be interrupted before it begins; set by Spark's thread
+        self.is_at_gate = False
+
     def is_due(self, query: Query) -> bool:
         """Whether to stop the query now; to be asked again and again once it was requested."""
-        if self._requests > 1 or self.is_at_gate:
+        if self.is_at_once or self.is_at_gate:
             return True
         last = _last_batch_id(query)
         if self._deadline is None:
-            self._deadline, self._running = Deadline(self.timeout_seconds, self._clock), last
+            self._deadline = Deadline(self.timeout_seconds, self._stop.clock)
+            self._running = last
         if last != self._running or self._deadline.expired:
             return True
         # Between micro-batches, while it waits for data or for the trigger.
@@ -89,7 +108,7 @@ class Stop:
 
     @property
     def is_at_once(self) -> bool:
-        return self._requests > 1
+        return self._stop.is_at_once
 
     @property
     def is_late(self) -> bool:
@@ -109,7 +128,7 @@ class Gate:
     With ``mode: format`` nothing can: a micro-batch that begins before the stop is interrupted.
     """
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: QueryStop) -> None:
         self._stop = stop
         self.query: Query | None = None
 

@@ -8,7 +8,6 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, EXACTLY_ONCE_LEDGER_TOPIC, TOPIC
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -24,7 +23,7 @@ from spark_kafka_sink.tools.doctor.brokers import (
     for_confluent_kafka,
 )
 from spark_kafka_sink.tools.doctor.result import counted
-from spark_kafka_sink.tools.job.configuration import CREATE_TOPICS, Configuration
+from spark_kafka_sink.tools.job.configuration import Configuration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.model import TopicSettings
 from spark_kafka_sink.tools.job.output import Output
@@ -49,7 +48,7 @@ def create_missing(configuration: Configuration, output: Output) -> None:
     Returns when each has a leader for every partition. A topic that exists stays as it is.
     Raises InvalidConfiguration, TopicUnavailable, AuthenticationFailed or BrokerUnavailable.
     """
-    wanted = _wanted(configuration)
+    wanted = configuration.topics_to_create()
     if not wanted:
         return
     deadline = Deadline(_SECONDS)
@@ -68,27 +67,6 @@ def create_missing(configuration: Configuration, output: Output) -> None:
         raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Ask doctor") from None
     finally:
         admin.close()
-
-
-def _wanted(configuration: Configuration) -> dict[Path, tuple[str, TopicSettings]]:
-    """By their place in the file: the topics, and how to create them."""
-    create, options = configuration.job.sink.create_topics, configuration.sink_options
-    if create is None:
-        return {}
-    exactly_once = options.exactly_once
-    found = {
-        TOPIC.name: (options.topic, create.topic),
-        DEAD_LETTER_TOPIC.name: (options.dead_letter_topic, create.dead_letter_topic),
-        EXACTLY_ONCE_LEDGER_TOPIC.name: (
-            None if exactly_once is None else exactly_once.ledger_topic,
-            create.ledger_topic,
-        ),
-    }
-    return {
-        (*CREATE_TOPICS, name): (topic, settings)
-        for name, (topic, settings) in found.items()
-        if topic is not None and settings is not None
-    }
 
 
 class _Admin(Brokers):
