@@ -135,7 +135,7 @@ class Engine:
     def handle(self, events: Iterable[Event]) -> None:
         """Apply the client's events as they are read, then send what has become due."""
         self.apply(events)
-        for topic, code in self.topics.unusable():
+        for topic, code in self.topics.waits.unusable():
             self._apply_failures(self._buffer.refuse(topic, code))
         self._apply_failures(self._buffer.drain())
         self._fetch_metadata()

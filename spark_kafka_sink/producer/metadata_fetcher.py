@@ -50,7 +50,7 @@ class MetadataFetcher:
         self._request_seconds = _FIRST_REQUEST_SECONDS
         self._topics.update(answer, is_in_use=is_in_use)
         is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if is_missing and self._topics.is_awaited(answer.topic):
+        if is_missing and answer.topic in self._topics.waits:
             self._client.open_topic(answer.topic)  # this request makes brokers create it
 
     def apply_failure(self, topics: Iterable[str]) -> list[str]:

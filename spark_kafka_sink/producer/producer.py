@@ -26,8 +26,8 @@ from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
+from spark_kafka_sink.producer.metadata_waits import MISSING_SECONDS
 from spark_kafka_sink.producer.send_request import SendRequest
-from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.refusal import RefusedRecords
@@ -190,7 +190,7 @@ class NonBlockingProducer:
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
         """Count the time; records that await metadata explain any other wait."""
-        if self._engine.topics.is_awaited_by_any:
+        if self._engine.topics.waits:
             wait = Wait.METADATA
         started = self._clock()
         yield
@@ -414,7 +414,7 @@ class NonBlockingProducer:
     def _raise_failure(self, topic: str | None = None) -> None:
         """Raise the first failure, of any topic or of one."""
         failure = error_messages.first_failure(
-            self._engine.deliveries, self._engine.topics, self._budget, topic
+            self._engine.deliveries, self._engine.topics.waits, self._budget, topic
         )
         if failure is not None:
             raise failure
@@ -423,7 +423,7 @@ class NonBlockingProducer:
         self, timeout_seconds: float, topic: str | None = None
     ) -> KafkaSinkError:
         """For records that were not acknowledged in time, of any topic or of one."""
-        waiting = self._engine.topics.first_failure(0.0, topic)
+        waiting = self._engine.topics.waits.first_failure(0.0, topic)
         return error_messages.deadline_exceeded(
             timeout_seconds, self._engine.deliveries.report, waiting
         )

@@ -451,7 +451,7 @@ def test_a_topic_that_vanishes_for_a_while_fails_no_record_within_the_budget(
     wait_until(
         lambda: (
             p.poll()
-            or (sent.delivery.failed if propagation_ms else p._engine.topics.first_failure(0))
+            or (sent.delivery.failed if propagation_ms else p._engine.topics.waits.first_failure(0))
         )
     )
     cluster.set_topic_error("t", 0)

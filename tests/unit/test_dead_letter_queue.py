@@ -8,7 +8,8 @@ from fake_engine import FakeEngine
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
-from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, RECENT_SECONDS
+from spark_kafka_sink.producer.metadata_waits import MISSING_SECONDS
+from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
 
 DLQ = "dlq"
 MAX_AGE_MS = 300_000
@@ -285,7 +286,7 @@ def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(
     engine.send_values("t", LARGE)
     later = engine.send_values("t", ["b"])
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) is None
+    assert engine.topics.waits.first_failure(0.5) is None
     assert engine.sent(later) == []
 
 
@@ -351,10 +352,10 @@ def test_topics_that_become_dead_letters_are_no_failure_of_the_task(engine):
     engine.send_values("t", ["a"])
     engine.answer(TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) is None
+    assert engine.topics.waits.first_failure(0.5) is None
     engine.send_values("silent", ["a"])
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) == ("silent", 0)
+    assert engine.topics.waits.first_failure(0.5) == ("silent", 0)
 
 
 def test_a_missing_topic_for_dead_letters_is_one(engine):
@@ -362,7 +363,7 @@ def test_a_missing_topic_for_dead_letters_is_one(engine):
     engine.answer(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
     engine.answer(TopicDescription(DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert engine.topics.waits.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_a_refused_dead_letter_is_a_failure(engine):

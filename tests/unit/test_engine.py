@@ -181,3 +181,73 @@ def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine)
     assert request.delivery.is_complete
     assert engine.deliveries.report.unsent_records == 3
     assert not engine.is_holding
+
+
+# --- many topics: what a send costs must not depend on their number -------------------------------
+
+
+class CountingDict(dict):
+    """Counts the entries that are looked through."""
+
+    steps = 0
+
+    def _count(self, entries):
+        for entry in entries:
+            CountingDict.steps += 1
+            yield entry
+
+    def __iter__(self):
+        return self._count(super().__iter__())
+
+    def items(self):
+        return self._count(super().items())
+
+    def values(self):
+        return self._count(super().values())
+
+
+MANY = [f"topic-{number}" for number in range(300)]
+DEAD_LETTERS = {"on.record.error": "dead-letter", "dead.letter.topic": "dlq"}
+
+
+@pytest.fixture(params=[{}, DEAD_LETTERS], ids=["without-dead-letters", "dead-letters"])
+def counted(request, monkeypatch):
+    """An engine whose tables of topics count steps."""
+    engine = FakeEngine(**request.param)
+    for owner in (engine.topics, engine.topics.waits):
+        for name, table in vars(owner).items():
+            if isinstance(table, dict):
+                monkeypatch.setattr(owner, name, CountingDict(table))
+    monkeypatch.setattr(CountingDict, "steps", 0)
+    return engine
+
+
+def assert_few_steps():
+    assert 0 < CountingDict.steps < 20 * len(MANY)  # one look through all per topic: 90,000
+
+
+def test_sends_to_many_new_topics_do_not_look_through_all_of_them_each_time(counted):
+    counted.prefetch(MANY)
+    for topic in MANY:
+        send(counted, topic)
+        counted.handle([])
+    assert_few_steps()
+
+
+def test_answers_about_many_topics_do_not_look_through_all_of_them_each_time(counted):
+    counted.prefetch(MANY)
+    for topic in MANY:
+        send(counted, topic)
+    for topic in MANY:
+        counted.know(topic)
+    assert not counted.is_holding
+    assert_few_steps()
+
+
+def test_many_missing_topics_are_not_all_looked_through_with_each_answer(counted):
+    counted.prefetch(MANY)
+    for topic in MANY:
+        send(counted, topic)
+    for topic in MANY:
+        counted.answer(unknown(topic))
+    assert_few_steps()
