@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
+from spark_kafka_sink.librdkafka.protocol import EventClient
 
-ClientT = TypeVar("ClientT", bound=Client)
+ClientT = TypeVar("ClientT", bound=EventClient)
 
 
 class Session(Generic[ClientT]):

@@ -40,10 +40,10 @@ from enum import Enum, auto
 import numpy as np
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
+from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.precheck import PreCheck
 from spark_kafka_sink.producer.send_request import SendRequest
@@ -64,7 +64,9 @@ class BatchState(Enum):
 class BadBatches:
     """The states of all topics; used by one thread at a time, and sends nothing."""
 
-    def __init__(self, options: ProducerOptions, client: Client, topics: TopicMetadata) -> None:
+    def __init__(
+        self, options: ProducerOptions, client: ProducerClient, topics: TopicMetadata
+    ) -> None:
         self._client_batch_bytes = options.client.max_batch_bytes
         self._precheck = PreCheck(options)
         self._client = client

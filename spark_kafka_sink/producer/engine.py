@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
@@ -20,6 +19,7 @@ from spark_kafka_sink.librdkafka.events import (
     Statistics,
     TopicDescription,
 )
+from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.bad_batches import BadBatches, may_be_good
 from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
@@ -41,7 +41,7 @@ class Engine:
     """
 
     def __init__(
-        self, options: ProducerOptions, client: Client, clock: Clock = time.monotonic
+        self, options: ProducerOptions, client: ProducerClient, clock: Clock = time.monotonic
     ) -> None:
         self._client = client
         self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)

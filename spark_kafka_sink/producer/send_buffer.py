@@ -7,10 +7,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
+from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.bad_batches import BadBatches, BatchState, retry_order
 from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
@@ -52,7 +52,7 @@ class SendBuffer:
 
     def __init__(
         self,
-        client: Client,
+        client: ProducerClient,
         topics: TopicMetadata,
         partitioner: Partitioner,
         bad_batches: BadBatches | None = None,

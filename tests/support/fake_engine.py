@@ -11,6 +11,7 @@ from fake_client import FakeClient
 from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.librdkafka.events import Configuration, Event, TopicDescription
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.engine import Engine
@@ -26,6 +27,7 @@ class FakeEngine(Engine):
         self.clock = FakeClock()
         options = parse({"kafka.bootstrap.servers": "b:1", **settings}).producer
         super().__init__(options, self.client, self.clock)
+        self._session = Session(self.client, options.client, self.clock)
 
     def send_values(self, topic: str, values: Sequence[str], **columns: Any) -> SendRequest:
         batch = pa.record_batch({"value": pa.array(values), **columns})
@@ -35,7 +37,7 @@ class FakeEngine(Engine):
     def answer(self, *events: Event) -> None:
         """Handle events of the client."""
         self.client.events += events
-        self.handle(self.client.poll(0.0))
+        self.handle(self._session.poll())
 
     def know(self, *topics: str, partitions: int = 1, **settings: str) -> None:
         """The brokers answer about topics and, below the names of Python, their settings."""
