@@ -6,13 +6,10 @@ import math
 import time
 from itertools import chain
 
+from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.producer.topic_state import TopicError
-
-#: Brokers that create topics need less. After that, a topic that they do not know is missing, and
-#: its records become dead letters.
-MISSING_SECONDS = 5.0
 
 
 class MetadataWaits:
@@ -66,14 +63,14 @@ class MetadataWaits:
             self._refused[topic] = None
         if self._becomes_dead_letters(topic, error.code):
             missing_since = error.missing_since
-            at = self._clock() if missing_since is None else missing_since + MISSING_SECONDS
+            at = self._clock() if missing_since is None else missing_since + MISSING_TOPIC_SECONDS
             self._unusable_at[topic] = at
             self._first_unusable_at = min(self._first_unusable_at, at)
 
     def unusable(self) -> list[tuple[str, int]]:
         """Topics whose records become dead letters now, each with its error.
 
-        They are forbidden or invalid, or have been missing for ``MISSING_SECONDS``.
+        They are forbidden or invalid, or have been missing for ``MISSING_TOPIC_SECONDS``.
         """
         now = self._clock()
         if now < self._first_unusable_at:

@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from spark_kafka_sink.config.added_settings import for_sending
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
-    InvalidOption,
     InvalidRecord,
     KafkaSinkError,
     ProducerClosed,
@@ -26,7 +26,6 @@ from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
-from spark_kafka_sink.producer.metadata_waits import MISSING_SECONDS
 from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
@@ -46,25 +45,6 @@ _ABORT_SECONDS = 0.8
 _COLLECT_SECONDS = 0.5
 
 _MANY_TOPICS = 100
-
-# The text of many topics is long.
-_STATISTICS_INTERVAL_MS = "5000"
-
-# librdkafka's maximum of message.max.bytes
-_LARGEST_MESSAGE_BYTES = 1_000_000_000
-
-
-def _settings(options: ProducerOptions) -> dict[str, str]:
-    """The client's settings; with a topic for dead letters, it refuses less, and earlier."""
-    settings = {**options.client, "statistics.interval.ms": _STATISTICS_INTERVAL_MS}
-    if options.dead_letter_topic is None:
-        return settings
-    return {
-        **settings,
-        # A dead letter is larger than its record.
-        "message.max.bytes": str(min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)),
-        "topic.metadata.propagation.max.ms": str(round(MISSING_SECONDS * 1000)),
-    }
 
 
 class DeliveryFuture:
@@ -100,15 +80,10 @@ class NonBlockingProducer:
     def __init__(self, options: ProducerOptions, clock: Clock = time.monotonic) -> None:
         self._budget = options.budget
         self._clock = clock
-        try:
-            self._client = Client(
-                _settings(options), asks_for_tokens=bool(options.client.oauth_callback)
-            )
-        except ValueError as error:
-            raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         self._lifecycle = Lifecycle()
         # Only the thread with exclusive access uses the client and what follows.
-        self._session = Session(self._client, options.client, clock)
+        self._session = Session(Client, for_sending(options), clock)
+        self._client = self._session.client
         self._engine = Engine(options, self._client, clock)
         self._drainer: threading.Thread | None = None
         self._is_freed = False

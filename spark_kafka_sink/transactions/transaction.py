@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 
-from spark_kafka_sink.config.client_settings import transactional
+from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (

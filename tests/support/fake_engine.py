@@ -27,7 +27,7 @@ class FakeEngine(Engine):
         self.clock = FakeClock()
         options = parse({"kafka.bootstrap.servers": "b:1", **settings}).producer
         super().__init__(options, self.client, self.clock)
-        self._session = Session(self.client, options.client, self.clock)
+        self._session = Session(lambda *_, **__: self.client, options.client, self.clock)
 
     def send_values(self, topic: str, values: Sequence[str], **columns: Any) -> SendRequest:
         batch = pa.record_batch({"value": pa.array(values), **columns})

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from fake_engine import FakeEngine
 
+from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
-from spark_kafka_sink.producer.metadata_waits import MISSING_SECONDS
 from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
 
 DLQ = "dlq"
@@ -325,7 +325,7 @@ def test_a_topic_is_missing_only_after_a_while(engine):
     missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
     engine.send_values("t", ["a"])
     engine.answer(missing)
-    engine.clock.now += MISSING_SECONDS - 0.1
+    engine.clock.now += MISSING_TOPIC_SECONDS - 0.1
     engine.answer(missing)
     assert engine.dead == {}
     engine.clock.now += 0.1
@@ -337,7 +337,7 @@ def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
     missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
     engine.send_values("t", ["a"])
     engine.answer(missing)
-    engine.clock.now += MISSING_SECONDS
+    engine.clock.now += MISSING_TOPIC_SECONDS
     engine.answer(missing)
     second = engine.send_values("t", ["b"])
     assert not second.refused

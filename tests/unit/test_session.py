@@ -8,6 +8,7 @@ from fake_client import FakeClient
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
 
@@ -26,7 +27,7 @@ def calls(monkeypatch):
 
 @pytest.fixture
 def session():
-    return Session(FakeClient(), ClientSettings(()))
+    return Session(lambda *_, **__: FakeClient(), ClientSettings(()))
 
 
 def test_a_request_for_a_token_calls_the_function_and_is_no_event_for_others(session, calls):
@@ -44,3 +45,23 @@ def test_a_login_that_brokers_refuse_discards_the_token(session, calls):
     session.client.events += [LOST, REFUSED]
     assert list(session.poll()) == [LOST, REFUSED]
     assert calls == ["discard", "pass_on"]
+
+
+def test_settings_that_the_client_refuses_are_an_invalid_option():
+    def refuse(*_, **__):
+        raise ValueError("no provider for SASL mechanism X")
+
+    with pytest.raises(InvalidOption, match="no provider for SASL mechanism X; correct the option"):
+        Session(refuse, ClientSettings(()))
+
+
+def test_a_client_with_a_token_function_awaits_its_token_until_that_was_passed_on(calls):
+    session = Session(lambda *_, **__: FakeClient(), ClientSettings((), "module:function"))
+    assert session.awaits_token
+    session.client.events.append(TokenNeeded())
+    list(session.poll())
+    assert not session.awaits_token  # the call of this test has no outcome to wait for
+
+
+def test_a_client_without_a_token_function_awaits_no_token(session):
+    assert not session.awaits_token
