@@ -69,10 +69,13 @@ class Engine:
     def send(self, records: RecordColumns) -> SendRequest:
         """Accept records as far as there is room; call ``proceed`` until all are accepted."""
         request = SendRequest(self.deliveries.begin(records.topic), records)
-        with self.sealed_on_failure(request):
+        try:
             self.topics.await_metadata(records.topic)
             self._fetch_metadata()
             self.proceed(request)
+        except BaseException:
+            self._seal(request)
+            raise
         return request
 
     def proceed(self, request: SendRequest) -> None:

@@ -88,6 +88,8 @@ class MetadataWaits:
         A topic fails on a non-retriable error, or after waiting ``budget_seconds``. With
         ``topic``, only that topic counts.
         """
+        if not self._since:
+            return None
         if topic is None:
             waiting = chain(self._refused, self._since)
             topic = next((each for each in waiting if each not in self._unusable_at), None)

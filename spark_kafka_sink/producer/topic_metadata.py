@@ -165,7 +165,7 @@ class TopicMetadata:
         state = self._topics.get(answer.resource)
         if state is None:
             return  # evicted in the meantime
-        limits = limits_from(answer.settings) if not answer.code else self._limits_of(state)
+        limits = self.limits(answer.resource) if answer.code else limits_from(answer.settings)
         state.limits = KnownLimits(limits, self._clock())
         state.are_limits_in_flight = False
         if isinstance(state.metadata, Metadata):
@@ -270,7 +270,9 @@ class TopicMetadata:
     def limits(self, topic: str) -> TopicLimits:
         """What the topic's brokers refuse, as far as known."""
         state = self._topics.get(topic)
-        return _UNLIMITED if state is None else self._limits_of(state)
+        if state is None or isinstance(state.limits, NoLimits):
+            return _UNLIMITED
+        return state.limits.limits
 
     def are_limits_recent(self, topic: str) -> bool:
         """Whether the topic's limits are recent enough to refuse records."""
@@ -294,9 +296,6 @@ class TopicMetadata:
 
     def _is_sendable(self, state: TopicState) -> bool:
         return self._is_known(state) and not isinstance(state.limits, RenewedLimits)
-
-    def _limits_of(self, state: TopicState) -> TopicLimits:
-        return _UNLIMITED if isinstance(state.limits, NoLimits) else state.limits.limits
 
     def _has_aged(self, state: TopicState, now: float) -> bool:
         """Whether its limits have reached the maximum age."""
