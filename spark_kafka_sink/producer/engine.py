@@ -12,11 +12,13 @@ from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, Error
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
+    ClusterDescription,
     Configuration,
     Event,
     FailedRecords,
     RequestFailed,
     Statistics,
+    TokenNeeded,
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
@@ -27,6 +29,7 @@ from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
 from spark_kafka_sink.producer.send_buffer import SendBuffer
 from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.producer.topic_state import assert_never
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.partitioner import Partitioner
@@ -166,6 +169,8 @@ class Engine:
             self._apply_broker_error(event)
         elif isinstance(event, Statistics):
             self.deliveries.note(event)
+        elif not isinstance(event, (ClusterDescription, TokenNeeded)):  # of connect; of the session
+            assert_never(event)
 
     def _apply_acknowledgements(self, acknowledged: AcknowledgedRecords) -> None:
         for topic in self.deliveries.acknowledge(acknowledged):

@@ -1,6 +1,7 @@
 """NonBlockingProducer: prefetch, send, flush, close, each with a deadline (KIP-286, KIP-15).
 
-Every wait is here, and nothing else: the waits share one lifecycle and wake each other.
+Longer than other modules because every wait is here: the waits share one lifecycle and wake each
+other.
 """
 
 from __future__ import annotations

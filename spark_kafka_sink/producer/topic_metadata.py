@@ -72,7 +72,8 @@ class TopicMetadata:
         if isinstance(state.metadata, TopicError):
             # The answer is from before these records, and may be outdated.
             state.metadata = NoMetadata(state.metadata.missing_since)
-        if not state.request.is_in_flight:
+        # Limits are requested without a search, and one more request cannot come before an answer.
+        if not isinstance(state.metadata, Metadata) and not state.request.is_in_flight:
             self._search_at = min(self._search_at, state.request.retry_at)
         self.waits.start(topic)
 

@@ -244,6 +244,15 @@ def test_answers_about_many_topics_do_not_look_through_all_of_them_each_time(cou
     assert_few_steps()
 
 
+def test_sends_that_await_only_limits_do_not_look_through_all_topics_each_time(counted):
+    counted.prefetch(MANY)
+    counted.answer(*map(known, MANY))
+    for topic in MANY:
+        send(counted, topic)
+        counted.handle([])
+    assert_few_steps()
+
+
 def test_many_missing_topics_are_not_all_looked_through_with_each_answer(counted):
     counted.prefetch(MANY)
     for topic in MANY:
