@@ -21,7 +21,7 @@ from spark_kafka_sink.config.java_security import (
 )
 from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REFUSED, RENAMED
 from spark_kafka_sink.config.option import PREFIX
-from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, ClientSettings
+from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
 _TRUE = ("true", "t", "1")  # what librdkafka reads as true, in any case
 _CLOSE_SECONDS = 5.0
-_SOCKET_TIMEOUT_MS = 60_000  # librdkafka's default
-_MAX_INT = 2**31 - 1
 
 DEFAULTS: Mapping[str, str] = {
     "client.id": "spark-kafka-sink",
@@ -75,52 +73,6 @@ def is_secret(name: str) -> bool:
 def redact_unless_public(name: str, value: str) -> str:
     """``value``, as a Secret if ``name`` is secret or unknown: it may be a misspelt secret."""
     return Secret(value) if is_secret(name) or name not in known_names() else value
-
-
-def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> ClientSettings:
-    """Everything that the producer passes to librdkafka.
-
-    The producer bounds its own buffer and fetches metadata itself, so librdkafka's limits must not
-    take effect first, and its periodic refresh is off.
-    """
-    kibibytes = -(-buffer_memory_bytes // 1024)
-    records = min(buffer_memory_bytes // BYTES_PER_RECORD, _MAX_INT)
-    settings = {
-        **translated,
-        "queue.buffering.max.kbytes": str(kibibytes),
-        "queue.buffering.max.messages": str(records),
-        # librdkafka fails the records of a missing topic after this time. The send's budget must
-        # expire first, with an error that names it. Above 2,147,483 an int in librdkafka overflows.
-        "topic.metadata.propagation.max.ms": "2000000",
-        "topic.metadata.refresh.interval.ms": "-1",
-        # librdkafka's maximum; afterwards it drops metadata that it did not refresh.
-        "metadata.max.age.ms": "86400000",
-    }
-    return ClientSettings(tuple(sorted(settings.items())), translated.oauth_callback)
-
-
-def transactional(
-    settings: ClientSettings, transactional_id: str, timeout_ms: int
-) -> ClientSettings:
-    """The producer's settings with a transaction, which none of its waits outlasts."""
-    socket_timeout_ms = int(settings.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS))
-    return ClientSettings(
-        tuple(
-            sorted(
-                {
-                    **settings,
-                    "transactional.id": transactional_id,
-                    "transaction.timeout.ms": str(timeout_ms),
-                    "delivery.timeout.ms": str(
-                        min(int(settings["delivery.timeout.ms"]), timeout_ms)
-                    ),
-                    # librdkafka would make it as long as the transaction.
-                    "socket.timeout.ms": str(min(socket_timeout_ms, timeout_ms)),
-                }.items()
-            )
-        ),
-        settings.oauth_callback,
-    )
 
 
 def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSettings:

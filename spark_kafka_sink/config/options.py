@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_kafka_sink.config.client_settings import (
-    known_names,
-    producer_settings,
-    redact_unless_public,
-    translate,
-)
+from spark_kafka_sink.config.added_settings import producer_settings
+from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
 from spark_kafka_sink.config.java_settings import REFUSED
 from spark_kafka_sink.config.option import PREFIX, did_you_mean
 from spark_kafka_sink.config.option_table import (

@@ -13,6 +13,10 @@ from spark_kafka_sink.errors import InvalidOption
 #: the number of small records.
 BYTES_PER_RECORD = 256
 
+#: Brokers that create topics need less. After that, a topic that they do not know is missing, and
+#: its records become dead letters.
+MISSING_TOPIC_SECONDS = 5.0
+
 #: the option behind ``ClientSettings.max_request_bytes``, for error messages
 MAX_REQUEST_SIZE = "kafka.max.request.size"
 

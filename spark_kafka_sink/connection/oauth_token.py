@@ -16,7 +16,7 @@ from typing import Any
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Clock, Deadline
-from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.protocol import TokenClient
 
 _CALL_SECONDS = 10.0
 # librdkafka asks for the next token after this part of a token's life.
@@ -160,7 +160,7 @@ class TokenFunction:
         """Whether a call has an outcome that is still to be passed on."""
         return self._deadline is not None
 
-    def pass_on(self, client: Client) -> None:
+    def pass_on(self, client: TokenClient) -> None:
         """Give the client what came of the call, if that is known by now: a token, or why not."""
         if self._deadline is None or self._pending is None:
             return

@@ -8,15 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from spark_kafka_sink.config.added_settings import for_asking
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
-from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.connection.preconditions import unmet
 from spark_kafka_sink.connection.reached_brokers import remember, were_reached
+from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.connection.topic_errors import topic_unavailable
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
@@ -26,7 +27,6 @@ from spark_kafka_sink.librdkafka.events import (
     Configuration,
     RequestFailed,
     Statistics,
-    TokenNeeded,
     TopicDescription,
 )
 
@@ -114,22 +114,8 @@ class _Brokers:
         self.end_of_answers: Deadline | None = None
         #: the latest error, in the client's words
         self.problem = ""
-        self._tokens = TokenFunction(settings)
-        try:
-            self.client = Client(
-                {
-                    **settings,
-                    "enable.idempotence": "false",
-                    "log_level": "0",
-                    "statistics.interval.ms": str(_STATE_INTERVAL_MS),
-                },
-                asks_for_tokens=bool(settings.oauth_callback),
-            )
-        except ValueError as error:
-            raise InvalidOption(
-                f"the Kafka client refuses its settings: {error}; correct the option kafka.* that "
-                "it names"
-            ) from None
+        self._session = Session(Client, for_asking(settings, _STATE_INTERVAL_MS))
+        self.client = self._session.client
 
     @property
     def answers_are_late(self) -> bool:
@@ -141,20 +127,17 @@ class _Brokers:
         Raises AuthenticationFailed if a broker refuses the login.
         """
         answers: list[Answer] = []
-        for event in self.client.poll(deadline.slice(_POLL_SECONDS)):
+        for event in self._session.poll(deadline.slice(_POLL_SECONDS)):
             if isinstance(event, Statistics):
                 if event.is_connected:
                     self.are_down = False
                     self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
             elif isinstance(event, BrokerError):
                 self._note(event)
-            elif isinstance(event, TokenNeeded):
-                self._tokens.call()
             elif isinstance(event, RequestFailed):
                 self.problem = self.problem or error_name(event.code)
             elif isinstance(event, Answer):
                 answers.append(event)
-        self._tokens.pass_on(self.client)
         return answers
 
     def _note(self, error: BrokerError) -> None:
@@ -196,7 +179,7 @@ class _Brokers:
     ) -> None:
         if error is not None:
             # It may be due to the token, such as to the groups in it: the next check has a new one.
-            self._tokens.discard()
+            self._session.discard_token()
         self.client.close(Deadline(_FREE_SECONDS))
 
 

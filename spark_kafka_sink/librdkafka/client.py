@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count, repeat
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,16 +24,9 @@ from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
     MessageBatch,
     ProducevaArguments,
+    Rejection,
     prepare,
 )
-
-
-class Rejection(NamedTuple):
-    """A record that librdkafka did not take: its position in the send, and why."""
-
-    position: int
-    code: int
-
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]

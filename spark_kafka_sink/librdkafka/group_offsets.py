@@ -32,7 +32,9 @@ class OffsetAnswer:
 
 
 class GroupClient(Client):
-    """A consumer handle of one group. It finds the group's coordinator at once, in the background.
+    """A consumer handle of the setting ``group.id``.
+
+    It finds the group's coordinator at once, in the background.
 
     Admin requests for offsets would need only one handle for all groups, but librdkafka's can abort
     the process when a coordinator moves or is lost (its issues 3663, 4605, 5040 and 5397).
@@ -41,25 +43,8 @@ class GroupClient(Client):
 
     _KIND = c.CONSUMER
 
-    def __init__(
-        self, settings: Mapping[str, str], group: str, *, asks_for_tokens: bool = False
-    ) -> None:
-        own = {
-            "group.id": group,
-            "enable.auto.commit": "false",
-            # Only stable offsets are read.
-            "isolation.level": "read_committed",
-            # How long a commit, and the end of the client, waits for a lost coordinator.
-            "session.timeout.ms": "1000",
-            # Between requests for an offset that is not stable, or that is still being loaded.
-            "retry.backoff.ms": "50",
-            "retry.backoff.max.ms": "50",
-            # Half of it is the pause between two connections, also if none has failed.
-            "reconnect.backoff.ms": str(min(20, int(settings.get("reconnect.backoff.ms", 20)))),
-            # Warnings would only list settings that consumers do not have.
-            "log_level": "3",
-        }
-        super().__init__({**settings, **own}, asks_for_tokens=asks_for_tokens)
+    def __init__(self, settings: Mapping[str, str], *, asks_for_tokens: bool = False) -> None:
+        super().__init__(settings, asks_for_tokens=asks_for_tokens)
         # Events about the group join the others.
         c.poll_set_consumer(self.handle)
         self._bootstrap()

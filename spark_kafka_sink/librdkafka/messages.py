@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,13 @@ class MessageBatch:
 
     def __len__(self) -> int:
         return len(self.partitioned.records)
+
+
+class Rejection(NamedTuple):
+    """A record that librdkafka did not take: its position in the send, and why."""
+
+    position: int
+    code: int
 
 
 def prepare(

@@ -1,4 +1,4 @@
-"""Keeps one idle producer per process and ProducerOptions, leased to one task at a time."""
+"""Keeps one idle producer per process and ProducerOptions, borrowed by one task at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport
 _MOST_IDLE = 4
 
 
-class Lease:
+class BorrowedProducer:
     """A producer while one task uses it. ``report``: of the task, as soon as it has ended."""
 
     def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
@@ -78,7 +78,9 @@ class ProducerCache:
         self._live_topics: dict[ProducerOptions, list[str]] = {}  # latest last
 
     @contextmanager
-    def lease(self, options: SinkOptions, origin: Origin = UNKNOWN_ORIGIN) -> Iterator[Lease]:
+    def borrow(
+        self, options: SinkOptions, origin: Origin = UNKNOWN_ORIGIN
+    ) -> Iterator[BorrowedProducer]:
         """A producer for one task: an idle or new one, kept afterwards if another task can use it.
 
         If the task fails, its remaining records are dropped, so that nothing of it is sent later;
@@ -94,14 +96,14 @@ class ProducerCache:
             idle = None
         producer = idle.producer if idle is not None else self._new_producer(key)
         producer.begin_task(origin)
-        lease = Lease(producer, is_new=idle is None)
+        borrowed = BorrowedProducer(producer, is_new=idle is None)
         try:
-            yield lease
+            yield borrowed
         except BaseException as error:
             self._close(key, producer)
-            lease.take_report()
-            if isinstance(error, KafkaSinkError) and lease.report.total_sent:
-                error.args = (f"{error}. {lease.report.counts()}", *error.args[1:])
+            borrowed.take_report()
+            if isinstance(error, KafkaSinkError) and borrowed.report.total_sent:
+                error.args = (f"{error}. {borrowed.report.counts()}", *error.args[1:])
             raise
         if producer.is_mostly_evicted or not producer.is_idle or key in self._idle:
             self._close(key, producer)

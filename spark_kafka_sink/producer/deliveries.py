@@ -68,7 +68,7 @@ class IncompleteDeliveries:
 
     ``limit_bytes`` bounds the memory that incomplete deliveries keep alive: their Arrow batches in
     full, what their records have of their own, and ``BYTES_PER_RECORD`` per record. Only the thread
-    that has the turn may change anything; any thread may read.
+    with exclusive access may change anything; any thread may read.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:

@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
-from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.producer.metadata_waits import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
@@ -27,7 +27,7 @@ _GRANT_IDEMPOTENT_WRITE = (
 
 def first_failure(
     deliveries: IncompleteDeliveries,
-    topics: TopicMetadata,
+    waits: MetadataWaits,
     budget: BlockBudget,
     topic: str | None = None,
 ) -> KafkaSinkError | None:
@@ -37,7 +37,7 @@ def first_failure(
     """
     if topic is None and deliveries.first_failed is not None:
         return delivery_failed(deliveries.first_failed, deliveries.report)
-    failure = topics.first_failure(budget.metadata_seconds, topic)
+    failure = waits.first_failure(budget.metadata_seconds, topic)
     return None if failure is None else no_metadata(*failure, budget, deliveries.report)
 
 

@@ -1,4 +1,4 @@
-"""The producer's state, and whose turn it is to use its client."""
+"""The producer's state, and which thread has exclusive access to its client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from spark_kafka_sink.deadline import Deadline
 
-# A wait for the turn returns this often, so that its caller notices other changes.
+# A wait for access returns this often, so that its caller notices other changes.
 _LOOK_SECONDS = 0.05
 
 
@@ -24,10 +24,10 @@ class State(IntEnum):
 
 
 class Lifecycle:
-    """One thread at a time has the turn: it may use the client and the producer's data.
+    """A fair lock: one thread at a time has exclusive access to the client and the producer's data.
 
-    While the producer is OPEN, turns are granted in the order of the requests and last some
-    milliseconds. From DRAINING on, only a closing thread gets one, so that no other can starve it.
+    While the producer is OPEN, access is granted in the order of the requests, for some
+    milliseconds. From DRAINING on, only a closing thread gets it, so that no other can starve it.
     """
 
     def __init__(self) -> None:
@@ -41,15 +41,15 @@ class Lifecycle:
         return self._state
 
     @property
-    def is_my_turn(self) -> bool:
-        """Whether the calling thread has the turn, that is, is handling an event inside a poll."""
+    def is_held_by_this_thread(self) -> bool:
+        """Whether the calling thread has access, that is, is handling an event inside a poll."""
         return self._owner == threading.get_ident()
 
-    def take_turn(self, deadline: Deadline) -> bool:
-        """Wait a moment for the turn, at most until the deadline; returns whether it was granted.
+    def acquire(self, deadline: Deadline) -> bool:
+        """Wait a moment for access, at most until the deadline; returns whether it was granted.
 
         Never granted once a thread is closing the producer.
-        Raises RuntimeError if the calling thread has the turn already.
+        Raises RuntimeError if the calling thread has access already.
         """
         me = threading.get_ident()
         if self._owner == me:
@@ -74,10 +74,10 @@ class Lifecycle:
     def _is_free_for(self, thread: int) -> bool:
         return self._state is State.OPEN and self._owner is None and self._requests[0] == thread
 
-    def take_last_turn(self, state: State, deadline: Deadline) -> bool:
-        """Advance to a closing state and wait for the turn; False if another thread closed first.
+    def acquire_to_close(self, state: State, deadline: Deadline) -> bool:
+        """Advance to a closing state and wait for access; False if another thread closed first.
 
-        Also False if another thread keeps the turn beyond the deadline.
+        Also False if another thread keeps access beyond the deadline.
         """
         with self._changed:
             self._advance(state)
@@ -89,7 +89,7 @@ class Lifecycle:
             self._owner = threading.get_ident()
             return True
 
-    def end_turn(self) -> None:
+    def release(self) -> None:
         with self._changed:
             self._owner = None
             self._changed.notify_all()

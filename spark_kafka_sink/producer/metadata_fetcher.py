@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import TopicDescription
+from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 
 # One broker gets the request for all topics. If it does not answer, the next request has a longer
@@ -18,7 +18,7 @@ _LONGEST_REQUEST_SECONDS = 20.0
 class MetadataFetcher:
     """Sends one request per plan; never waits."""
 
-    def __init__(self, client: Client, topics: TopicMetadata) -> None:
+    def __init__(self, client: ProducerClient, topics: TopicMetadata) -> None:
         self._client = client
         self._topics = topics
         self._request_seconds = _FIRST_REQUEST_SECONDS
@@ -50,7 +50,7 @@ class MetadataFetcher:
         self._request_seconds = _FIRST_REQUEST_SECONDS
         self._topics.update(answer, is_in_use=is_in_use)
         is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if is_missing and self._topics.is_awaited(answer.topic):
+        if is_missing and answer.topic in self._topics.waits:
             self._client.open_topic(answer.topic)  # this request makes brokers create it
 
     def apply_failure(self, topics: Iterable[str]) -> list[str]:

@@ -12,63 +12,40 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from spark_kafka_sink.config.added_settings import for_sending
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
-    InvalidOption,
     InvalidRecord,
     KafkaSinkError,
     ProducerClosed,
 )
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer import error_messages
-from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
-from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
-from spark_kafka_sink.producer.event_handler import EventHandler
+from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.lifecycle import Lifecycle, State
-from spark_kafka_sink.producer.screen import Screen
-from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
-from spark_kafka_sink.producer.topic_metadata import MISSING_SECONDS, TopicMetadata
+from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
-from spark_kafka_sink.records.partitioner import Partitioner
 from spark_kafka_sink.records.refusal import RefusedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
 
 _log = logging.getLogger("spark_kafka_sink")
 
-# A turn lasts this long at most: after it another thread may send, wait or close.
+# A thread has access this long at most: after it another one may send, wait or close.
 _POLL_SECONDS = 0.005
 _REPORT_SECONDS = 0.02
 _FLUSH_SECONDS = 0.001
-# How long a call that never waits for the brokers may wait for its turn.
-_TURN_SECONDS = 5.0
+# How long a call that never waits for the brokers may wait for other threads.
+_ACCESS_SECONDS = 5.0
 # What close may take beyond its timeout, and how much of that goes into collecting reports.
 _ABORT_SECONDS = 0.8
 _COLLECT_SECONDS = 0.5
 
 _MANY_TOPICS = 100
-
-# The text of many topics is long.
-_STATISTICS_INTERVAL_MS = "5000"
-
-# librdkafka's maximum of message.max.bytes
-_LARGEST_MESSAGE_BYTES = 1_000_000_000
-
-
-def _settings(options: ProducerOptions) -> dict[str, str]:
-    """The client's settings; with a topic for dead letters, it refuses less, and earlier."""
-    settings = {**options.client, "statistics.interval.ms": _STATISTICS_INTERVAL_MS}
-    if options.dead_letter_topic is None:
-        return settings
-    return {
-        **settings,
-        # A dead letter is larger than its record.
-        "message.max.bytes": str(min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)),
-        "topic.metadata.propagation.max.ms": str(round(MISSING_SECONDS * 1000)),
-    }
 
 
 class DeliveryFuture:
@@ -104,35 +81,11 @@ class NonBlockingProducer:
     def __init__(self, options: ProducerOptions, clock: Clock = time.monotonic) -> None:
         self._budget = options.budget
         self._clock = clock
-        try:
-            self._client = Client(
-                _settings(options), asks_for_tokens=bool(options.client.oauth_callback)
-            )
-        except ValueError as error:
-            raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
         self._lifecycle = Lifecycle()
-        # Only the thread that has the turn uses the client and what follows.
-        self._deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
-        dead_letter_topic = options.dead_letter_topic
-        rack = options.rack.resolve() if options.rack is not None else None
-        self._topics = TopicMetadata(options.lifetime, clock, dead_letter_topic, rack)
-        screen = None if dead_letter_topic is None else Screen(options)
-        prefers_rack = options.rack is not None and options.rack.is_preferred
-        partitioner = Partitioner(is_rack_aware=prefers_rack)
-        self._buffer = SendBuffer(self._client, self._topics, partitioner, screen)
-        self._dead_letters = None
-        if dead_letter_topic is not None:
-            self._dead_letters = DeadLetterQueue(
-                dead_letter_topic, self._deliveries, self._topics, self._buffer
-            )
-        self._events = EventHandler(
-            self._client,
-            self._deliveries,
-            self._topics,
-            self._buffer,
-            TokenFunction(options.client, clock),
-            self._dead_letters,
-        )
+        # Only the thread with exclusive access uses the client and what follows.
+        self._session = Session(Client, for_sending(options), clock)
+        self._client = self._session.client
+        self._engine = Engine(options, self._client, clock)
         self._drainer: threading.Thread | None = None
         self._is_freed = False
 
@@ -143,11 +96,8 @@ class NonBlockingProducer:
 
         Without topics it only connects.
         """
-        with self._my_turn():
-            self._topics.add(topics)
-            self._events.fetch_metadata()
-            if not self._topics:
-                self._events.connect()
+        with self._exclusive_access():
+            self._engine.prefetch(topics)
 
     def send(self, records: RecordColumns) -> DeliveryFuture:
         """Buffer records, in order; wait only while the buffer is full.
@@ -161,94 +111,83 @@ class NonBlockingProducer:
         DeliveryFailed, MetadataTimeout or TopicUnavailable for records sent earlier. Raises
         ProducerClosed if the producer is closed or closing.
         """
-        with self._my_turn():
-            sending = Sending(self._deliveries.begin(records.topic), records)
-            with self._sealed_on_failure(sending):
-                self._topics.await_metadata(records.topic)
-                self._events.fetch_metadata()
-                self._put(sending)
-                self._events.handle(0.0)
-        if not sending.delivery.is_sealed:
-            self._wait_for_room(sending)
-        if not sending.is_accepted:
+        with self._exclusive_access():
+            request = self._engine.send(records)
+            with self._engine.sealed_on_failure(request):
+                self._drain_if_holding()
+                self._handle_events(0.0)
+        if not request.delivery.is_sealed:
+            self._wait_for_room(request)
+        if not request.is_accepted:
             raise ProducerClosed("the producer was closed before it accepted all records")
-        return DeliveryFuture(self, sending.delivery)
+        return DeliveryFuture(self, request.delivery)
 
     def begin_task(self, origin: Origin) -> None:
-        """Say whose records are sent from now on."""
-        if self._dead_letters is not None:
-            self._dead_letters.origin = origin
+        """Set the origin of the dead letters of this task."""
+        self._engine.begin_task(origin)
 
     def send_dead_letters(self, refused: RefusedRecords) -> None:
         """Send dead letters for rows that cannot become records; waits and raises like ``send``.
 
         Raises InvalidRecord if there is no topic for dead letters.
         """
-        if self._dead_letters is None:
+        if not self._engine.has_dead_letters:
             raise InvalidRecord(refused.reason)
-        for letters in self._dead_letters.dead_letters(refused):
+        for letters in self._engine.dead_letters(refused):
             self.send(letters)
-        with self._my_turn():
-            self._deliveries.count_dead_letters(refused)
+        with self._exclusive_access():
+            self._engine.deliveries.count_dead_letters(refused)
 
-    def _put(self, sending: Sending) -> None:
-        if self._deliveries.admit(sending.delivery, sending.records):
-            self._events.apply_failures(self._buffer.put(sending))
-        if sending.is_accepted:
-            self._seal(sending)
-        if self._buffer.is_holding and self._drainer is None:
-            self._drainer = threading.Thread(target=self._drain_in_background, daemon=True)
-            self._drainer.start()
-
-    def _seal(self, sending: Sending) -> None:
-        self._events.seal(sending.delivery, sending.records.total_bytes)
-
-    @contextmanager
-    def _sealed_on_failure(self, sending: Sending) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._seal(sending)
-            raise
-
-    def _wait_for_room(self, sending: Sending) -> None:
+    def _wait_for_room(self, request: SendRequest) -> None:
+        deliveries, delivery = self._engine.deliveries, request.delivery
         deadline = Deadline(self._budget.buffer_seconds, self._clock)
-        while not sending.delivery.is_sealed:
-            with self._my_turn(), self._sealed_on_failure(sending):
-                progress = sending.delivery.accepted, self._deliveries.acknowledged
+        while not delivery.is_sealed:
+            with self._exclusive_access(), self._engine.sealed_on_failure(request):
+                progress = delivery.accepted, deliveries.acknowledged
                 # Records must not linger while others wait for room (as in Java).
                 with self._timed(Wait.BUFFER):
                     self._client.flush(_FLUSH_SECONDS)
-                    self._events.handle(deadline.slice(_POLL_SECONDS))
+                    self._handle_events(deadline.slice(_POLL_SECONDS))
                 self._raise_failure()
-                self._put(sending)
-                if progress != (sending.delivery.accepted, self._deliveries.acknowledged):
+                self._engine.proceed(request)
+                self._drain_if_holding()
+                if progress != (delivery.accepted, deliveries.acknowledged):
                     deadline = Deadline(self._budget.buffer_seconds, self._clock)
                 elif deadline.expired:
-                    raise error_messages.buffer_exhausted(
-                        sending.delivery, self._budget, self._deliveries.report
-                    )
+                    raise error_messages.buffer_exhausted(delivery, self._budget, deliveries.report)
+
+    def _handle_events(self, seconds: float) -> None:
+        """Handle all events, waiting that long for the first; send what has become due.
+
+        Handlers of the client's log lines run inside this call.
+        """
+        self._engine.handle(self._session.poll(seconds))
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
         """Count the time; records that await metadata explain any other wait."""
-        if self._topics.is_awaited_by_any:
+        if self._engine.topics.waits:
             wait = Wait.METADATA
         started = self._clock()
         yield
-        self._deliveries.report.wait_us[wait] += round((self._clock() - started) * 1e6)
+        self._engine.deliveries.report.wait_us[wait] += round((self._clock() - started) * 1e6)
+
+    def _drain_if_holding(self) -> None:
+        if self._engine.is_holding and self._drainer is None:
+            self._drainer = threading.Thread(target=self._drain_in_background, daemon=True)
+            self._drainer.start()
 
     def _drain_in_background(self) -> None:
         """Send records when their metadata arrives, even if nobody calls the producer (KIP-286)."""
         while not self._lifecycle.wait_until_aborting(_POLL_SECONDS):
-            with self._turn(Deadline(_TURN_SECONDS)) as is_mine:
-                if not is_mine:
+            with self._access(Deadline(_ACCESS_SECONDS)) as is_granted:
+                if not is_granted:
                     continue
                 # Restored only on success, so that a thread that failed is replaced.
                 drainer, self._drainer = self._drainer, None
-                if not self._buffer.is_holding:
+                if not self._engine.is_holding:
                     return
-                self._events.handle(0.0)
+                self._handle_events(0.0)
                 self._drainer = drainer
 
     # --- waiting ---------------------------------------------------------------------------------
@@ -263,12 +202,12 @@ class NonBlockingProducer:
         deadline = Deadline(timeout_seconds, self._clock)
         self._check_open()
         while True:
-            with self._turn(deadline) as is_mine:
-                if is_mine:
+            with self._access(deadline) as is_granted:
+                if is_granted:
                     with self._timed(Wait.ACKNOWLEDGEMENT):
                         self._push_out(deadline)
                     self._raise_failure()
-            if not self._deliveries and self._deliveries.first_failed is None:
+            if not self._engine.deliveries and self._engine.deliveries.first_failed is None:
                 return
             self._check_open()
             if deadline.expired:
@@ -278,9 +217,9 @@ class NonBlockingProducer:
         """Like ``flush``, for the records of one send."""
         deadline = Deadline(timeout_seconds, self._clock)
         while not delivery.is_complete:
-            with self._turn(deadline) as is_mine:
-                if is_mine:
-                    self._events.handle(deadline.slice(_POLL_SECONDS))
+            with self._access(deadline) as is_granted:
+                if is_granted:
+                    self._handle_events(deadline.slice(_POLL_SECONDS))
                     if not delivery.is_complete:
                         self._raise_failure(delivery.topic)
             if not delivery.is_complete:
@@ -290,27 +229,27 @@ class NonBlockingProducer:
         if delivery.was_purged:
             raise ProducerClosed("the producer was closed before all records were acknowledged")
         if delivery.failed:
-            raise error_messages.delivery_failed(delivery, self._deliveries.report)
+            raise error_messages.delivery_failed(delivery, self._engine.deliveries.report)
 
     def poll(self) -> None:
         """Handle pending events. Does not wait for more."""
-        with self._turn(Deadline(0.0)) as is_mine:
-            if is_mine:
-                self._events.handle(0.0)
+        with self._access(Deadline(0.0)) as is_granted:
+            if is_granted:
+                self._handle_events(0.0)
 
     def _push_out(self, deadline: Deadline) -> None:
         """Let the client send without lingering, and handle the first events."""
         # Its flush waits until all reports are taken, which only this thread does: keep it short.
         self._client.flush(_FLUSH_SECONDS)
-        if self._deliveries:
-            self._events.handle(deadline.slice(_REPORT_SECONDS))
+        if self._engine.deliveries:
+            self._handle_events(deadline.slice(_REPORT_SECONDS))
 
     def raise_failure(self) -> None:
         """Raise the first failure of any record since ``take_report``, if there is one.
 
         DeliveryFailed for failed records; MetadataTimeout or TopicUnavailable for a topic.
         """
-        with self._my_turn():
+        with self._exclusive_access():
             self._raise_failure()
 
     def take_report(self) -> DeliveryReport:
@@ -318,16 +257,20 @@ class NonBlockingProducer:
 
         Call it after ``flush`` or ``close``.
         """
-        report = self._deliveries.take_report()
-        report.cross_rack_records = self._topics.cross_rack_records(report.acknowledged_records)
+        report = self._engine.deliveries.take_report()
+        report.cross_rack_records = self._engine.topics.cross_rack_records(
+            report.acknowledged_records
+        )
         return report
 
     @property
     def is_idle(self) -> bool:
         """Whether another task can use it: it works, and its buffer is empty."""
         try:
-            with self._my_turn():
-                is_empty = not self._deliveries and self._deliveries.first_failed is None
+            with self._exclusive_access():
+                is_empty = (
+                    not self._engine.deliveries and self._engine.deliveries.first_failed is None
+                )
                 return is_empty and self._client.fatal_error() is None
         except KafkaSinkError:
             return False
@@ -335,17 +278,17 @@ class NonBlockingProducer:
     @property
     def is_mostly_evicted(self) -> bool:
         """Whether most of its client's topics were evicted, so that a new producer pays off."""
-        evicted = self._client.topic_count - len(self._topics)
-        return evicted > max(_MANY_TOPICS, len(self._topics))
+        evicted = self._client.topic_count - len(self._engine.topics)
+        return evicted > max(_MANY_TOPICS, len(self._engine.topics))
 
     def live_topics(self) -> list[str]:
         """Topics that were used within ``metadata.evict.ms``, for the producer's successor."""
-        return self._topics.live()
+        return self._engine.topics.live()
 
     @contextmanager
-    def client_turn(self) -> Iterator[Client]:
-        """The client, for calls that are no producer's business, while no other thread uses it."""
-        with self._my_turn():
+    def exclusive_client(self) -> Iterator[Client]:
+        """The client, for transaction calls, while no other thread uses it."""
+        with self._exclusive_access():
             yield self._client
 
     # --- the end ---------------------------------------------------------------------------------
@@ -363,82 +306,81 @@ class NonBlockingProducer:
             raise ValueError(f"timeout_seconds must be 0 or more, not {timeout_seconds}")
         if self._client.is_foreign:
             return True
-        if self._lifecycle.is_my_turn:
+        if self._lifecycle.is_held_by_this_thread:
             _log.error(
                 "close(%s) was called while this producer was handling an event, where waiting "
                 "would never end; acting as close(0)",
                 timeout_seconds,
             )
-            self._lifecycle.advance(State.ABORTING)  # done when this turn ends
+            self._lifecycle.advance(State.ABORTING)  # done when this access ends
             return False
         self._drain(Deadline(timeout_seconds, self._clock))
         deadline = Deadline(_ABORT_SECONDS, self._clock)
-        if self._lifecycle.take_last_turn(State.ABORTING, deadline):
+        if self._lifecycle.acquire_to_close(State.ABORTING, deadline):
             try:
                 self._abort(deadline)
             finally:
-                self._lifecycle.end_turn()
+                self._lifecycle.release()
         return self._is_freed
 
     def _drain(self, deadline: Deadline) -> None:
         """Wait for records already accepted. Sends that wait for room accept no more."""
-        while not deadline.expired and self._lifecycle.take_last_turn(State.DRAINING, deadline):
-            self._deliveries.seal_all()
+        while not deadline.expired and self._lifecycle.acquire_to_close(State.DRAINING, deadline):
+            self._engine.deliveries.seal_all()
             try:
                 self._push_out(deadline)
             finally:
-                is_done = not self._deliveries or self._lifecycle.state >= State.ABORTING
-                self._end_turn()
+                is_done = not self._engine.deliveries or self._lifecycle.state >= State.ABORTING
+                self._release()
             if is_done:
                 return
 
     def _abort(self, deadline: Deadline) -> None:
         """Fail what is left, collect the reports, free the client."""
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
-        self._events.apply_failures(self._buffer.fail_all())
-        self._deliveries.seal_all()
+        self._engine.abort()
         self._client.purge()
-        while self._deliveries and not collecting.expired:
-            self._events.collect(collecting.slice(_POLL_SECONDS))
-        self._events.apply_failures(list(self._deliveries.outstanding()))
+        while self._engine.deliveries and not collecting.expired:
+            self._engine.apply(self._session.poll(collecting.slice(_POLL_SECONDS)))
+        self._engine.fail_unreported()
         self._is_freed = self._client.close(deadline)
         self._lifecycle.advance(State.CLOSED)
 
-    # --- turns -----------------------------------------------------------------------------------
+    # --- exclusive access ------------------------------------------------------------------------
 
     @contextmanager
-    def _turn(self, deadline: Deadline) -> Iterator[bool]:
-        """Yields whether this thread has the turn; never True once another thread is closing."""
+    def _access(self, deadline: Deadline) -> Iterator[bool]:
+        """Yields whether this thread has access; never True once another thread is closing."""
         if self._client.is_foreign:
             raise ProducerClosed("the producer belongs to the process that forked this one")
-        is_mine = self._lifecycle.take_turn(deadline)
+        is_granted = self._lifecycle.acquire(deadline)
         try:
-            yield is_mine
+            yield is_granted
         finally:
-            if is_mine:
-                self._end_turn()
+            if is_granted:
+                self._release()
 
     @contextmanager
-    def _my_turn(self) -> Iterator[None]:
-        """Like ``_turn``, but raises if this thread does not get the turn."""
-        deadline, is_mine = Deadline(_TURN_SECONDS), False
-        while not is_mine:
-            with self._turn(deadline) as is_mine:
-                if is_mine:
+    def _exclusive_access(self) -> Iterator[None]:
+        """Like ``_access``, but raises if this thread does not get access."""
+        deadline, is_granted = Deadline(_ACCESS_SECONDS), False
+        while not is_granted:
+            with self._access(deadline) as is_granted:
+                if is_granted:
                     yield
                 elif self._lifecycle.state is not State.OPEN:
                     raise ProducerClosed("the producer is closed or closing")
                 elif deadline.expired:
                     raise DeadlineExceeded(
-                        f"another thread has kept the producer busy for {_TURN_SECONDS:g} s; check "
-                        "whether a handler of its log lines hangs"
+                        f"another thread has kept the producer busy for {_ACCESS_SECONDS:g} s; "
+                        "check whether a handler of its log lines hangs"
                     )
 
-    def _end_turn(self) -> None:
-        # Closed while this turn handled an event, or by a thread that could wait no longer.
+    def _release(self) -> None:
+        # Closed while this thread handled an event, or by a thread that could wait no longer.
         if self._lifecycle.state is State.ABORTING:
             self._abort(Deadline(_ABORT_SECONDS, self._clock))
-        self._lifecycle.end_turn()
+        self._lifecycle.release()
 
     def _check_open(self) -> None:
         """Raise ProducerClosed once waiting is pointless."""
@@ -447,7 +389,9 @@ class NonBlockingProducer:
 
     def _raise_failure(self, topic: str | None = None) -> None:
         """Raise the first failure, of any topic or of one."""
-        failure = error_messages.first_failure(self._deliveries, self._topics, self._budget, topic)
+        failure = error_messages.first_failure(
+            self._engine.deliveries, self._engine.topics.waits, self._budget, topic
+        )
         if failure is not None:
             raise failure
 
@@ -455,5 +399,7 @@ class NonBlockingProducer:
         self, timeout_seconds: float, topic: str | None = None
     ) -> KafkaSinkError:
         """For records that were not acknowledged in time, of any topic or of one."""
-        waiting = self._topics.first_failure(0.0, topic)
-        return error_messages.deadline_exceeded(timeout_seconds, self._deliveries.report, waiting)
+        waiting = self._engine.topics.waits.first_failure(0.0, topic)
+        return error_messages.deadline_exceeded(
+            timeout_seconds, self._engine.deliveries.report, waiting
+        )

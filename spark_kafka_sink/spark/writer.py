@@ -30,7 +30,7 @@ from spark_kafka_sink.spark.private_api import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_kafka_sink.producer.cache import Lease
+    from spark_kafka_sink.producer.cache import BorrowedProducer
     from spark_kafka_sink.records.dead_letter import Origin
     from spark_kafka_sink.transactions.partition import PartitionTransaction
 
@@ -54,7 +54,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     waited = Counter[Wait]()
     started = time.monotonic()
     origin = _origin(options)
-    lease: Lease | PartitionTransaction | None = None
+    lease: BorrowedProducer | PartitionTransaction | None = None
 
     def report() -> DeliveryReport:
         told = DeliveryReport() if lease is None else lease.report
@@ -81,7 +81,9 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
 
 
 def _send(
-    batches: Iterable[pa.RecordBatch], lease: Lease | PartitionTransaction, options: SinkOptions
+    batches: Iterable[pa.RecordBatch],
+    lease: BorrowedProducer | PartitionTransaction,
+    options: SinkOptions,
 ) -> None:
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.records.arrow import split_by_topic
@@ -119,12 +121,12 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
 
 def _lease(
     options: SinkOptions, origin: Origin
-) -> AbstractContextManager[Lease | PartitionTransaction]:
+) -> AbstractContextManager[BorrowedProducer | PartitionTransaction]:
     """What sends the rows: a producer that outlives the task, or a transaction of its own."""
     if options.exactly_once is None:
         from spark_kafka_sink.producer.cache import process_cache
 
-        return process_cache().lease(options, origin)
+        return process_cache().borrow(options, origin)
     from spark_kafka_sink.transactions.partition import exactly_once
 
     return exactly_once(options, origin)

@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
 
+from spark_kafka_sink.config.added_settings import for_group
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
+from spark_kafka_sink.librdkafka.events import BrokerError
 from spark_kafka_sink.librdkafka.group_offsets import (
     CommittedOffset,
     GroupClient,
@@ -83,18 +84,13 @@ class GroupOffset:
         self.group = group
         self._settings = settings
         self._topic = topic
-        self._client = self._connected()
+        self._connect()
 
-    def _connected(self) -> GroupClient:
-        client = GroupClient(
-            self._settings, self.group, asks_for_tokens=bool(self._settings.oauth_callback)
-        )
-        self._tokens = TokenFunction(self._settings)
-        #: it has not asked for its first token yet
-        self._awaits_token = bool(self._settings.oauth_callback)
+    def _connect(self) -> None:
+        self._session = Session(GroupClient, for_group(self._settings, self.group))
+        self._client = self._session.client
         #: why the brokers do not name the coordinator
         self._refusal = ErrorCode.NO_ERROR
-        return client
 
     def read(self, wait: Wait) -> CommittedOffset | None:
         """The group's stable offset, None if it has none; an error is never "no offset".
@@ -127,27 +123,21 @@ class GroupOffset:
             wait.pause()
             # It may go on asking a broker that hangs, or is no longer the coordinator.
             self.close()
-            self._client = self._connected()
+            self._connect()
             seconds = min(2 * seconds, _REQUEST_SECONDS)
 
     def _log_in(self, wait: Wait) -> None:
         """Handle the client's events, and give a new client its token: requests wait for it."""
         while True:
             self._take_events()
-            if wait.deadline.expired or not (self._awaits_token or self._tokens.is_pending):
+            if wait.deadline.expired or not self._session.awaits_token:
                 return
             wait.pause()
 
     def _take_events(self) -> None:
-        for event in self._client.poll(0.0):
-            if isinstance(event, TokenNeeded):
-                self._tokens.call()
-                self._awaits_token = False
-            elif isinstance(event, BrokerError) and event.code == ErrorCode.AUTHENTICATION:
-                self._tokens.discard()
-            elif isinstance(event, BrokerError) and event.code in _REFUSED:
+        for event in self._session.poll():
+            if isinstance(event, BrokerError) and event.code in _REFUSED:
                 self._refusal = ErrorCode(event.code)
-        self._tokens.pass_on(self._client)
 
     def close(self) -> None:
         self._client.close(Deadline(_FREE_SECONDS))

@@ -1,4 +1,4 @@
-"""Writes one Spark partition of a micro-batch exactly once; used like a lease of a producer."""
+"""Writes one Spark partition of a micro-batch exactly once; used like a borrowed producer."""
 
 from __future__ import annotations
 

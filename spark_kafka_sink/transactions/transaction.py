@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 
-from spark_kafka_sink.config.client_settings import transactional
+from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
@@ -83,7 +83,7 @@ class Transaction:
         self.state = State.INITIALIZED
 
     def begin(self) -> None:
-        with self.producer.client_turn() as client:
+        with self.producer.exclusive_client() as client:
             failure = calls.begin_transaction(client)
         if failure is not None:
             raise self._error(failure, "beginning the transaction")
@@ -112,7 +112,7 @@ class Transaction:
         """
         self._check_age()
         seconds = wait.deadline.remaining()
-        with self.producer.client_turn() as client:
+        with self.producer.exclusive_client() as client:
             call = calls.OffsetCall(client, group, topic, offset, seconds)
         while not call.join(wait.deadline.slice(_CALL_SECONDS)) and not wait.deadline.expired:
             self.producer.poll()
@@ -147,7 +147,7 @@ class Transaction:
     def _abort(self, deadline: Deadline) -> None:
         while True:
             try:
-                with self.producer.client_turn() as client:
+                with self.producer.exclusive_client() as client:
                     failure = calls.abort_transaction(client, deadline.slice(_CALL_SECONDS))
                 self.producer.poll()
             except KafkaSinkError:
@@ -162,7 +162,7 @@ class Transaction:
     ) -> CallFailed | None:
         """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
         while True:
-            with self.producer.client_turn() as client:
+            with self.producer.exclusive_client() as client:
                 failure = call(client, wait.deadline.slice(_CALL_SECONDS))
             self.producer.poll()
             if failure is None or not failure.is_retriable or wait.deadline.expired:
@@ -230,7 +230,7 @@ class Transaction:
         except ProducerClosed:
             raise
         except KafkaSinkError as error:
-            with self.producer.client_turn() as client:
+            with self.producer.exclusive_client() as client:
                 fatal = client.fatal_error()
             if fatal is None:
                 raise

@@ -40,7 +40,7 @@ def prefetched(servers: str) -> float:
     options = parse({"kafka.bootstrap.servers": servers, "topic": "row"})
     batch = pa.record_batch({"value": pa.array(["row"])})
     started = time.monotonic()
-    with ProducerCache().lease(options) as lease:
+    with ProducerCache().borrow(options) as lease:
         lease.prefetch(["row"])
         for records in split_by_topic(batch, "row").records:
             lease.send(records)

@@ -96,7 +96,7 @@ def evicting(servers: str):
                 "value": pa.array(["x" * 100] * len(topics) * ROWS_A_TOPIC),
             }
         )
-        with cache.lease(options) as lease:
+        with cache.borrow(options) as lease:
             all_records = split_by_topic(batch, None).records
             lease.prefetch(records.topic for records in all_records)
             for records in all_records:

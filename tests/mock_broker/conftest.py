@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from mock_cluster import MockCluster
 
-from spark_kafka_sink.config.client_settings import producer_settings
+from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.producer import cache as producer_cache

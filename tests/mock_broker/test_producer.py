@@ -445,11 +445,14 @@ def test_a_topic_that_vanishes_for_a_while_fails_no_record_within_the_budget(
     time.sleep(1.2)  # the age of the topic
     sent = p.send(records(["queued"] * 20))
     cluster.set_topic_error("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    p._topics.request_update("t")
+    p._engine.topics.request_update("t")
     p.poll()
     # On a busy machine, our answer may arrive some time before librdkafka acts on it.
     wait_until(
-        lambda: p.poll() or (sent.delivery.failed if propagation_ms else p._topics.first_failure(0))
+        lambda: (
+            p.poll()
+            or (sent.delivery.failed if propagation_ms else p._engine.topics.waits.first_failure(0))
+        )
     )
     cluster.set_topic_error("t", 0)
     with pytest.raises(DeliveryFailed) if propagation_ms else nullcontext():

@@ -1,4 +1,4 @@
-"""The cache leases, keeps, evicts and closes producers."""
+"""The cache lends, keeps, evicts and closes producers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def cache(clock):
 
 
 def producer_of(cache, options):
-    with cache.lease(options) as lease:
-        return lease.producer
+    with cache.borrow(options) as borrowed:
+        return borrowed.producer
 
 
 def test_an_idle_producer_is_evicted_after_its_timeout(cache, clock, options):
@@ -51,10 +51,10 @@ def test_few_producers_are_kept_and_the_longest_idle_is_evicted_first(cache, opt
 
 def test_a_producer_with_records_left_is_not_kept(cache, options, records):
     made = options(kafka_bootstrap_servers="127.0.0.1:1")
-    with cache.lease(made) as lease:
-        lease.producer.send(records(["never flushed"]))
-    assert not lease.producer.is_idle
-    assert producer_of(cache, made) is not lease.producer
+    with cache.borrow(made) as borrowed:
+        borrowed.producer.send(records(["never flushed"]))
+    assert not borrowed.producer.is_idle
+    assert producer_of(cache, made) is not borrowed.producer
 
 
 def test_a_task_that_fails_for_another_reason_drops_its_records(cache, options, records):
@@ -62,8 +62,8 @@ def test_a_task_that_fails_for_another_reason_drops_its_records(cache, options, 
     deliveries = []
 
     def task():
-        with cache.lease(made) as lease:
-            deliveries.append(lease.producer.send(records(["v"] * 10)))
+        with cache.borrow(made) as borrowed:
+            deliveries.append(borrowed.producer.send(records(["v"] * 10)))
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -73,7 +73,7 @@ def test_a_task_that_fails_for_another_reason_drops_its_records(cache, options, 
 
 def test_what_is_kept_for_failed_configurations_is_bounded(cache, options):
     def fail(number):
-        with cache.lease(options(kafka_client_id=f"client-{number}")):
+        with cache.borrow(options(kafka_client_id=f"client-{number}")):
             raise KeyError
 
     for number in range(10):
@@ -90,7 +90,7 @@ from spark_kafka_sink.producer.cache import process_cache
 
 for number in range(4):
     options = parse({"kafka.bootstrap.servers": sys.argv[1], "kafka.client.id": str(number)})
-    with process_cache().lease(options):
+    with process_cache().borrow(options):
         pass
 print(time.time(), flush=True)
 """
@@ -131,16 +131,16 @@ def test_a_producer_of_mostly_evicted_topics_is_replaced_by_one_with_the_others(
     monkeypatch.setattr(
         Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
     )
-    with cache.lease(made) as lease:
+    with cache.borrow(made) as borrowed:
         for number in range(101):
-            lease.send(records(["v"], topic=f"old-{number}"))
-        lease.close(20)
-    first, deadline = lease.producer, Deadline(20)
+            borrowed.send(records(["v"], topic=f"old-{number}"))
+        borrowed.close(20)
+    first, deadline = borrowed.producer, Deadline(20)
     while first.is_idle:  # one task after another, none for the old topics
         assert not deadline.expired
-        with cache.lease(made) as lease:
-            lease.send(records(["w"], topic="lately"))
-            lease.close(20)
+        with cache.borrow(made) as borrowed:
+            borrowed.send(records(["w"], topic="lately"))
+            borrowed.close(20)
     asked.clear()
     assert producer_of(cache, made) is not first
     assert asked == [["lately"]]

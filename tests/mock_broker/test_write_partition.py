@@ -59,9 +59,9 @@ def test_an_empty_partition_reports_nothing(options):
 
 def test_metadata_is_requested_before_the_first_batch(options, monkeypatch):
     order = []
-    lease = producer_cache.NonBlockingProducer
+    original = producer_cache.NonBlockingProducer
 
-    class Watched(lease):
+    class Watched(original):
         def prefetch(self, topics):
             order.append(topics := list(topics))
             super().prefetch(topics)
@@ -136,30 +136,30 @@ def test_dead_letters_of_rows_need_no_room_beside_the_records_of_their_batch(opt
 
 
 def test_tasks_with_the_same_options_use_the_same_producer_one_after_another(options):
-    with process_cache().lease(options()) as first:
+    with process_cache().borrow(options()) as first:
         pass
     # The topic and the batch id belong to the task, not to the producer.
-    with process_cache().lease(options(topic="u", batch_id="7")) as again:
+    with process_cache().borrow(options(topic="u", batch_id="7")) as again:
         assert again.producer is first.producer
-    with process_cache().lease(options(kafka_client_id="other")) as other:
+    with process_cache().borrow(options(kafka_client_id="other")) as other:
         assert other.producer is not first.producer
 
 
 def test_of_two_producers_in_use_at_the_same_time_one_is_kept(options):
-    with process_cache().lease(options()) as first, process_cache().lease(options()) as second:
+    with process_cache().borrow(options()) as first, process_cache().borrow(options()) as second:
         assert second.producer is not first.producer
-    with process_cache().lease(options()) as again:
+    with process_cache().borrow(options()) as again:
         assert again.producer is second.producer
     assert not first.producer.is_idle
 
 
 def test_a_failed_tasks_producer_is_never_used_again(options, cluster):
     cluster.push_errors(PRODUCE, [ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-    with process_cache().lease(options()) as first:
+    with process_cache().borrow(options()) as first:
         pass
     with pytest.raises(DeliveryFailed):
         write_partition([batch("a")], options())
-    with process_cache().lease(options()) as second:
+    with process_cache().borrow(options()) as second:
         assert second.producer is not first.producer
 
 

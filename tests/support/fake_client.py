@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from spark_kafka_sink.librdkafka.client import Rejection
 from spark_kafka_sink.librdkafka.events import Event
-from spark_kafka_sink.librdkafka.messages import MessageBatch
+from spark_kafka_sink.librdkafka.messages import MessageBatch, Rejection
 
 
 class FakeClient:
@@ -22,6 +21,8 @@ class FakeClient:
         self.positions: list[tuple[int, int]] = []  # delivery id, position in its send
         self.unreported: Counter[str] = Counter()  # by topic
         self.events: list[Event] = []
+        self.tokens: list[tuple[str, int, str, Mapping[str, str]]] = []
+        self.token_failures: list[str] = []
 
     def enqueue(self, batch: MessageBatch) -> list[Rejection]:
         taken = min(self.room, len(batch) - batch.enqueued)
@@ -45,8 +46,8 @@ class FakeClient:
     def has_bootstrapped(self) -> bool:
         return bool(self.requests or self.connects or self.enqueued)
 
-    def open_topic(self, topic: str) -> int:
-        self.opened.append(topic)
+    def open_topic(self, name: str) -> int:
+        self.opened.append(name)
         return 1
 
     def has_unreported(self, topic: str) -> bool:
@@ -58,6 +59,14 @@ class FakeClient:
     def connect(self, timeout: float) -> None:
         self.connects += 1
 
-    def poll(self, seconds: float) -> Iterator[Event]:
+    def poll(self, seconds: float = 0.0) -> Iterator[Event]:
         while self.events:
             yield self.events.pop(0)
+
+    def set_token(
+        self, value: str, expires_at_ms: int, principal: str, extensions: Mapping[str, str]
+    ) -> None:
+        self.tokens.append((value, expires_at_ms, principal, extensions))
+
+    def fail_token(self, reason: str) -> None:
+        self.token_failures.append(reason)

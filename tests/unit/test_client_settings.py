@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import (
     DEFAULTS,
     known_names,
-    producer_settings,
     translate,
 )
 from spark_kafka_sink.config.java_settings import REFUSED

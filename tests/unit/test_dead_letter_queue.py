@@ -4,78 +4,27 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from client_events import reported
-from fake_client import FakeClient
-from fake_clock import FakeClock
+from fake_engine import FakeEngine
 
-from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.config.producer_options import ClientSettings, MetadataLifetime
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
-from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
-from spark_kafka_sink.producer.deliveries import IncompleteDeliveries
-from spark_kafka_sink.producer.event_handler import EventHandler
-from spark_kafka_sink.producer.screen import Screen
-from spark_kafka_sink.producer.send_buffer import SendBuffer, Sending
-from spark_kafka_sink.producer.topic_metadata import (
-    MISSING_SECONDS,
-    RECENT_SECONDS,
-    TopicMetadata,
-)
-from spark_kafka_sink.records.arrow import split_by_topic
-from spark_kafka_sink.records.partitioner import Partitioner
+from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
 
 DLQ = "dlq"
 MAX_AGE_MS = 300_000
 
 
-class Engine:
-    """A producer with a topic for dead letters, without its waits."""
+class Engine(FakeEngine):
+    """With a topic for dead letters; ``send`` returns the delivery."""
 
     def __init__(self, **settings):
-        self.clock = FakeClock()
-        self.client = FakeClient()
-        self.deliveries = IncompleteDeliveries(2**20)
-        self.topics = TopicMetadata(MetadataLifetime(MAX_AGE_MS, 600_000), self.clock, DLQ)
-        given = {"kafka.bootstrap.servers": "b:1", "on.record.error": "dead-letter"}
-        options = parse({**given, "dead.letter.topic": DLQ, **settings}).producer
-        self.buffer = SendBuffer(self.client, self.topics, Partitioner(), Screen(options))
-        self.dead_letters = DeadLetterQueue(DLQ, self.deliveries, self.topics, self.buffer)
-        tokens = TokenFunction(ClientSettings(()))
-        self.events = EventHandler(
-            self.client, self.deliveries, self.topics, self.buffer, tokens, self.dead_letters
-        )
+        super().__init__(**{"on.record.error": "dead-letter", "dead.letter.topic": DLQ, **settings})
 
-    def send(self, topic, values, **columns):
-        batch = pa.record_batch({"value": pa.array(values), **columns})
-        (records,) = split_by_topic(batch, topic).records
-        sending = Sending(self.deliveries.begin(topic), records)
-        self.topics.await_metadata(topic)
-        self.events.fetch_metadata()
-        assert self.deliveries.admit(sending.delivery, records)
-        self.events.apply_failures(self.buffer.put(sending))
-        self.events.seal(sending.delivery, records.total_bytes)
-        self.events.handle(0.0)
-        return sending.delivery
-
-    def tell(self, *events):
-        self.client.events += events
-        self.events.handle(0.0)
-
-    def know(self, *topics, partitions=1, **settings):
-        """The brokers answer about topics and, below the names of Python, their settings."""
-        described = {name.replace("_", "."): value for name, value in settings.items()}
-        for topic in topics:
-            self.tell(TopicDescription(topic, 0, partitions, tuple(range(partitions))))
-            self.tell(Configuration(topic, 0, described))
-
-    def report(self, delivery, positions, code=0, partition=0):
-        """librdkafka's report on records of one partition."""
-        self.client.unreported[delivery.topic] -= len(positions)
-        positions = tuple(positions)
-        told = positions if code else ()
-        self.tell(reported(delivery.delivery_id, partition, code, len(positions), told))
+    def send_values(self, topic, values, **columns):
+        request = super().send_values(topic, values, **columns)
+        self.handle([])
+        return request.delivery
 
     def sent(self, delivery):
         """The positions of the delivery's records, in the order in which the client got them."""
@@ -94,32 +43,32 @@ def engine():
 
 
 def test_records_wait_for_the_topics_configuration(engine):
-    delivery = engine.send("t", ["a"])
-    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    delivery = engine.send_values("t", ["a"])
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert engine.sent(delivery) == []
     assert engine.client.asked_configurations == ["t"]
-    engine.tell(Configuration("t", 0, {}))
+    engine.answer(Configuration("t", 0, {}))
     assert engine.sent(delivery) == [0]
 
 
 def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
-    delivery = engine.send("t", ["a"])
-    engine.tell(TopicDescription("t", 0, 1, (0,)))
-    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    delivery = engine.send_values("t", ["a"])
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
+    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert engine.sent(delivery) == [0]
 
 
 def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_waiting(engine):
-    first, second = engine.send("t", ["a"]), engine.send("u", ["b"])
-    engine.tell(TopicDescription("t", 0, 1, (0,)))
-    engine.tell(TopicDescription("u", 0, 1, (0,)))
-    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    first, second = engine.send_values("t", ["a"]), engine.send_values("u", ["b"])
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
+    engine.answer(TopicDescription("u", 0, 1, (0,)))
+    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
 def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
     engine.know("t", DLQ)
-    delivery = engine.send("t", ["a", "b", "c"])
+    delivery = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
     engine.report(delivery, [1], ErrorCode.INVALID_RECORD)
     engine.know(DLQ)
@@ -132,7 +81,7 @@ def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(eng
 
 def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     letters, record_bytes = 20, 600_000
-    delivery = engine.send("t", ["v" * record_bytes] * (letters + 1))
+    delivery = engine.send_values("t", ["v" * record_bytes] * (letters + 1))
     engine.know("t", DLQ)
     for position in range(letters):  # each alone, as a broker reports them
         engine.report(delivery, [position], ErrorCode.INVALID_RECORD)
@@ -144,16 +93,16 @@ def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     for each, position in engine.client.positions[letters + 1 :]:
         engine.report(engine.deliveries.find(each), [position])
     assert not engine.deliveries
-    engine.send("t", ["v" * record_bytes] * letters)
+    engine.send_values("t", ["v" * record_bytes] * letters)
     assert engine.deliveries.report.buffer_peak_bytes == peak  # all of it was given back
 
 
 def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(engine):
-    first = engine.send("t", ["a", "b", "c"])
+    first = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
     engine.report(first, [1], ErrorCode.INVALID_RECORD)
     engine.report(first, [0, 2], ErrorCode.INVALID_DIFFERENT_RECORD)
-    later = engine.send("t", ["d"])
+    later = engine.send_values("t", ["d"])
     engine.know("t")  # its limits were requested again
     assert engine.sent(first) == [0, 1, 2, 0, 2]
     assert engine.sent(later) == []
@@ -163,7 +112,7 @@ def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(en
 
 
 def test_records_are_sent_again_in_the_order_of_their_sends(engine):
-    first, second = engine.send("t", ["a", "b"]), engine.send("t", ["c"])
+    first, second = engine.send_values("t", ["a", "b"]), engine.send_values("t", ["c"])
     engine.know("t", DLQ)
     # Two batches were in flight; the later one is reported first.
     engine.report(second, [0], ErrorCode.INVALID_DIFFERENT_RECORD)
@@ -176,7 +125,7 @@ def test_records_are_sent_again_in_the_order_of_their_sends(engine):
 
 
 def test_a_batch_that_is_too_large_is_halved_until_the_record_is_found(engine):
-    delivery = engine.send("t", ["a", "b", "c", "d"])
+    delivery = engine.send_values("t", ["a", "b", "c", "d"])
     engine.know("t", DLQ)
     engine.report(delivery, [0, 1, 2, 3], ErrorCode.MSG_SIZE_TOO_LARGE)
     for batch, code in (
@@ -195,7 +144,7 @@ def test_a_batch_that_is_too_large_is_halved_until_the_record_is_found(engine):
 
 def test_one_batch_per_partition_is_in_flight_in_a_topic_of_small_batches(engine):
     numbers = pa.array([0, 1, 0, 1, 0], pa.int32())
-    delivery = engine.send("t", ["x" * 100] * 5, partition=numbers)
+    delivery = engine.send_values("t", ["x" * 100] * 5, partition=numbers)
     engine.know("t", DLQ, partitions=2, max_message_bytes="250")
     assert engine.sent(delivery) == [0, 1]
     engine.report(delivery, [0])
@@ -205,7 +154,7 @@ def test_one_batch_per_partition_is_in_flight_in_a_topic_of_small_batches(engine
 
 
 def test_records_that_the_brokers_would_refuse_are_not_sent(engine):
-    delivery = engine.send("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
+    delivery = engine.send_values("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
     engine.know("t", DLQ, cleanup_policy="compact")
     assert engine.sent(delivery) == [0, 2]
     assert engine.dead == {("t", "INVALID_RECORD"): 1}
@@ -213,7 +162,7 @@ def test_records_that_the_brokers_would_refuse_are_not_sent(engine):
 
 def test_records_larger_than_the_client_may_send_are_not_sent():
     engine = Engine(**{"kafka.max.request.size": "2000"})
-    delivery = engine.send("t", ["a", "x" * 2000, "c"])
+    delivery = engine.send_values("t", ["a", "x" * 2000, "c"])
     engine.know("t", DLQ)
     assert engine.sent(delivery) == [0, 2]
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
@@ -231,20 +180,20 @@ SMALL_BATCHES = {"kafka.batch.size": "1000"}
 
 def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
     engine = Engine(**SMALL_BATCHES)
-    delivery = engine.send("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", max_message_bytes="2000")
     engine.report(delivery, [0])
     assert asked_again(engine) == ["t"]
     engine.clock.now += MAX_AGE_MS / 1000 - 1
-    assert engine.sent(engine.send("t", ["b"])) == [0]
+    assert engine.sent(engine.send_values("t", ["b"])) == [0]
     assert asked_again(engine) == []
     engine.clock.now += 1
     for value in "cd":
         engine.clock.now += 2
-        assert engine.sent(engine.send("t", [value])) == [0]
+        assert engine.sent(engine.send_values("t", [value])) == [0]
     assert asked_again(engine) == ["t"]  # once, and nothing waited for the answer
-    engine.tell(Configuration("t", 0, {"max.message.bytes": "4000"}))
-    assert engine.sent(engine.send("t", ["x" * 3000])) == [0]
+    engine.answer(Configuration("t", 0, {"max.message.bytes": "4000"}))
+    assert engine.sent(engine.send_values("t", ["x" * 3000])) == [0]
     assert engine.dead == {}
 
 
@@ -255,7 +204,7 @@ LARGE = ["x" * 3000]
 def with_old_limits(request):
     """A topic whose limits refuse records of LARGE, and have been known for some time."""
     engine = Engine(**request.param)
-    delivery = engine.send("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ, max_message_bytes="2000")
     engine.report(delivery, [0])
     engine.clock.now += RECENT_SECONDS + 1
@@ -267,10 +216,10 @@ def test_a_record_that_old_limits_refuse_waits_for_new_ones_and_is_sent_if_they_
     with_old_limits,
 ):
     engine = with_old_limits
-    first, second = engine.send("t", LARGE), engine.send("t", ["b"])
+    first, second = engine.send_values("t", LARGE), engine.send_values("t", ["b"])
     assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
     assert asked_again(engine) == ["t"]
-    engine.tell(Configuration("t", 0, {"max.message.bytes": "1000000"}))
+    engine.answer(Configuration("t", 0, {"max.message.bytes": "1000000"}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [0])
     assert engine.dead == {}
 
@@ -279,146 +228,146 @@ def test_a_record_is_a_dead_letter_once_new_limits_refuse_it_too_and_recent_ones
     with_old_limits,
 ):
     engine = with_old_limits
-    first = engine.send("t", LARGE)
-    engine.tell(Configuration("t", 0, {"max.message.bytes": "2000"}))
+    first = engine.send_values("t", LARGE)
+    engine.answer(Configuration("t", 0, {"max.message.bytes": "2000"}))
     assert first.is_complete
     asked_again(engine)
     engine.clock.now += RECENT_SECONDS
-    assert engine.send("t", LARGE).is_complete
+    assert engine.send_values("t", LARGE).is_complete
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 2}
     assert "t" not in asked_again(engine)
 
 
 def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(with_old_limits):
     engine = with_old_limits
-    small = engine.send("t", ["b"])
+    small = engine.send_values("t", ["b"])
     assert engine.sent(small) == [0]
     assert asked_again(engine) == []
     engine.report(small, [0])
-    engine.send("t", LARGE)
-    other = engine.send("u", ["c"])
+    engine.send_values("t", LARGE)
+    other = engine.send_values("u", ["c"])
     engine.know("u")
     assert engine.sent(other) == [0]
 
 
 def test_old_limits_hold_up_no_other_topic_that_becomes_sendable_at_the_same_time(with_old_limits):
     engine = with_old_limits
-    before = engine.send("u", ["a"])
+    before = engine.send_values("u", ["a"])
     engine.know("u")
     engine.report(before, [0])
     for topic in "tu":
-        engine.tell(TopicDescription(topic, ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
-    large, other = engine.send("t", LARGE), engine.send("u", ["b"])
-    engine.tell(*(TopicDescription(topic, 0, 1, (0,)) for topic in "tu"))
+        engine.answer(TopicDescription(topic, ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
+    large, other = engine.send_values("t", LARGE), engine.send_values("u", ["b"])
+    engine.answer(*(TopicDescription(topic, 0, 1, (0,)) for topic in "tu"))
     assert (engine.sent(large), engine.sent(other)) == ([], [0])
 
 
 def test_nobody_is_asked_about_records_that_the_client_may_not_send():
     engine = Engine(**{"kafka.max.request.size": "2000"})
-    engine.send("t", ["a"])
+    engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     engine.clock.now += RECENT_SECONDS + 1
     asked_again(engine)
-    assert engine.send("t", LARGE).is_complete
+    assert engine.send_values("t", LARGE).is_complete
     assert "t" not in asked_again(engine)
 
 
 def test_limits_stay_what_they_are_if_new_ones_may_not_be_read(with_old_limits):
     engine = with_old_limits
-    first = engine.send("t", LARGE)
+    first = engine.send_values("t", LARGE)
     engine.clock.now += 5
-    engine.tell(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert first.is_complete
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
 
 def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(with_old_limits):
     engine = with_old_limits
-    engine.send("t", LARGE)
-    later = engine.send("t", ["b"])
+    engine.send_values("t", LARGE)
+    later = engine.send_values("t", ["b"])
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) is None
+    assert engine.topics.waits.first_failure(0.5) is None
     assert engine.sent(later) == []
 
 
 def test_new_limits_are_asked_for_as_soon_as_the_topic_has_metadata_again(engine):
-    delivery = engine.send("t", ["a", "b"])
+    delivery = engine.send_values("t", ["a", "b"])
     engine.know("t")
     asked_again(engine)
-    engine.tell(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
+    engine.answer(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
     engine.report(delivery, [0, 1], ErrorCode.INVALID_DIFFERENT_RECORD)
     assert asked_again(engine) == []
-    engine.tell(TopicDescription("t", 0, 1, (0,)))
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert asked_again(engine) == ["t"]
-    engine.tell(Configuration("t", 0, {}))
+    engine.answer(Configuration("t", 0, {}))
     assert engine.sent(delivery) == [0, 1, 0, 1]
 
 
 def test_records_without_a_key_are_sent_when_a_topic_is_no_longer_compacted(engine):
-    first = engine.send("t", ["a"])
+    first = engine.send_values("t", ["a"])
     engine.know("t", cleanup_policy="compact")
     assert first.is_complete
     engine.clock.now += RECENT_SECONDS + 1
-    second = engine.send("t", ["b", "c"])
+    second = engine.send_values("t", ["b", "c"])
     assert engine.sent(second) == []
-    engine.tell(Configuration("t", 0, {"cleanup.policy": "delete"}))
+    engine.answer(Configuration("t", 0, {"cleanup.policy": "delete"}))
     assert engine.sent(second) == [0, 1]
     assert engine.dead == {("t", "INVALID_RECORD"): 1}
 
 
 def test_a_forbidden_topic_gives_dead_letters_at_once(engine):
-    engine.send("t", ["a", "b"])
-    engine.tell(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
+    engine.send_values("t", ["a", "b"])
+    engine.answer(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
     assert engine.dead == {("t", "TOPIC_AUTHORIZATION_FAILED"): 2}
 
 
 def test_a_topic_is_missing_only_after_a_while(engine):
     missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
-    engine.send("t", ["a"])
-    engine.tell(missing)
-    engine.clock.now += MISSING_SECONDS - 0.1
-    engine.tell(missing)
+    engine.send_values("t", ["a"])
+    engine.answer(missing)
+    engine.clock.now += MISSING_TOPIC_SECONDS - 0.1
+    engine.answer(missing)
     assert engine.dead == {}
     engine.clock.now += 0.1
-    engine.tell(missing)
+    engine.answer(missing)
     assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 1}
 
 
 def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
     missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
-    engine.send("t", ["a"])
-    engine.tell(missing)
-    engine.clock.now += MISSING_SECONDS
-    engine.tell(missing)
-    second = engine.send("t", ["b"])
+    engine.send_values("t", ["a"])
+    engine.answer(missing)
+    engine.clock.now += MISSING_TOPIC_SECONDS
+    engine.answer(missing)
+    second = engine.send_values("t", ["b"])
     assert not second.refused
-    engine.tell(missing)
+    engine.answer(missing)
     assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 2}
-    third = engine.send("t", ["c"])
+    third = engine.send_values("t", ["c"])
     engine.know("t")
     assert engine.sent(third) == [0]
 
 
 def test_topics_that_become_dead_letters_are_no_failure_of_the_task(engine):
-    engine.send("t", ["a"])
-    engine.tell(TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
+    engine.send_values("t", ["a"])
+    engine.answer(TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) is None
-    engine.send("silent", ["a"])
+    assert engine.topics.waits.first_failure(0.5) is None
+    engine.send_values("silent", ["a"])
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) == ("silent", 0)
+    assert engine.topics.waits.first_failure(0.5) == ("silent", 0)
 
 
 def test_a_missing_topic_for_dead_letters_is_one(engine):
-    engine.send("t", ["a"])
-    engine.tell(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
-    engine.tell(TopicDescription(DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
+    engine.send_values("t", ["a"])
+    engine.answer(TopicDescription("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0, ()))
+    engine.answer(TopicDescription(DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
     engine.clock.now += 1
-    assert engine.topics.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert engine.topics.waits.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def test_a_refused_dead_letter_is_a_failure(engine):
-    delivery = engine.send("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
     engine.know(DLQ)
@@ -429,10 +378,10 @@ def test_a_refused_dead_letter_is_a_failure(engine):
 
 
 def test_other_errors_stay_failures(engine):
-    delivery = engine.send("t", ["a"])
+    delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     engine.client.unreported["t"] -= 1
     timed_out = ErrorCode.REQUEST_TIMED_OUT
-    engine.tell(FailedRecords(delivery.delivery_id, 0, timed_out, True, 1))
+    engine.answer(FailedRecords(delivery.delivery_id, 0, timed_out, True, 1))
     assert engine.deliveries.first_failed is delivery
     assert engine.dead == {}

@@ -1,4 +1,4 @@
-"""Turns: in order while the producer is open, only for closing threads afterwards."""
+"""Exclusive access: in order while the producer is open, only for closing threads afterwards."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ def other_thread():
 def take(lifecycle, seconds=SOON):
     deadline = Deadline(seconds)
     while not deadline.expired:
-        if lifecycle.take_turn(deadline):
+        if lifecycle.acquire(deadline):
             return True
     return False
 
 
-def test_one_thread_at_a_time_has_the_turn(lifecycle, other_thread):
+def test_one_thread_at_a_time_has_access(lifecycle, other_thread):
     assert take(lifecycle)
-    assert lifecycle.is_my_turn
+    assert lifecycle.is_held_by_this_thread
     assert not other_thread(take, lifecycle, 0.1).result(SOON)
-    lifecycle.end_turn()
-    assert not lifecycle.is_my_turn
+    lifecycle.release()
+    assert not lifecycle.is_held_by_this_thread
     assert other_thread(take, lifecycle).result(SOON)
 
 
-def test_a_thread_that_takes_turn_after_turn_does_not_starve_others(lifecycle, other_thread):
+def test_a_thread_that_acquires_again_and_again_does_not_starve_others(lifecycle, other_thread):
     is_over = threading.Event()
 
-    def take_turn_after_turn():
+    def acquire_again_and_again():
         while not is_over.is_set():
             take(lifecycle)
-            lifecycle.end_turn()
+            lifecycle.release()
 
-    greedy = other_thread(take_turn_after_turn)
+    greedy = other_thread(acquire_again_and_again)
     for _ in range(100):
         assert take(lifecycle)
-        lifecycle.end_turn()
+        lifecycle.release()
     is_over.set()
     greedy.result(SOON)
 
 
-def test_a_thread_cannot_take_a_second_turn_inside_its_first(lifecycle):
+def test_a_thread_that_has_access_cannot_acquire_it_again(lifecycle):
     assert take(lifecycle)
     with pytest.raises(RuntimeError, match="from a handler of its own events"):
-        lifecycle.take_turn(Deadline(1))
+        lifecycle.acquire(Deadline(1))
 
 
-def test_from_draining_on_only_a_closing_thread_gets_a_turn(lifecycle, other_thread):
+def test_from_draining_on_only_a_closing_thread_gets_access(lifecycle, other_thread):
     lifecycle.advance(State.DRAINING)
     assert not take(lifecycle, 0.1)
-    assert lifecycle.take_last_turn(State.DRAINING, Deadline(SOON))
+    assert lifecycle.acquire_to_close(State.DRAINING, Deadline(SOON))
     assert not other_thread(take, lifecycle, 0.1).result(SOON)
 
 
@@ -75,17 +75,17 @@ def test_a_closing_thread_comes_before_threads_that_have_waited_longer(lifecycle
     got = []
 
     def work():
-        got.append(("worker", lifecycle.take_turn(Deadline(SOON))))
+        got.append(("worker", lifecycle.acquire(Deadline(SOON))))
 
     def close():
-        got.append(("closer", lifecycle.take_last_turn(State.DRAINING, Deadline(SOON))))
+        got.append(("closer", lifecycle.acquire_to_close(State.DRAINING, Deadline(SOON))))
 
     threads = [threading.Thread(target=work), threading.Thread(target=close)]
     threads[0].start()
     threads[1].start()
     while lifecycle.state is State.OPEN:
         pass
-    lifecycle.end_turn()
+    lifecycle.release()
     for thread in threads:
         thread.join(SOON)
     assert sorted(got) == [("closer", True), ("worker", False)]
@@ -97,18 +97,18 @@ def test_a_state_never_goes_back(lifecycle):
         assert lifecycle.state is State.ABORTING
 
 
-def test_a_closing_thread_that_comes_too_late_gets_no_turn(lifecycle):
+def test_a_closing_thread_that_comes_too_late_gets_no_access(lifecycle):
     lifecycle.advance(State.CLOSED)
-    assert not lifecycle.take_last_turn(State.ABORTING, Deadline(SOON))
+    assert not lifecycle.acquire_to_close(State.ABORTING, Deadline(SOON))
     assert lifecycle.state is State.CLOSED
 
 
-def test_a_closing_thread_waits_no_longer_than_its_deadline_for_a_turn_that_does_not_end(
+def test_a_closing_thread_waits_no_longer_than_its_deadline_for_a_thread_that_does_not_release(
     lifecycle, other_thread
 ):
     assert take(lifecycle)
-    last_turn = other_thread(lifecycle.take_last_turn, State.ABORTING, Deadline(0.05))
-    assert last_turn.result(SOON) is False
+    closing = other_thread(lifecycle.acquire_to_close, State.ABORTING, Deadline(0.05))
+    assert closing.result(SOON) is False
     assert lifecycle.state is State.ABORTING
 
 

@@ -9,6 +9,7 @@ import time
 import types
 
 import pytest
+from fake_client import FakeClient
 from fake_clock import FakeClock
 
 from spark_kafka_sink.config.producer_options import ClientSettings
@@ -22,34 +23,23 @@ VALUE = "planted-secret-token"
 LATER = time.time() + 86_400
 
 
-class Client:
-    def __init__(self):
-        self.tokens, self.failures = [], []
-
-    def set_token(self, *token):
-        self.tokens.append(token)
-
-    def fail_token(self, reason):
-        self.failures.append(reason)
-
-
-class Engine:
+class Login:
     """One client of a process; ``another`` makes the others."""
 
     def __init__(self, configuration=CONFIGURATION, process=None):
         self.clock, self.calls = process or (FakeClock(), LatestCalls())
-        self.client = Client()
+        self.client = FakeClient()
         settings = (("sasl.oauthbearer.config", Secret(configuration)),)
         self.tokens = TokenFunction(
             ClientSettings(settings, "tokens_of_test:make"), self.clock, self.calls
         )
 
     def another(self, configuration=CONFIGURATION):
-        return Engine(configuration, (self.clock, self.calls))
+        return Login(configuration, (self.clock, self.calls))
 
     def pass_on_until_told(self):
         deadline = Deadline(60)
-        while not (self.client.tokens or self.client.failures):
+        while not (self.client.tokens or self.client.token_failures):
             assert not deadline.expired
             self.tokens.pass_on(self.client)
             time.sleep(0.001)  # the function runs in a thread of its own
@@ -58,15 +48,15 @@ class Engine:
     def ask(self):
         """Ask for a token as the client does; returns it, or why there is none."""
         self.client.tokens.clear()
-        self.client.failures.clear()
+        self.client.token_failures.clear()
         self.tokens.call()
         told = self.pass_on_until_told()
-        return told.tokens[0][0] if told.tokens else told.failures[0]
+        return told.tokens[0][0] if told.tokens else told.token_failures[0]
 
 
 @pytest.fixture
-def engine():
-    return Engine()
+def login():
+    return Login()
 
 
 @pytest.fixture
@@ -94,10 +84,10 @@ def numbered(function):
     return calls
 
 
-def test_nothing_is_passed_on_before_a_token_is_needed(engine, function):
+def test_nothing_is_passed_on_before_a_token_is_needed(login, function):
     function(lambda _: pytest.fail("called"))
-    engine.tokens.pass_on(engine.client)
-    assert (engine.client.tokens, engine.client.failures) == ([], [])
+    login.tokens.pass_on(login.client)
+    assert (login.client.tokens, login.client.token_failures) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -108,9 +98,7 @@ def test_nothing_is_passed_on_before_a_token_is_needed(engine, function):
         (("alice", {"cluster": "c"}), "alice", {"cluster": "c"}),
     ],
 )
-def test_what_the_function_returns_reaches_the_client(
-    engine, function, more, principal, extensions
-):
+def test_what_the_function_returns_reaches_the_client(login, function, more, principal, extensions):
     given = []
 
     def make(configuration):
@@ -118,11 +106,11 @@ def test_what_the_function_returns_reaches_the_client(
         return (VALUE, LATER, *more)
 
     function(make)
-    engine.tokens.call()
-    client = engine.pass_on_until_told()
+    login.tokens.call()
+    client = login.pass_on_until_told()
     assert client.tokens == [(VALUE, int(LATER * 1000), principal, extensions)]
     assert given == [CONFIGURATION]
-    engine.tokens.pass_on(client)
+    login.tokens.pass_on(client)
     assert len(client.tokens) == 1
 
 
@@ -141,31 +129,31 @@ def test_what_the_function_returns_reaches_the_client(
         ((VALUE, LATER, None, ["x"]), "the extensions are not a dict"),
     ],
 )
-def test_a_function_that_returns_something_else_is_named(engine, function, returned, reason):
+def test_a_function_that_returns_something_else_is_named(login, function, returned, reason):
     function(lambda _: returned)
-    engine.tokens.call()
-    (told,) = engine.pass_on_until_told().failures
+    login.tokens.call()
+    (told,) = login.pass_on_until_told().token_failures
     assert told.startswith(f"oauth.callback=tokens_of_test:make: {reason}")
     assert VALUE not in told
 
 
-def test_an_error_of_the_function_is_named_without_its_configuration(engine, function):
+def test_an_error_of_the_function_is_named_without_its_configuration(login, function):
     def make(configuration):
         raise RuntimeError(f"refused {configuration}\nand more")
 
     function(make)
-    engine.tokens.call()
-    (told,) = engine.pass_on_until_told().failures
+    login.tokens.call()
+    (told,) = login.pass_on_until_told().token_failures
     assert told == "oauth.callback=tokens_of_test:make raised RuntimeError: refused [hidden]"
 
 
-def test_a_function_that_cannot_be_imported_is_named(engine):
-    engine.tokens.call()
-    (told,) = engine.pass_on_until_told().failures
+def test_a_function_that_cannot_be_imported_is_named(login):
+    login.tokens.call()
+    (told,) = login.pass_on_until_told().token_failures
     assert "raised ModuleNotFoundError: No module named 'tokens_of_test'" in told
 
 
-def test_a_function_that_hangs_is_named_and_its_late_token_is_used(engine, function):
+def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, function):
     returns, calls = threading.Event(), []
 
     def make(_):
@@ -174,34 +162,34 @@ def test_a_function_that_hangs_is_named_and_its_late_token_is_used(engine, funct
         return VALUE, LATER
 
     function(make)
-    engine.tokens.call()
-    engine.clock.now += 10.0
-    engine.tokens.pass_on(engine.client)
-    assert engine.client.failures == [
+    login.tokens.call()
+    login.clock.now += 10.0
+    login.tokens.pass_on(login.client)
+    assert login.client.token_failures == [
         "oauth.callback=tokens_of_test:make has not returned after 10 s"
     ]
-    engine.client.failures.clear()
+    login.client.token_failures.clear()
     returns.set()
-    engine.tokens.call()  # the client asks again
-    assert engine.pass_on_until_told().tokens
+    login.tokens.call()  # the client asks again
+    assert login.pass_on_until_told().tokens
     assert calls == [1]
 
 
 # --- several clients of a process -----------------------------------------------------------------
 
 
-def test_clients_share_a_token_until_80_percent_of_its_life_is_over(engine, numbered):
-    assert engine.ask() == f"{VALUE}-0"
-    engine.clock.now += 790.0
-    assert engine.another().ask() == f"{VALUE}-0"
-    engine.clock.now += 11.0
-    assert engine.another().ask() == f"{VALUE}-1"
+def test_clients_share_a_token_until_80_percent_of_its_life_is_over(login, numbered):
+    assert login.ask() == f"{VALUE}-0"
+    login.clock.now += 790.0
+    assert login.another().ask() == f"{VALUE}-0"
+    login.clock.now += 11.0
+    assert login.another().ask() == f"{VALUE}-1"
     # The first client asks too, now that librdkafka's share of the life is over.
-    assert engine.ask() == f"{VALUE}-1"
+    assert login.ask() == f"{VALUE}-1"
     assert len(numbered) == 2
 
 
-def test_clients_that_ask_during_a_call_wait_for_it(engine, function):
+def test_clients_that_ask_during_a_call_wait_for_it(login, function):
     returns, calls = threading.Event(), []
 
     def make(_):
@@ -210,7 +198,7 @@ def test_clients_that_ask_during_a_call_wait_for_it(engine, function):
         return VALUE, LATER
 
     function(make)
-    clients = [engine, engine.another(), engine.another()]
+    clients = [login, login.another(), login.another()]
     for each in clients:
         each.tokens.call()
     returns.set()
@@ -218,45 +206,45 @@ def test_clients_that_ask_during_a_call_wait_for_it(engine, function):
     assert calls == [1]
 
 
-def test_a_client_that_asks_again_never_gets_the_token_that_it_has(engine, numbered):
-    assert [engine.ask(), engine.ask()] == [f"{VALUE}-0", f"{VALUE}-1"]
+def test_a_client_that_asks_again_never_gets_the_token_that_it_has(login, numbered):
+    assert [login.ask(), login.ask()] == [f"{VALUE}-0", f"{VALUE}-1"]
 
 
-def test_another_configuration_has_its_own_tokens(engine, function):
+def test_another_configuration_has_its_own_tokens(login, function):
     function(lambda configuration: (f"of-{configuration}", LATER))
-    assert engine.ask() == f"of-{CONFIGURATION}"
-    assert engine.another("other").ask() == "of-other"
+    assert login.ask() == f"of-{CONFIGURATION}"
+    assert login.another("other").ask() == "of-other"
 
 
-def test_another_function_has_its_own_tokens(engine, numbered):
-    engine.ask()
+def test_another_function_has_its_own_tokens(login, numbered):
+    login.ask()
     other = TokenFunction(
         ClientSettings((("sasl.oauthbearer.config", CONFIGURATION),), "no_module:make"),
-        engine.clock,
-        engine.calls,
+        login.clock,
+        login.calls,
     )
-    engine.client.tokens.clear()
-    engine.tokens = other
-    assert "No module named 'no_module'" in engine.ask()
+    login.client.tokens.clear()
+    login.tokens = other
+    assert "No module named 'no_module'" in login.ask()
 
 
-def test_the_failure_of_a_call_is_not_kept(engine, function):
+def test_the_failure_of_a_call_is_not_kept(login, function):
     def fails(_):
         raise SystemExit("the token service is closed")
 
     function(fails)
-    assert "raised SystemExit: the token service is closed" in engine.ask()
+    assert "raised SystemExit: the token service is closed" in login.ask()
     function(lambda _: (VALUE, LATER))
-    assert engine.another().ask() == VALUE
+    assert login.another().ask() == VALUE
 
 
-def test_a_token_that_has_expired_already_is_not_shared(engine, function):
+def test_a_token_that_has_expired_already_is_not_shared(login, function):
     tokens = iter([(VALUE, time.time() - 1), (f"{VALUE}-1", LATER)])
     function(lambda _: next(tokens))
-    assert [engine.ask(), engine.another().ask()] == [VALUE, f"{VALUE}-1"]
+    assert [login.ask(), login.another().ask()] == [VALUE, f"{VALUE}-1"]
 
 
-def test_a_call_that_hangs_holds_up_no_client_that_asks_later(engine, function):
+def test_a_call_that_hangs_holds_up_no_client_that_asks_later(login, function):
     begun, returns, calls = threading.Event(), threading.Event(), []
 
     def make(_):
@@ -268,43 +256,43 @@ def test_a_call_that_hangs_holds_up_no_client_that_asks_later(engine, function):
         return VALUE, LATER
 
     function(make)
-    engine.tokens.call()
+    login.tokens.call()
     assert begun.wait(60)
-    engine.clock.now += 10.0
-    assert engine.another().ask() == VALUE
+    login.clock.now += 10.0
+    assert login.another().ask() == VALUE
     # So the first client does not go on waiting either.
-    assert engine.ask() == VALUE
+    assert login.ask() == VALUE
     assert len(calls) == 2
     returns.set()
 
 
-def test_no_other_client_gets_a_token_that_brokers_refuse(engine, numbered):
-    refused = engine.ask()
-    engine.tokens.discard()
-    others = [engine.another().ask(), engine.another().ask()]
+def test_no_other_client_gets_a_token_that_brokers_refuse(login, numbered):
+    refused = login.ask()
+    login.tokens.discard()
+    others = [login.another().ask(), login.another().ask()]
     assert (refused, others) == (f"{VALUE}-0", [f"{VALUE}-1"] * 2)
     # The first client's next errors are about the token that it has.
-    engine.tokens.discard()
-    assert engine.another().ask() == f"{VALUE}-1"
+    login.tokens.discard()
+    assert login.another().ask() == f"{VALUE}-1"
 
 
-def test_before_a_client_has_a_token_it_discards_none(engine, numbered):
-    engine.ask()
-    engine.another().tokens.discard()
-    assert engine.another().ask() == f"{VALUE}-0"
+def test_before_a_client_has_a_token_it_discards_none(login, numbered):
+    login.ask()
+    login.another().tokens.discard()
+    assert login.another().ask() == f"{VALUE}-0"
 
 
-def test_who_fetches_a_token_calls_the_function(engine, numbered):
-    engine.ask()
-    assert engine.another().tokens.fetch(60).value == f"{VALUE}-1"
-    assert engine.another().tokens.problem(60) == ""
-    assert engine.another().ask() == f"{VALUE}-0"
+def test_who_fetches_a_token_calls_the_function(login, numbered):
+    login.ask()
+    assert login.another().tokens.fetch(60).value == f"{VALUE}-1"
+    assert login.another().tokens.problem(60) == ""
+    assert login.another().ask() == f"{VALUE}-0"
 
 
-def test_no_repr_shows_tokens_or_their_configuration(engine, numbered):
-    engine.ask()
-    call = engine.tokens._given
-    seen = repr([engine.tokens, vars(engine.tokens), vars(engine.calls), call, vars(call)])
+def test_no_repr_shows_tokens_or_their_configuration(login, numbered):
+    login.ask()
+    call = login.tokens._given
+    seen = repr([login.tokens, vars(login.tokens), vars(login.calls), call, vars(call)])
     assert "planted-secret" not in seen
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from spark_kafka_sink.config.client_settings import transactional
+from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.config.options import SinkOptions, at_least_once, check_for_format, parse
 from spark_kafka_sink.config.producer_options import (

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from spark_kafka_sink.config.added_settings import asking
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import resolve
 from spark_kafka_sink.connection.sockets import Server
@@ -48,10 +49,7 @@ class Brokers:
         self._refusal: Deadline | None = None
         configuration: dict[str, Any] = {
             **settings,
-            # It sends nothing, and a user who may not write must be let in all the same.
-            "enable.idempotence": "false",
-            "log_level": 0,
-            "statistics.interval.ms": _STATISTICS_MS,
+            **asking(_STATISTICS_MS),
             "stats_cb": self._on_statistics,
             "error_cb": self._on_error,
         }

@@ -70,12 +70,12 @@ def install(writer) -> None:
 
 @cache
 def _observe_reports_and_records() -> None:
-    from spark_kafka_sink.producer.cache import Lease
+    from spark_kafka_sink.producer.cache import BorrowedProducer
     from spark_kafka_sink.report import folder as report_folder
     from spark_kafka_sink.transactions.transaction import Transaction
 
     # Both are below the fingerprint, which must be the same for every attempt.
-    for sender in (Lease, Transaction):
+    for sender in (BorrowedProducer, Transaction):
         send = sender.send
         sender.send = lambda self, records, send=send: send(self, _marked(records))
     leave = report_folder.leave

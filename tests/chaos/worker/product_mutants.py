@@ -26,7 +26,7 @@ def counts_at_enqueue(writer) -> None:
     from spark_kafka_sink.producer import cache
     from spark_kafka_sink.report.delivery_report import DeliveryReport
 
-    cache.Lease.close = lambda self, seconds: DeliveryReport()
+    cache.BorrowedProducer.close = lambda self, seconds: DeliveryReport()
 
 
 def has_no_ledger(writer) -> None:

@@ -1,4 +1,4 @@
-"""Keeps records back that would be refused, so that they become dead letters alone."""
+"""Finds records that Kafka would refuse, before they spoil their batch."""
 
 from __future__ import annotations
 
@@ -19,16 +19,12 @@ from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, are_small
 
 
 @dataclass(frozen=True)
-class Screen:
-    """For a producer with a topic for dead letters, whose own records pass unscreened."""
+class PreCheck:
+    """For a producer with a topic for dead letters, whose own records are not checked."""
 
     options: ProducerOptions
     #: seconds since the epoch
     clock: Callable[[], float] = time.time
-
-    def splits(self, limits: TopicLimits) -> bool:
-        """Whether the client's batches may be too large for a topic."""
-        return limits.max_batch_bytes < self.options.client.max_batch_bytes
 
     def apply(
         self, partitioned: PartitionedRecords, limits: TopicLimits, delivery_id: int

@@ -1,0 +1,114 @@
+"""The settings that the sink adds to the user's, for each use of a client.
+
+``Client`` itself sets two more: they make its event mode, and let it connect late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_kafka_sink.config.producer_options import (
+    BYTES_PER_RECORD,
+    MISSING_TOPIC_SECONDS,
+    ClientSettings,
+    ProducerOptions,
+)
+
+_SOCKET_TIMEOUT_MS = 60_000  # librdkafka's default
+_MAX_INT = 2**31 - 1
+_LARGEST_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.bytes
+
+
+def _with(settings: ClientSettings, added: Mapping[str, str]) -> ClientSettings:
+    pairs = tuple(sorted({**settings, **added}.items()))
+    return ClientSettings(pairs, settings.oauth_callback)
+
+
+def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> ClientSettings:
+    """What tasks with equal options share.
+
+    The producer bounds its own buffer and fetches metadata itself, so librdkafka's limits must not
+    take effect first, and its periodic refresh is off.
+    """
+    kibibytes = -(-buffer_memory_bytes // 1024)
+    records = min(buffer_memory_bytes // BYTES_PER_RECORD, _MAX_INT)
+    added = {
+        "queue.buffering.max.kbytes": str(kibibytes),
+        "queue.buffering.max.messages": str(records),
+        # librdkafka fails the records of a missing topic after this time. The send's budget must
+        # expire first, with an error that names it. Above 2,147,483 an int in librdkafka overflows.
+        "topic.metadata.propagation.max.ms": "2000000",
+        "topic.metadata.refresh.interval.ms": "-1",
+        # librdkafka's maximum; afterwards it drops metadata that it did not refresh.
+        "metadata.max.age.ms": "86400000",
+    }
+    return _with(translated, added)
+
+
+def transactional(
+    settings: ClientSettings, transactional_id: str, timeout_ms: int
+) -> ClientSettings:
+    """The producer's settings with a transaction, which none of its waits outlasts."""
+    socket_timeout_ms = int(settings.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS))
+    added = {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": str(timeout_ms),
+        "delivery.timeout.ms": str(min(int(settings["delivery.timeout.ms"]), timeout_ms)),
+        # librdkafka would make it as long as the transaction.
+        "socket.timeout.ms": str(min(socket_timeout_ms, timeout_ms)),
+    }
+    return _with(settings, added)
+
+
+def for_sending(options: ProducerOptions) -> ClientSettings:
+    """The settings of a producer's client.
+
+    Apart from ``options.client``, because with a topic for dead letters the client refuses less
+    than those settings say, and earlier: the producer applies the user's limits itself.
+    """
+    # The text of many topics is long.
+    added = {"statistics.interval.ms": "5000"}
+    if options.dead_letter_topic is not None:
+        # A dead letter is larger than its record.
+        largest = min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)
+        added["message.max.bytes"] = str(largest)
+        added["topic.metadata.propagation.max.ms"] = str(round(MISSING_TOPIC_SECONDS * 1000))
+    return _with(options.client, added)
+
+
+def asking(statistics_interval_ms: int) -> dict[str, str]:
+    """What a client that sends no records has in place of a producer's: preflight's, and doctor's.
+
+    The statistics say whether it is connected; its errors say what its log lines would.
+    """
+    return {
+        # A user who may not write must be let in all the same.
+        "enable.idempotence": "false",
+        "log_level": "0",
+        "statistics.interval.ms": str(statistics_interval_ms),
+    }
+
+
+def for_asking(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
+    """For preflight's client."""
+    return _with(settings, asking(statistics_interval_ms))
+
+
+def for_group(settings: ClientSettings, group: str) -> ClientSettings:
+    """For a consumer that reads and writes a group's offsets, and never joins the group."""
+    added = {
+        "group.id": group,
+        "enable.auto.commit": "false",
+        # Only stable offsets are read.
+        "isolation.level": "read_committed",
+        # How long a commit, and the end of the client, waits for a lost coordinator.
+        "session.timeout.ms": "1000",
+        # Between requests for an offset that is not stable, or that is still being loaded.
+        "retry.backoff.ms": "50",
+        "retry.backoff.max.ms": "50",
+        # Half of it is the pause between two connections, also if none has failed.
+        "reconnect.backoff.ms": str(min(20, int(settings.get("reconnect.backoff.ms", 20)))),
+        # Warnings would only list settings that consumers do not have.
+        "log_level": "3",
+    }
+    return _with(settings, added)

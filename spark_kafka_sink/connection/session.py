@@ -1,0 +1,65 @@
+"""Session: a client and its login; the one loop that reads a client's events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.deadline import Clock
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
+from spark_kafka_sink.librdkafka.protocol import EventClient
+
+ClientT = TypeVar("ClientT", bound=EventClient)
+
+
+class Session(Generic[ClientT]):
+    """Used by one thread at a time, like its client.
+
+    ``new_client``: Client, or what takes the same arguments. Raises InvalidOption if librdkafka
+    refuses the settings.
+    """
+
+    def __init__(
+        self,
+        new_client: Callable[..., ClientT],
+        settings: ClientSettings,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        try:
+            self.client = new_client(settings, asks_for_tokens=bool(settings.oauth_callback))
+        except ValueError as error:
+            raise InvalidOption(
+                f"the Kafka client refuses its settings: {error}; correct the option kafka.* that "
+                "it names"
+            ) from None
+        self._tokens = TokenFunction(settings, clock)
+        self._has_asked_for_token = not settings.oauth_callback
+
+    def poll(self, seconds: float = 0.0) -> Iterator[Event]:
+        """Yield the client's events, waiting that long for the first, except those of the login.
+
+        Passes tokens on to the client meanwhile. Read it to the end.
+        """
+        for event in self.client.poll(seconds):
+            if isinstance(event, TokenNeeded):
+                self._tokens.call()
+                self._has_asked_for_token = True
+                continue
+            if isinstance(event, BrokerError) and event.code == ErrorCode.AUTHENTICATION:
+                self.discard_token()
+            yield event
+        self._tokens.pass_on(self.client)
+
+    @property
+    def awaits_token(self) -> bool:
+        """Whether the client has yet to get a token, the first one or one that it asked for."""
+        return not self._has_asked_for_token or self._tokens.is_pending
+
+    def discard_token(self) -> None:
+        """Let no other client have the token of this one."""
+        self._tokens.discard()

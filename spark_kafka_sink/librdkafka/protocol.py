@@ -1,0 +1,47 @@
+"""What others need of a client, so that tests can have one without librdkafka.
+
+mypy compares ``Client`` and the tests' ``FakeClient`` with these where they are passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from spark_kafka_sink.librdkafka.events import Event
+from spark_kafka_sink.librdkafka.messages import MessageBatch, Rejection
+
+
+class TokenClient(Protocol):
+    """Logs in with tokens."""
+
+    def set_token(
+        self, value: str, expires_at_ms: int, principal: str, extensions: Mapping[str, str]
+    ) -> None: ...
+
+    def fail_token(self, reason: str) -> None: ...
+
+
+class EventClient(TokenClient, Protocol):
+    """Has events, some of them about its login."""
+
+    def poll(self, seconds: float = 0.0) -> Iterator[Event]: ...
+
+
+class ProducerClient(Protocol):
+    """Sends records and requests; no method waits. ``Client`` says what each one does."""
+
+    @property
+    def has_bootstrapped(self) -> bool: ...
+
+    def connect(self, timeout: float) -> None: ...
+
+    def open_topic(self, name: str) -> int: ...
+
+    def enqueue(self, batch: MessageBatch) -> list[Rejection]: ...
+
+    def has_unreported(self, topic: str) -> bool: ...
+
+    def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None: ...
+
+    def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None: ...

@@ -1,0 +1,231 @@
+"""Engine: the way of records to the client, and of reports and answers back. Never waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+
+from spark_kafka_sink.config.producer_options import ProducerOptions
+from spark_kafka_sink.deadline import Clock
+from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
+from spark_kafka_sink.librdkafka.events import (
+    AcknowledgedRecords,
+    BrokerError,
+    ClusterDescription,
+    Configuration,
+    Event,
+    FailedRecords,
+    RequestFailed,
+    Statistics,
+    TokenNeeded,
+    TopicDescription,
+)
+from spark_kafka_sink.librdkafka.protocol import ProducerClient
+from spark_kafka_sink.producer.bad_batches import BadBatches, may_be_good
+from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
+from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
+from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
+from spark_kafka_sink.producer.send_buffer import SendBuffer
+from spark_kafka_sink.producer.send_request import SendRequest
+from spark_kafka_sink.producer.topic_metadata import TopicMetadata
+from spark_kafka_sink.producer.topic_state import assert_never
+from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.dead_letter import Origin
+from spark_kafka_sink.records.partitioner import Partitioner
+from spark_kafka_sink.records.refusal import RefusedRecords
+
+
+class Engine:
+    """A producer without its waits; used by one thread at a time.
+
+    No method waits: the caller polls the client, and passes the events to ``handle``. Then records
+    and requests are sent that have become due.
+    """
+
+    def __init__(
+        self, options: ProducerOptions, client: ProducerClient, clock: Clock = time.monotonic
+    ) -> None:
+        self._client = client
+        self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
+        topic = options.dead_letter_topic
+        rack = options.rack.resolve() if options.rack is not None else None
+        self.topics = TopicMetadata(options.lifetime, clock, topic, rack)
+        prefers_rack = options.rack is not None and options.rack.is_preferred
+        partitioner = Partitioner(is_rack_aware=prefers_rack)
+        # Without a topic for dead letters, a refused batch fails its task.
+        self._bad_batches = None if topic is None else BadBatches(options, client, self.topics)
+        self._buffer = SendBuffer(client, self.topics, partitioner, self._bad_batches)
+        self._fetcher = MetadataFetcher(client, self.topics)
+        self._dead_letters = None if topic is None else DeadLetterQueue(topic)
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def prefetch(self, topics: Iterable[str]) -> None:
+        """Request the topics' metadata, all at once; without any topic, only connect."""
+        self.topics.add(topics)
+        self._fetch_metadata()
+        if not self.topics:
+            # Find the brokers now, so that the first topic request does not have to.
+            self._fetcher.connect()
+
+    def send(self, records: RecordColumns) -> SendRequest:
+        """Accept records as far as there is room; call ``proceed`` until all are accepted."""
+        request = SendRequest(self.deliveries.begin(records.topic), records)
+        try:
+            self.topics.await_metadata(records.topic)
+            self._fetch_metadata()
+            self.proceed(request)
+        except BaseException:
+            self._seal(request)
+            raise
+        return request
+
+    def proceed(self, request: SendRequest) -> None:
+        """Accept more of the request's records, as far as there is room; seal it after the last."""
+        if self.deliveries.admit(request.delivery, request.records):
+            self._apply_failures(self._buffer.put(request))
+        if request.is_accepted:
+            self._seal(request)
+
+    @contextmanager
+    def sealed_on_failure(self, request: SendRequest) -> Iterator[None]:
+        """After an error, accept no more of the request's records."""
+        try:
+            yield
+        except BaseException:
+            self._seal(request)
+            raise
+
+    def _seal(self, request: SendRequest) -> None:
+        self.deliveries.seal(request.delivery, request.records.total_bytes)
+        self._release_topic(request.delivery.topic)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether accepted records wait until they can be passed to the client."""
+        return self._buffer.is_holding
+
+    # --- dead letters ----------------------------------------------------------------------------
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether there is a topic for dead letters."""
+        return self._dead_letters is not None
+
+    def begin_task(self, origin: Origin) -> None:
+        """Set the origin of this task's dead letters."""
+        if self._dead_letters is not None:
+            self._dead_letters.origin = origin
+
+    def dead_letters(self, refused: RefusedRecords) -> list[RecordColumns]:
+        """Dead letters for rows that cannot become records; none if there is no topic for them."""
+        return [] if self._dead_letters is None else self._dead_letters.dead_letters(refused)
+
+    def _send_dead_letters(
+        self, queue: DeadLetterQueue, delivery: Delivery, failed: FailedRecords
+    ) -> None:
+        """Send dead letters for records of a delivery that were refused."""
+        refused = queue.refused(delivery.topic, self.deliveries.records(failed), failed)
+        for letters in queue.dead_letters(refused):
+            request = SendRequest(self.deliveries.begin(letters.topic), letters)
+            # Without room, too: their Arrow batch is in the buffer already.
+            self.deliveries.admit_anyway(request.delivery, letters)
+            self.topics.await_metadata(letters.topic)
+            self._buffer.hold(request)
+            self._seal(request)
+        self.deliveries.refuse(delivery, refused)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def handle(self, events: Iterable[Event]) -> None:
+        """Apply the client's events as they are read, then send what has become due."""
+        self.apply(events)
+        for topic, code in self.topics.waits.unusable():
+            self._apply_failures(self._buffer.refuse(topic, code))
+        self._apply_failures(self._buffer.drain())
+        self._fetch_metadata()
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """Apply the client's events as they are read; send nothing more."""
+        for event in events:
+            self._apply(event)
+
+    def _apply(self, event: Event) -> None:
+        if isinstance(event, AcknowledgedRecords):
+            self._apply_acknowledgements(event)
+        elif isinstance(event, FailedRecords):
+            self._apply_failure(event, by_broker=True)
+        elif isinstance(event, TopicDescription):
+            self._fetcher.apply(event, is_in_use=event.topic in self.deliveries.topics)
+            self._buffer.on_metadata_change(event.topic)
+        elif isinstance(event, Configuration):
+            self.topics.update_limits(event)
+            self._buffer.on_metadata_change(event.resource)
+        elif isinstance(event, RequestFailed):
+            for topic in self._fetcher.apply_failure(event.topics):
+                self._buffer.on_metadata_change(topic)
+        elif isinstance(event, BrokerError):
+            self._apply_broker_error(event)
+        elif isinstance(event, Statistics):
+            self.deliveries.note(event)
+        elif not isinstance(event, (ClusterDescription, TokenNeeded)):  # of connect; of the session
+            assert_never(event)
+
+    def _apply_acknowledgements(self, acknowledged: AcknowledgedRecords) -> None:
+        for topic in self.deliveries.acknowledge(acknowledged):
+            self.topics.acknowledged(topic)
+            self._release_topic(topic)
+
+    def _apply_failures(self, failures: Iterable[FailedRecords]) -> None:
+        """Apply what the client did not accept to the deliveries and to their topics' metadata."""
+        for failed in failures:
+            self._apply_failure(failed, by_broker=False)
+
+    def _apply_failure(self, failed: FailedRecords, *, by_broker: bool) -> None:
+        """``by_broker``: a whole batch was refused, perhaps because of only some of its records."""
+        delivery = self.deliveries.find(failed.delivery_id)
+        if delivery is None:
+            return
+        queue, bad_batches = self._dead_letters, self._bad_batches
+        if queue is None or bad_batches is None or not queue.accepts(delivery.topic, failed):
+            self.deliveries.fail(delivery, failed)
+        elif by_broker and may_be_good(failed):
+            # The topic's configuration has changed, or does not tell.
+            self.topics.renew_limits(delivery.topic)
+            records = self.deliveries.records(failed)
+            self._buffer.hold_retries(bad_batches.retries(delivery, records, failed))
+        else:
+            self._send_dead_letters(queue, delivery, failed)
+        if failed.code in STALE_METADATA_ERRORS:
+            self.topics.request_update(delivery.topic)
+        self._release_topic(delivery.topic)
+
+    def _apply_broker_error(self, error: BrokerError) -> None:
+        report = self.deliveries.report
+        # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
+        if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
+            report.broker_error = error.text
+        if error.code == ErrorCode.TRANSPORT:
+            self.topics.request_update_of_all()
+
+    def _release_topic(self, topic: str) -> None:
+        if topic not in self.deliveries.topics:
+            self.topics.release(topic)
+
+    def _fetch_metadata(self) -> None:
+        """Forget idle topics, and request the metadata of those that are due."""
+        in_use: Container[str] = self.deliveries.topics
+        self._buffer.forget(self.topics.evict_idle(in_use))
+        self.deliveries.report.metadata_requests += self._fetcher.fetch_due(in_use)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Fail all records that the client does not have, and accept no more."""
+        self._apply_failures(self._buffer.fail_all())
+        self.deliveries.seal_all()
+
+    def fail_unreported(self) -> None:
+        """Fail the records that the client has not reported in time."""
+        self._apply_failures(list(self.deliveries.outstanding()))

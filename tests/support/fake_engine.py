@@ -1,0 +1,55 @@
+"""The producer's engine on a fake client and a fake clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from client_events import reported
+from fake_client import FakeClient
+from fake_clock import FakeClock
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.librdkafka.events import Configuration, Event, TopicDescription
+from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.engine import Engine
+from spark_kafka_sink.producer.send_request import SendRequest
+from spark_kafka_sink.records.arrow import split_by_topic
+
+
+class FakeEngine(Engine):
+    """Does what tests say that the client and the brokers do."""
+
+    def __init__(self, **settings: str) -> None:
+        self.client = FakeClient()
+        self.clock = FakeClock()
+        options = parse({"kafka.bootstrap.servers": "b:1", **settings}).producer
+        super().__init__(options, self.client, self.clock)
+        self._session = Session(lambda *_, **__: self.client, options.client, self.clock)
+
+    def send_values(self, topic: str, values: Sequence[str], **columns: Any) -> SendRequest:
+        batch = pa.record_batch({"value": pa.array(values), **columns})
+        (records,) = split_by_topic(batch, topic).records
+        return self.send(records)
+
+    def answer(self, *events: Event) -> None:
+        """Handle events of the client."""
+        self.client.events += events
+        self.handle(self._session.poll())
+
+    def know(self, *topics: str, partitions: int = 1, **settings: str) -> None:
+        """The brokers answer about topics and, below the names of Python, their settings."""
+        described = {name.replace("_", "."): value for name, value in settings.items()}
+        for topic in topics:
+            self.answer(TopicDescription(topic, 0, partitions, tuple(range(partitions))))
+            self.answer(Configuration(topic, 0, described))
+
+    def report(
+        self, delivery: Delivery, positions: Sequence[int], code: int = 0, partition: int = 0
+    ) -> None:
+        """librdkafka's report on records of one partition."""
+        self.client.unreported[delivery.topic] -= len(positions)
+        refused = tuple(positions) if code else ()
+        self.answer(reported(delivery.delivery_id, partition, code, len(positions), refused))

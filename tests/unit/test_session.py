@@ -1,0 +1,67 @@
+"""A session answers what the client asks about the login, and yields all other events."""
+
+from __future__ import annotations
+
+import pytest
+from fake_client import FakeClient
+
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
+
+LOST = BrokerError(ErrorCode.TRANSPORT, "connection refused")
+REFUSED = BrokerError(ErrorCode.AUTHENTICATION, "invalid token")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the session does with the user's function."""
+    made = []
+    for name in ("call", "discard", "pass_on"):
+        monkeypatch.setattr(TokenFunction, name, lambda *_, name=name: made.append(name))
+    return made
+
+
+@pytest.fixture
+def session():
+    return Session(lambda *_, **__: FakeClient(), ClientSettings(()))
+
+
+def test_a_request_for_a_token_calls_the_function_and_is_no_event_for_others(session, calls):
+    session.client.events += [LOST, TokenNeeded()]
+    assert list(session.poll()) == [LOST]
+    assert calls == ["call", "pass_on"]
+
+
+def test_tokens_are_passed_on_without_events_too(session, calls):
+    assert list(session.poll()) == []
+    assert calls == ["pass_on"]
+
+
+def test_a_login_that_brokers_refuse_discards_the_token(session, calls):
+    session.client.events += [LOST, REFUSED]
+    assert list(session.poll()) == [LOST, REFUSED]
+    assert calls == ["discard", "pass_on"]
+
+
+def test_settings_that_the_client_refuses_are_an_invalid_option():
+    def refuse(*_, **__):
+        raise ValueError("no provider for SASL mechanism X")
+
+    with pytest.raises(InvalidOption, match="no provider for SASL mechanism X; correct the option"):
+        Session(refuse, ClientSettings(()))
+
+
+def test_a_client_with_a_token_function_awaits_its_token_until_that_was_passed_on(calls):
+    session = Session(lambda *_, **__: FakeClient(), ClientSettings((), "module:function"))
+    assert session.awaits_token
+    session.client.events.append(TokenNeeded())
+    list(session.poll())
+    assert not session.awaits_token  # the call of this test has no outcome to wait for
+
+
+def test_a_client_without_a_token_function_awaits_no_token(session):
+    assert not session.awaits_token
