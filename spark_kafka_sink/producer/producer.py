@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.oauth_token import TokenFunction
@@ -319,8 +320,8 @@ class NonBlockingProducer:
         Call it after ``flush`` or ``close``.
         """
         report = self._deliveries.take_report()
-        report.cross_rack_records = self._topics.cross_rack_records(report.acknowledged_records)
-        return report
+        crossed = self._topics.cross_rack_records(report.acknowledged_records)
+        return replace(report, cross_rack_records=crossed)
 
     @property
     def is_idle(self) -> bool:
