@@ -104,7 +104,7 @@ class Figure(NamedTuple):
     ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
     ``is_wrong``: emphasised there unless it is 0. ``line``: its name on a terminal and on the page
     of ``python -m spark_kafka_sink report``. It is not shown where it has no name. ``one_of``: the
-    only values. ``is_new``: reports of earlier releases lack it; then it has its default.
+    only values. ``is_new``: reports of earlier releases lack it; read from those, it is None.
     """
 
     part: int

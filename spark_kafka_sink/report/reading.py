@@ -106,9 +106,10 @@ def parse(line: bytes) -> Report:
         )
     return Report(
         **{
-            each.name: _value(each.name, str(each.type), found)
+            each.name: None
+            if FIGURES[each.name].is_new and each.name not in found
+            else _value(each.name, str(each.type), found)
             for each in fields(Report)
-            if each.name in found or not FIGURES[each.name].is_new
         }
     )
 

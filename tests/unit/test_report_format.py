@@ -82,6 +82,11 @@ def test_only_figures_that_reports_of_the_first_release_have_must_be_in_a_line()
     assert parse(line()).cross_rack_records is None
 
 
+def test_what_earlier_reports_lack_may_be_unknown():
+    types = {each.name: str(each.type) for each in fields(Report)}
+    assert all(types[name].endswith(" | None") for name, each in FIGURES.items() if each.is_new)
+
+
 def test_only_numbers_and_texts_have_a_line_of_their_own():
     types = {each.name: str(each.type).partition(" | ")[0] for each in fields(Report)}
     shown = {types[name] for name, figure in FIGURES.items() if figure.line or figure.notebook}
