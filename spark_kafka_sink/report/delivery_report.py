@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
@@ -206,11 +206,12 @@ class DeliveryReport(Counted):
         return {topic: dict(by_error) for topic, by_error in by_topic.items()}
 
 
-_COUNTERS = [
-    each.name
-    for each in fields(DeliveryReport)
-    if each.default_factory is Counter and each.name != "wait_us"
-]
+# What a report begins with; when it ends is not known yet.
+_DEFAULTS = {
+    each.name: each.default for each in fields(DeliveryReport) if each.default is not MISSING
+}
+_ALL_COUNTERS = [each.name for each in fields(DeliveryReport) if each.default_factory is Counter]
+_COUNTERS = [name for name in _ALL_COUNTERS if name != "wait_us"]
 
 
 class ReportBuilder(SimpleNamespace):
@@ -228,8 +229,7 @@ class ReportBuilder(SimpleNamespace):
     broker_error: str
 
     def __init__(self) -> None:
-        super().__init__(**vars(DeliveryReport()))
-        del self.ended_at  # not known yet
+        super().__init__(**_DEFAULTS, **{name: Counter() for name in _ALL_COUNTERS})
 
     def build(self, **others: Any) -> DeliveryReport:
         """The report; ``others``: what is known only now. Raises TypeError for unknown names."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timezone
 from enum import Enum
+from functools import cache
 from typing import Any, NamedTuple
 
 #: of the JSON lines; rises when a name disappears or changes its meaning
@@ -59,11 +60,14 @@ def plus_each(
 
 def added_up(one: Any, other: Any) -> dict[str, Any]:
     """The fields of two reports of one class that add up, by name."""
-    return {
-        each.name: each.metadata["adds"](getattr(one, each.name), getattr(other, each.name))
-        for each in fields(one)
-        if each.metadata["adds"] is not None
-    }
+    report: Any = type(one)
+    return {name: rule(getattr(one, name), getattr(other, name)) for name, rule in _rules(report)}
+
+
+@cache
+def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
+    rules = [(each.name, each.metadata["adds"]) for each in fields(report)]
+    return [(name, rule) for name, rule in rules if rule is not None]
 
 
 # --- an entry -------------------------------------------------------------------------------------

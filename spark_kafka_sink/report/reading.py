@@ -104,14 +104,11 @@ def parse(line: bytes) -> Report:
             f"a report of version {version}; this program reads version {VERSION}: "
             "update spark-kafka-sink"
         )
-    return Report(
-        **{
-            each.name: None
-            if FIGURES[each.name].is_new and each.name not in found
-            else _value(each.name, str(each.type), found)
-            for each in fields(Report)
-        }
-    )
+    values: dict[str, Any] = {}
+    for each in fields(Report):
+        is_absent = FIGURES[each.name].is_new and each.name not in found
+        values[each.name] = None if is_absent else _value(each.name, str(each.type), found)
+    return Report(**values)
 
 
 def _value(name: str, annotation: str, found: Mapping[str, Any]) -> Any:
