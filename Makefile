@@ -34,7 +34,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types api wheel \
+.PHONY: help demo test test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -90,6 +90,9 @@ types: setup ## mypy --strict
 
 api: setup ## write docs/api.md from the docstrings
 	$(BIN)/python docs/api.py
+
+figures: setup ## write what pages and the schema say of the figures of reports
+	$(BIN)/python docs/figures.py
 
 wheel: setup ## build the wheel into dist/
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

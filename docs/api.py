@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from griffe import Alias, GriffeLoader, Module, Object, load_extensions
+from griffe import Alias, Class, GriffeLoader, Module, Object, load_extensions
 from griffe2md import ConfigDict, render_object_docs
+
+from spark_kafka_sink.report.figures import FIGURES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
@@ -42,7 +44,19 @@ def sections() -> Iterator[str]:
     loader.resolve_aliases()
     for module in public_modules(package):
         yield f"## `{module.path}`"
-        yield from (render_object_docs(each, CONFIG) for each in public_objects(module))
+        for each in public_objects(module):
+            yield render_object_docs(each, CONFIG)
+            yield from figures(each)
+
+
+def figures(each: Object) -> Iterator[str]:
+    """A sentence on a class that has figures of the report, which have their own page."""
+    if isinstance(each, Class) and "Counted" in map(str, each.bases):
+        names = ", ".join(f"`{name}`" for name in FIGURES if name in each.inherited_members)
+        yield (
+            f"It also has these figures, as keyword arguments and attributes: {names}. "
+            "[The format of reports](report_format.md) says what they mean."
+        )
 
 
 def public_modules(package: Module) -> list[Module]:

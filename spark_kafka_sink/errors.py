@@ -23,6 +23,11 @@ class KafkaSinkError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
+def add_sentence(error: KafkaSinkError, sentence: str) -> None:
+    """Add to an error's message what only a caller knows, such as what became of the records."""
+    error.args = (f"{error}. {sentence}", *error.args[1:])
+
+
 class InvalidOption(KafkaSinkError):
     """An option is unknown, malformed, missing or contradicts another. Raised on the driver.
 

@@ -7,13 +7,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.errors import KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
@@ -56,9 +56,11 @@ class BorrowedProducer:
         return self.report
 
     def take_report(self) -> None:
-        self.report = self.producer.take_report()
-        self.report.producers_created = int(self._is_new)
-        self.report.producers_reused = int(not self._is_new)
+        self.report = replace(
+            self.producer.take_report(),
+            producers_created=int(self._is_new),
+            producers_reused=int(not self._is_new),
+        )
 
 
 @dataclass
@@ -103,7 +105,7 @@ class ProducerCache:
             self._close(key, producer)
             borrowed.take_report()
             if isinstance(error, KafkaSinkError) and borrowed.report.total_sent:
-                error.args = (f"{error}. {borrowed.report.counts()}", *error.args[1:])
+                add_sentence(error, borrowed.report.counts())
             raise
         if producer.is_mostly_evicted or not producer.is_idle or key in self._idle:
             self._close(key, producer)

@@ -18,7 +18,7 @@ from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.refusal import RefusedRecords
 from spark_kafka_sink.records.topic_name import FORBIDDEN_NAMES, is_topic_name
-from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilder
 
 
 @dataclass
@@ -87,7 +87,7 @@ class IncompleteDeliveries:
         self._buffered_bytes = 0
         #: how many incomplete deliveries each topic has
         self.topics: Counter[str] = Counter()
-        self.report = DeliveryReport()
+        self.report = ReportBuilder()
         self.first_failed: Delivery | None = None
         #: records acknowledged so far, of all deliveries; shows whether there is progress
         self.acknowledged = 0
@@ -200,8 +200,8 @@ class IncompleteDeliveries:
 
     def take_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""
-        report, self.report = self.report, DeliveryReport()
-        report.buffer_memory_bytes = self._limit_bytes
+        report = self.report.build(buffer_memory_bytes=self._limit_bytes)
+        self.report = ReportBuilder()
         self._retried_before = self._retried_requests
         self.first_failed = self._began_at = None
         return report

@@ -17,7 +17,7 @@ from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.metadata_waits import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
-from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.delivery_report import ReportBuilder
 
 _GRANT_IDEMPOTENT_WRITE = (
     "grant this user permission to write to a topic, or with brokers before Kafka 2.8 "
@@ -42,7 +42,7 @@ def first_failure(
 
 
 def no_metadata(
-    topic: str, code: int, budget: BlockBudget, report: DeliveryReport
+    topic: str, code: int, budget: BlockBudget, report: ReportBuilder
 ) -> TopicUnavailable | MetadataTimeout:
     """For a topic whose records awaited metadata; ``code`` is that of the latest answer."""
     waited = f"{budget.metadata_seconds:g} s ({budget.metadata_option})"
@@ -75,7 +75,7 @@ def _more_time_for_metadata(budget: BlockBudget) -> str:
 
 
 def buffer_exhausted(
-    delivery: Delivery, budget: BlockBudget, report: DeliveryReport
+    delivery: Delivery, budget: BlockBudget, report: ReportBuilder
 ) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
@@ -86,7 +86,7 @@ def buffer_exhausted(
 
 
 def deadline_exceeded(
-    timeout_seconds: float, report: DeliveryReport, waiting: tuple[str, int] | None
+    timeout_seconds: float, report: ReportBuilder, waiting: tuple[str, int] | None
 ) -> DeadlineExceeded | TopicUnavailable:
     """``waiting``: a topic whose records await metadata, and the code of the latest answer."""
     waited = f"{timeout_seconds:g} s (close.timeout.ms)"
@@ -101,9 +101,7 @@ def deadline_exceeded(
     )
 
 
-def delivery_failed(
-    delivery: Delivery, report: DeliveryReport
-) -> DeliveryFailed | TopicUnavailable:
+def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed | TopicUnavailable:
     """For the first record of the delivery that failed."""
     partition, code = delivery.first_error
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
@@ -127,7 +125,7 @@ def refusal(topic: str, partition: int, code: int) -> str:
     return f"{where}: {text} ({error_name(code)}){_advice(partition, code)}"
 
 
-def _missing_producer_id(report: DeliveryReport) -> str:
+def _missing_producer_id(report: ReportBuilder) -> str:
     # Without a producer id the client drops all records, and their own code does not say why.
     if error_text(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in report.broker_error:
         return f"; {_GRANT_IDEMPOTENT_WRITE}"
@@ -147,5 +145,5 @@ def _advice(partition: int, code: int) -> str:
     return "; a record is larger than the topic allows: raise its max.message.bytes"
 
 
-def _last_broker_error(report: DeliveryReport) -> str:
+def _last_broker_error(report: ReportBuilder) -> str:
     return f"; last broker error: {report.broker_error}" if report.broker_error else ""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from spark_kafka_sink.config.added_settings import for_sending
 from spark_kafka_sink.config.producer_options import ProducerOptions
@@ -258,10 +259,8 @@ class NonBlockingProducer:
         Call it after ``flush`` or ``close``.
         """
         report = self._engine.deliveries.take_report()
-        report.cross_rack_records = self._engine.topics.cross_rack_records(
-            report.acknowledged_records
-        )
-        return report
+        crossed = self._engine.topics.cross_rack_records(report.acknowledged_records)
+        return replace(report, cross_rack_records=crossed)
 
     @property
     def is_idle(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
 from spark_kafka_sink.records.refusal import (
     INVALID_HEADER,
@@ -64,11 +65,7 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0)
     flaws: list[_Flaw] = []
     everything = RecordColumns(
         topic=topic or "",
-        values=_bytes_column(columns["value"]),
-        keys=_bytes_column(columns["key"]) if "key" in columns else None,
-        partitions=_partitions(columns["partition"], flaws) if "partition" in columns else None,
-        timestamps_ms=_timestamps(columns["timestamp"], flaws) if "timestamp" in columns else None,
-        headers=_headers(columns["headers"], flaws) if "headers" in columns else None,
+        **_record_columns(columns, flaws),
         rows=np.arange(first_row, first_row + batch.num_rows, dtype=np.int64),
         batch=batch,
         batch_bytes=batch.nbytes,
@@ -87,6 +84,27 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0)
         for code, rows in _rows_by_code(codes, len(names), has_others=bool(refused))
     ]
     return SplitBatch(records, refused)
+
+
+def _record_columns(columns: Mapping[str, pa.Array], flaws: list[_Flaw]) -> dict[str, Any]:
+    """The fields of RecordColumns; None: there is no such column."""
+    return {
+        each.field: _record_column(each, columns[each.name], flaws)
+        if each.name in columns
+        else None
+        for each in RECORD_COLUMNS
+    }
+
+
+def _record_column(column: Column, array: pa.Array, flaws: list[_Flaw]) -> Any:
+    """The column as a field of RecordColumns; adds the rows that cannot be sent because of it."""
+    if column.kind is Kind.BYTES:
+        return _bytes_column(array)
+    if column.kind is Kind.HEADERS:
+        return _headers(array, flaws)
+    numbers = _numbers(array, column.if_null)
+    check = _CHECKS.get(column.name)
+    return numbers if check is None else check(numbers, array, flaws)
 
 
 def _one_per_row(flaws: Sequence[_Flaw], rows: int) -> list[_Flaw]:
@@ -184,18 +202,19 @@ def _addresses(array: pa.Array) -> BytesColumn:
     return BytesColumn(starts, ends[1:] - ends[:-1], buffer)
 
 
-def _partitions(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int32]:
-    """-1 for null: the partitioner chooses, as in Spark's own sink."""
-    numbers = _numbers(array, -1)
+def _partitions(
+    numbers: npt.NDArray[np.int32], array: pa.Array, flaws: list[_Flaw]
+) -> npt.NDArray[np.int32]:
     negative = np.flatnonzero((numbers < 0) & _is_valid(array))
     if len(negative):
         flaws.append(_Flaw(negative, NEGATIVE_PARTITION, "negative partition"))
     return numbers
 
 
-def _timestamps(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int64]:
-    """Milliseconds since the epoch; 0 for null, meaning the time of sending."""
-    ticks = _numbers(array, 0)
+def _timestamps(
+    ticks: npt.NDArray[np.int64], array: pa.Array, flaws: list[_Flaw]
+) -> npt.NDArray[np.int64]:
+    """Milliseconds since the epoch."""
     milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
     impossible = np.flatnonzero((milliseconds <= 0) & _is_valid(array))
     if len(impossible):
@@ -205,6 +224,13 @@ def _timestamps(array: pa.Array, flaws: list[_Flaw]) -> npt.NDArray[np.int64]:
         )
         flaws.append(_Flaw(impossible, INVALID_TIMESTAMP, reason))
     return milliseconds
+
+
+# What not every number can be: column -> what it becomes, and the rows that are refused for it.
+_CHECKS: Mapping[str, Callable[[Any, pa.Array, list[_Flaw]], Any]] = {
+    "partition": _partitions,
+    "timestamp": _timestamps,
+}
 
 
 def _headers(array: pa.Array, flaws: list[_Flaw]) -> HeaderColumn:

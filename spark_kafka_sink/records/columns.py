@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from spark_kafka_sink.records.column_table import RECORD_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class HeaderColumn:
 class RecordColumns:
     """Records of one topic, in the order of their rows in the Arrow batch.
 
+    A field for each of ``RECORD_COLUMNS``, None if there is no such column, whose ``take`` selects.
     ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
     ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
     None if there is no such column. ``rows`` (int64[records]) are the numbers of their rows.
@@ -81,15 +85,12 @@ class RecordColumns:
         )
 
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
-        return replace(
-            self,
-            values=self.values.take(indices),
-            keys=None if self.keys is None else self.keys.take(indices),
-            partitions=None if self.partitions is None else self.partitions[indices],
-            timestamps_ms=None if self.timestamps_ms is None else self.timestamps_ms[indices],
-            headers=None if self.headers is None else self.headers.take(indices),
-            rows=self.rows[indices],
-        )
+        taken: dict[str, Any] = {"rows": self.rows[indices]}
+        for column in RECORD_COLUMNS:
+            values = getattr(self, column.field)
+            if values is not None:
+                taken[column.field] = values.take(indices)
+        return replace(self, **taken)
 
 
 def ranges(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns
-from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.refusal import (
     INVALID_TIMESTAMP,
     NEGATIVE_PARTITION,
@@ -23,6 +24,10 @@ from spark_kafka_sink.records.refusal import (
 )
 
 PREFIX = "kafka-nb."
+
+_KEPT_NUMBERS = [
+    each for each in RECORD_COLUMNS if each.kept is Kept.AS_HEADER and each.kind is Kind.NUMBERS
+]
 
 # Kafka's default of message.timestamp.after.max.ms (KIP-1030), which the topic for dead letters is
 # likely to have.
@@ -74,12 +79,12 @@ def _dead_letters(
     refused: RefusedRecords, topic: str, origin: Origin, *, is_new: bool = False
 ) -> RecordColumns:
     records = refused.records
-    partitions, timestamps = records.partitions, records.timestamps_ms
+    timestamps = records.timestamps_ms
     columns: dict[str, Iterable[object]] = {
         "error": [refused.error],
         "message": [refused.reason],
         "topic": [refused.topic],
-        "partition": [None] if partitions is None else _requested(partitions, refused.error),
+        **{each.name: _kept_numbers(each, refused) for each in _KEPT_NUMBERS},
         "query.id": [origin.query_id],
         "batch.id": [origin.batch_id],
         "task.partition": [origin.task_partition],
@@ -96,20 +101,24 @@ def _dead_letters(
     return replace(
         records,
         topic=topic,
-        partitions=None,
         timestamps_ms=timestamps,
         headers=_appended(originals, names, added, len(records)),
         own_bytes=records.own_bytes + len(added[0].buffer),
+        **_no_kept_numbers(),
     )
 
 
-def _requested(partitions: npt.NDArray[np.int32], error: str) -> list[int | None]:
-    """-1 stands for null, unless it was refused."""
-    is_null = (partitions == UNASSIGNED) & (error != NEGATIVE_PARTITION)
-    return [
-        None if null else partition
-        for null, partition in zip(is_null, partitions.tolist(), strict=True)
-    ]
+def _no_kept_numbers() -> dict[str, Any]:
+    return {each.field: None for each in _KEPT_NUMBERS}
+
+
+def _kept_numbers(column: Column, refused: RefusedRecords) -> list[int | None]:
+    """-1 stands for no partition, unless it was refused."""
+    numbers = getattr(refused.records, column.field)
+    if numbers is None:
+        return [None]
+    is_null = (numbers == column.if_null) & (refused.error != NEGATIVE_PARTITION)
+    return [None if null else n for null, n in zip(is_null, numbers.tolist(), strict=True)]
 
 
 def _as_bytes(each: object) -> bytes | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
 
 _Words = npt.NDArray[np.uint64]
@@ -26,7 +28,8 @@ def _constants(purpose: str, count: int) -> _Words:
 
 _WORD_FACTORS = _constants("word", _CHUNK_WORDS)
 _CHUNK, _LENGTH, _HEADER, _NAME, _SECOND, _MIX_1, _MIX_2 = _constants("parts", 7)
-_VALUE, _KEY, _PARTITION, _TIMESTAMP, _HEADERS = _constants("columns", 5)
+# A longer series begins like a shorter one, so more columns change no fingerprint.
+_COLUMNS = _constants("columns", len(RECORD_COLUMNS))
 _HALF = np.uint64(32)
 _MODULUS = 2**64
 
@@ -71,17 +74,23 @@ def record_hashes(records: RecordColumns) -> _Words:
     topic = np.frombuffer(
         hashlib.blake2b(records.topic.encode(), digest_size=8).digest(), dtype="<u8"
     )[0]
-    hashes = _of_bytes(records.values) * _VALUE + topic
-    if records.keys is not None:
-        hashes += _of_bytes(records.keys) * _KEY
-    if records.partitions is not None:
-        # -1, no partition, becomes 0.
-        hashes += (records.partitions.astype(np.int64) + 1).view(np.uint64) * _PARTITION
-    if records.timestamps_ms is not None:
-        hashes += records.timestamps_ms.view(np.uint64) * _TIMESTAMP
-    if records.headers is not None:
-        hashes += _of_headers(records.headers) * _HEADERS
+    hashes = np.full(len(records), topic)
+    for column in RECORD_COLUMNS:
+        values = getattr(records, column.field)
+        if values is not None:
+            hashes += _of_column(column, values) * _COLUMNS[column.factor]
     return _mixed(hashes)
+
+
+def _of_column(column: Column, values: Any) -> _Words:
+    """0 for null."""
+    if column.kind is Kind.BYTES:
+        return _of_bytes(values)
+    if column.kind is Kind.HEADERS:
+        return _of_headers(values)
+    numbers: npt.NDArray[np.int64] = values.astype(np.int64)
+    numbers -= column.if_null
+    return numbers.view(np.uint64)
 
 
 def _of_headers(headers: HeaderColumn) -> _Words:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from spark_kafka_sink.report.figures import FIGURES
 from spark_kafka_sink.report.notebook import Wrong, box, line, table, wrong_line
 
 _NO_TOPIC = "(null)"
@@ -50,24 +51,7 @@ def _topics(report: Mapping[str, Any]) -> str:
 
 
 def _facts(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    def known(name: str, text: str, *, is_wrong: bool = False) -> Iterator[tuple[str, object]]:
+    for name, figure in FIGURES.items():
         value = report.get(name)
-        if value is not None:
-            yield text, Wrong(value) if is_wrong else value
-
-    yield from known("tasks", "tasks")
-    yield from known("failed_tasks", "failed tasks", is_wrong=True)
-    yield from known("unsent_records", "records dropped before they were sent", is_wrong=True)
-    yield from known("possibly_persisted_records", "failed, but maybe in the topic", is_wrong=True)
-    yield from known("retried_requests", "repeated requests")
-    yield from known("task_ms", "time of all tasks, ms")
-    yield from known("rows_wait_ms", "of it, waiting for rows")
-    yield from known("metadata_wait_ms", "of it, waiting for metadata")
-    yield from known("buffer_wait_ms", "of it, waiting for room in the buffer")
-    yield from known("acknowledgement_wait_ms", "of it, waiting for acknowledgements")
-    yield from known("longest_task_ms", "longest task, ms")
-    yield from known("first_acknowledgement_ms", "first acknowledgement after, ms")
-    yield from known("round_trip_p50_ms", "round trip to the slowest broker, median, ms")
-    yield from known("round_trip_p99_ms", "round trip to the slowest broker, p99, ms")
-    yield from known("buffer_peak_bytes", "most in a task's buffer, bytes")
-    yield from known("buffer_memory_bytes", "room in a buffer, bytes")
+        if figure.notebook and value is not None:
+            yield figure.notebook, Wrong(value) if figure.is_wrong else value

@@ -10,54 +10,17 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-#: of the format that this program reads
-VERSION = 1
+from spark_kafka_sink.report.figures import FIGURES, VERSION, Figures
 
 
-@dataclass(frozen=True)
-class Report:
-    """The report of a micro-batch. Times are milliseconds, sizes bytes; None: not known."""
-
-    query_id: str | None
-    batch_id: int | None
-    outcome: str
-    ended_at: datetime
-    tasks: int
-    failed_tasks: int
-    records: int
-    sent_bytes: int
-    records_by_topic: Counter[str]
-    sent_bytes_by_topic: Counter[str]
-    busiest_partition: str | None
-    busiest_partition_records: int
-    failed_records_by_topic: Counter[str]
-    failed_records_by_error: Counter[str]
-    dead_letters_by_topic: Mapping[str, Counter[str]]
-    unsent_records: int
-    possibly_persisted_records: int
-    retried_requests: int | None
-    task_ms: int
-    longest_task_ms: int
-    rows_wait_ms: int
-    metadata_wait_ms: int
-    buffer_wait_ms: int
-    acknowledgement_wait_ms: int
-    first_acknowledgement_ms: int | None
-    metadata_requests: int
-    buffer_peak_bytes: int
-    buffer_memory_bytes: int
-    producers_created: int
-    producers_reused: int
-    round_trip_p50_ms: float | None
-    round_trip_p99_ms: float | None
-    broker_error: str
-    # Names that reports of earlier releases lack.
-    cross_rack_records: int | None = None
+@dataclass(frozen=True, kw_only=True)
+class Report(Figures):
+    """The report of a micro-batch, as its line says it."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +104,11 @@ def parse(line: bytes) -> Report:
             f"a report of version {version}; this program reads version {VERSION}: "
             "update spark-kafka-sink"
         )
-    return Report(
-        **{
-            each.name: _value(each.name, str(each.type), found)
-            for each in fields(Report)
-            if each.default is MISSING or each.name in found
-        }
-    )
+    values: dict[str, Any] = {}
+    for each in fields(Report):
+        is_absent = FIGURES[each.name].is_new and each.name not in found
+        values[each.name] = None if is_absent else _value(each.name, str(each.type), found)
+    return Report(**values)
 
 
 def _value(name: str, annotation: str, found: Mapping[str, Any]) -> Any:

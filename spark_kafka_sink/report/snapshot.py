@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.report.figures import FIGURES
 from spark_kafka_sink.report.notebook import Wrong, box, line, table
 from spark_kafka_sink.report.progress import offsets_behind_latest, rows_per_second
 from spark_kafka_sink.report.reading import Report
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS_SHOWN = 20
 
-_OF_REPORT = tuple(each.name for each in fields(Report) if not each.name.endswith("_id"))
+_OF_REPORT = tuple(name for name in FIGURES if not name.endswith("_id"))
 _OF_PROGRESS = (
     "started_at",
     "duration_ms",

@@ -15,6 +15,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     UnsupportedSaveMode,
 )
+from spark_kafka_sink.records.column_table import COLUMNS, TEXT
 from spark_kafka_sink.spark.private_api import (
     activate,
     application_folder,
@@ -30,19 +31,6 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 FORMAT = "kafka-nb"
-
-_TEXT = ("string", "binary")
-_HEADERS = "array<struct<key:string,value:binary>>"
-
-#: column -> types allowed, as Spark writes them (``DataType.simpleString``)
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "value": _TEXT,
-    "key": _TEXT,
-    "topic": ("string",),
-    "partition": ("int",),
-    "headers": (_HEADERS,),
-    "timestamp": ("timestamp",),
-}
 
 
 class KafkaSink(DataSource):
@@ -128,7 +116,7 @@ def prepare_reports(options: SinkOptions) -> None:
 
 
 def _cast(column: str, given: str) -> str:
-    if COLUMNS[column] != _TEXT:
+    if COLUMNS[column].types != TEXT:
         return ""
     is_nested = given.startswith(("struct", "array", "map"))
     return f", for instance {'to_json' if is_nested else 'string'}({column})"
@@ -139,14 +127,14 @@ def check_schema(schema: StructType, topic: str | None) -> None:
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     used = used_columns(topic)
     problems = [
-        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column])}"
+        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}"
         f"{_cast(column, types[column])}"
         for column in used
-        if column in types and types[column] not in COLUMNS[column]
+        if column in types and types[column] not in COLUMNS[column].types
     ]
     if "value" not in types:
         problems.append(
-            f"column value ({' or '.join(_TEXT)}) is required but missing{_other_case(types)}"
+            f"column value ({' or '.join(TEXT)}) is required but missing{_other_case(types)}"
         )
     if "topic" not in types and topic is None:
         problems.append("no topic: set the option topic, or add a column topic (string)")

@@ -57,11 +57,16 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     lease: BorrowedProducer | PartitionTransaction | None = None
 
     def report() -> DeliveryReport:
+        seconds = time.monotonic() - started
         told = DeliveryReport() if lease is None else lease.report
-        told.tasks, told.query_id = 1, origin.query_id
-        told.task_seconds = told.longest_task_seconds = time.monotonic() - started
-        told.wait_us += waited
-        return told
+        return replace(
+            told,
+            tasks=1,
+            query_id=origin.query_id,
+            task_seconds=seconds,
+            longest_task_seconds=seconds,
+            wait_us=told.wait_us + waited,
+        )
 
     try:
         if options.exactly_once is not None:
@@ -185,11 +190,12 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
 
 def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
     """The report of a micro-batch; tasks without a message have failed, or did not end."""
-    report = total(m.report for m in messages if isinstance(m, KafkaCommitMessage))
-    report.failed_tasks = sum(message is None for message in messages)
-    report.tasks = len(messages)
-    report.batch_id = batch_id
-    return report
+    return replace(
+        total(m.report for m in messages if isinstance(m, KafkaCommitMessage)),
+        failed_tasks=sum(message is None for message in messages),
+        tasks=len(messages),
+        batch_id=batch_id,
+    )
 
 
 def _failed(report: DeliveryReport) -> DeliveryReport:

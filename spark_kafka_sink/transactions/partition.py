@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
@@ -14,14 +15,14 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     PartitionsChanged,
     TransactionFenced,
+    add_sentence,
 )
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.refusal import RefusedRecords
-from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
 from spark_kafka_sink.transactions.claim import claim, ledger_reader
 from spark_kafka_sink.transactions.ledger import (
     Decision,
@@ -57,7 +58,7 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     except KafkaSinkError as error:
         if transaction.state is State.OPEN:
             outcome = f"No record of {task} becomes visible to read_committed readers by it"
-            error.args = (f"{error}. {outcome}", *error.args[1:])
+            add_sentence(error, outcome)
         raise
     finally:
         state = transaction.state
@@ -205,13 +206,7 @@ class PartitionTransaction:
         """What became of the records, from the transaction's last state before it was closed."""
         if self._committed is not None:
             return
-        self.report = self._transaction.producer.take_report()
-        self.report.producers_created = 1
-        if state is State.COMMITTED:
-            return
-        # Acknowledged, but not visible, unless the commit arrived after all.
-        for (topic, partition), records in self.report.acknowledged_records.items():
-            self.report.failed_records[topic, partition, ErrorCode.PURGE_INFLIGHT] += records
-            if state is State.ENDED:
-                self.report.possibly_persisted_records += records
-        self.report.acknowledged_records.clear()
+        report = replace(self._transaction.producer.take_report(), producers_created=1)
+        if state is not State.COMMITTED:
+            report = uncommitted(report, is_aborted=state is not State.ENDED)
+        self.report = report

@@ -8,7 +8,9 @@ from datetime import datetime, timezone
 import pytest
 from dead_letters import dead_letter
 
+from spark_kafka_sink.records.column_table import COLUMNS, Column, Kept, Kind
 from spark_kafka_sink.spark.datasource import check_schema
+from spark_kafka_sink.tools.job import dead_letters
 from spark_kafka_sink.tools.job.dead_letters import is_selected, restored
 from spark_kafka_sink.tools.job.selection import Selection, moment
 
@@ -54,6 +56,13 @@ def test_a_dead_letter_becomes_the_row_that_was_refused(spark):
         "dead_letter_partition": 3,
         "dead_letter_offset": 0,
     }
+
+
+def test_a_new_column_is_restored_from_its_header(spark, monkeypatch):
+    shard = Column("shard", ("int",), Kind.NUMBERS, Kept.AS_HEADER, "shards")
+    monkeypatch.setattr(dead_letters, "COLUMNS", COLUMNS | {"shard": shard})
+    (row,) = read(spark, letter(partition="5", shard="7")).collect()
+    assert (row["shard"], row["partition"]) == (7, 5)
 
 
 def test_what_the_sink_could_not_keep_comes_from_its_headers(spark):

@@ -56,6 +56,11 @@ def fields(number: int = 0, **changed: Any) -> dict[str, Any]:
     return {**_FIELDS, "batch_id": number, "ended_at": text, **changed}
 
 
+def first_release() -> set[str]:
+    """The names in every report since the first release."""
+    return set(fields())
+
+
 def line(number: int = 0, **changed: Any) -> bytes:
     return json.dumps(fields(number, **changed)).encode() + b"\n"
 

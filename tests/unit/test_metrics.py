@@ -28,6 +28,7 @@ from promql import labels_of, metrics_in, needed_metrics
 
 from spark_kafka_sink import KafkaSinkError, KafkaSinkListener
 from spark_kafka_sink.report import metrics_server
+from spark_kafka_sink.report.figures import FIGURES
 from spark_kafka_sink.report.metrics import METRICS, PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS
 from spark_kafka_sink.report.metrics_server import MetricsCollector
 
@@ -331,29 +332,18 @@ def test_names_say_kind_and_unit():
     assert len({metric.name for metric in METRICS}) == len(METRICS)
 
 
-@pytest.mark.parametrize(
-    ("heading", "metrics"),
-    [
-        ("From the sink's reports", REPORT_METRICS),
-        ("From Spark", PROGRESS_METRICS + QUERY_METRICS),
-    ],
-)
-def test_the_page_lists_the_metrics_of_the_table(heading, metrics):
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    section = page.split(f"### {heading}\n")[1].split("\n#")[0]
-    listed = [line for line in section.splitlines() if line.startswith("| `")]
-    assert listed == [row(metric) for metric in metrics]
+def test_figures_with_the_same_metric_describe_it_in_the_same_way():
+    exported = [figure.metric for figure in FIGURES.values() if figure.metric is not None]
+    described = {each._replace(at=()) for each in exported}
+    assert len(described) == len({each.name for each in exported}) == len(REPORT_METRICS)
+    assert {each.kind for each in exported} == {"counter", "gauge"}
 
 
-def row(metric):
-    labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {source(metric)} |"
-
-
-def source(metric):
-    if metric in QUERY_METRICS:
-        return "events"
-    return ", ".join(f"`{name}`" for name in metric.source.split(", "))
+def test_a_figure_in_milliseconds_is_exported_in_the_unit_of_the_metrics_name():
+    for name, figure in FIGURES.items():
+        if figure.metric is not None and name.endswith("_ms"):
+            scale = {True: 1e6, False: 1e-3}["_ns_" in figure.metric.name]
+            assert figure.metric.scale == scale, name
 
 
 # --- the dashboard --------------------------------------------------------------------------------
@@ -408,12 +398,8 @@ def test_panels_have_their_own_place():
 def test_nearly_all_metrics_are_on_the_dashboard():
     shown = set().union(*(metrics_in(plain(target["expr"])) for _, target in TARGETS))
     left_out = {metric.name for metric in METRICS} - shown
-    assert left_out == {
-        "spark_kafka_sink_cross_rack_records_total",  # only with kafka.client.rack
-        "spark_kafka_sink_metadata_requests_total",
-        "spark_kafka_sink_possibly_persisted_records_total",
-        "spark_kafka_sink_tasks_total",
-        "spark_kafka_sink_unsent_records_total",
+    exported = [figure.metric for figure in FIGURES.values() if figure.metric is not None]
+    assert left_out == {each.name for each in exported if not each.on_dashboard} | {
         # matters for alerts
         "spark_streaming_last_micro_batch_timestamp_seconds",
         "spark_streaming_query_failures_total",

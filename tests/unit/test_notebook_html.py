@@ -35,7 +35,7 @@ def test_a_delivery_report_shows_what_it_delivered_by_topic():
 def test_a_report_shows_where_the_time_went():
     found = cells(html(MadeUpReport()))
     assert ["a", "4", "50", "0", "0"] in found
-    assert ["of it, waiting for room in the buffer", "30"] in found
+    assert ["of all tasks' time: waiting for room in the buffer, ms", "30"] in found
     assert ["round trip to the slowest broker, p99, ms", "4.00"] in found
 
 

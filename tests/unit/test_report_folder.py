@@ -4,6 +4,7 @@ import json
 import logging
 import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
@@ -50,11 +51,15 @@ def test_files_of_others_stay_untouched(tmp_path):
 
 
 def failed_task(records):
-    report = DeliveryReport(Counter(a=records), Counter(a=9), tasks=1, failed_tasks=1)
-    report.failed_records[("a", 0, -192)] = records
-    report.acknowledged_records[("a", 1)] = 1
-    report.possibly_persisted_records = records
-    return report
+    return DeliveryReport(
+        Counter(a=records),
+        Counter(a=9),
+        Counter({("a", 0, -192): records}),
+        Counter({("a", 1): 1}),
+        tasks=1,
+        failed_tasks=1,
+        possibly_persisted_records=records,
+    )
 
 
 def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path):
@@ -100,8 +105,7 @@ def test_what_another_query_left_in_the_folder_is_not_counted(tmp_path, task_suc
     """Its driver was killed in its own micro-batch 7."""
     now = datetime.now(timezone.utc)
     for query_id, records, age in [("earlier", 100, timedelta(1)), ("this", 3, timedelta(0))]:
-        task = failed_task(records)
-        task.query_id, task.ended_at = query_id, now - age
+        task = replace(failed_task(records), query_id=query_id, ended_at=now - age)
         leave(task, str(tmp_path), "7")
     query_id = "this" if task_succeeded else None  # only a task tells the driver
     told = append(DeliveryReport(batch_id=7, query_id=query_id, outcome="failed"), str(tmp_path))

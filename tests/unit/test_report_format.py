@@ -1,15 +1,26 @@
-"""The report's JSON, its JSON Schema and its page say the same."""
+"""The report's JSON, its JSON Schema and its page follow from the table of figures."""
 
 from __future__ import annotations
 
 import json
+import runpy
 from collections import Counter
+from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from report_lines import first_release, line
 
-from spark_kafka_sink.report.delivery_report import VERSION, DeliveryReport, Wait
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.report.delivery_report import (
+    DeliveryReport,
+    ReportBuilder,
+    Wait,
+    uncommitted,
+)
+from spark_kafka_sink.report.figures import FIGURES, VERSION
+from spark_kafka_sink.report.reading import Report, parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "report_schema.json").read_text(encoding="utf-8"))
@@ -45,10 +56,17 @@ FULL = DeliveryReport(
 
 @pytest.mark.parametrize("report", [DeliveryReport(), FULL], ids=["empty", "full"])
 def test_a_report_fits_the_schema(report):
-    line = json.loads(report.to_json())
-    Draft202012Validator(SCHEMA).validate(line)
-    assert list(line) == SCHEMA["required"] == list(SCHEMA["properties"])
-    assert line["version"] == VERSION
+    told = json.loads(report.to_json())
+    Draft202012Validator(SCHEMA).validate(told)
+    assert list(told) == SCHEMA["required"] == list(SCHEMA["properties"])
+    assert told["version"] == VERSION
+
+
+def test_pages_and_schema_are_current():
+    pages = runpy.run_path(str(DOCS / "figures.py"))["pages"]()
+    assert len(pages) == 3
+    for path, text in pages.items():
+        assert path.read_text(encoding="utf-8") == text, "run `make figures`"
 
 
 def test_the_page_lists_the_schemas_names_and_meanings():
@@ -57,14 +75,57 @@ def test_the_page_lists_the_schemas_names_and_meanings():
         assert f"| `{name}` | {of['description']} |" in page
 
 
+def test_only_figures_that_reports_of_the_first_release_have_must_be_in_a_line():
+    assert {name for name, figure in FIGURES.items() if not figure.is_new} == first_release() - {
+        "version"
+    }
+    assert parse(line()).cross_rack_records is None
+
+
+def test_what_earlier_reports_lack_may_be_unknown():
+    types = {each.name: str(each.type) for each in fields(Report)}
+    assert all(types[name].endswith(" | None") for name, each in FIGURES.items() if each.is_new)
+
+
+def test_only_numbers_and_texts_have_a_line_of_their_own():
+    types = {each.name: str(each.type).partition(" | ")[0] for each in fields(Report)}
+    shown = {types[name] for name, figure in FIGURES.items() if figure.line or figure.notebook}
+    assert shown <= {"int", "float", "str"}
+
+
+def test_a_field_of_a_task_that_adds_up_is_counted_from_its_start():
+    builder = ReportBuilder()
+    assert vars(builder).keys() == {each.name for each in fields(DeliveryReport)} - {"ended_at"}
+    builder.metadata_requests += 2
+    builder.acknowledged_records["a", 0] += 3
+    report = builder.build(buffer_memory_bytes=7)
+    assert (report.metadata_requests, report.buffer_memory_bytes) == (2, 7)
+    assert report.delivered_records() == {"a": 3}
+    assert ReportBuilder().build() == DeliveryReport()
+
+
+def test_a_builder_refuses_names_that_a_report_lacks():
+    builder = ReportBuilder()
+    builder.metadata_request = 1
+    with pytest.raises(TypeError, match="metadata_request"):
+        builder.build()
+    with pytest.raises(AttributeError):
+        builder.unsent += 1
+
+
+def test_a_report_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        DeliveryReport().tasks = 1
+
+
 def test_what_a_report_says():
-    line = json.loads(FULL.to_json())
-    assert line["outcome"] == "failed"
-    assert line["records_by_topic"] == {"a": 2, "b": 1}
-    assert (line["busiest_partition"], line["busiest_partition_records"]) == ("a-0", 2)
-    assert line["failed_records_by_error"] == {"_MSG_TIMED_OUT": 2, "_PURGE_QUEUE": 1}
-    assert (line["task_ms"], line["rows_wait_ms"], line["buffer_wait_ms"]) == (1500, 2, 1)
-    assert (line["round_trip_p50_ms"], line["round_trip_p99_ms"]) == (0.5, 7.25)
+    told = json.loads(FULL.to_json())
+    assert told["outcome"] == "failed"
+    assert told["records_by_topic"] == {"a": 2, "b": 1}
+    assert (told["busiest_partition"], told["busiest_partition_records"]) == ("a-0", 2)
+    assert told["failed_records_by_error"] == {"_MSG_TIMED_OUT": 2, "DROPPED_BEFORE_SEND": 1}
+    assert (told["task_ms"], told["rows_wait_ms"], told["buffer_wait_ms"]) == (1500, 2, 1)
+    assert (told["round_trip_p50_ms"], told["round_trip_p99_ms"]) == (0.5, 7.25)
 
 
 def test_reports_of_tasks_add_up():
@@ -88,3 +149,23 @@ def test_reports_of_tasks_add_up():
 
 def test_a_report_passes_through_json():
     assert DeliveryReport.from_plain(json.loads(json.dumps(FULL.to_plain()))) == FULL
+
+
+def test_records_that_the_sink_gave_up_have_names_of_their_own():
+    sent = DeliveryReport(
+        acknowledged_records=Counter({("a", 0): 2, ("b", 1): 3}),
+        failed_records=Counter(
+            {("a", 0, ErrorCode.PURGE_QUEUE): 4, ("a", 1, ErrorCode.PURGE_INFLIGHT): 1}
+        ),
+        possibly_persisted_records=1,
+    )
+    dropped = {"DROPPED_BEFORE_SEND": 4, "DROPPED_IN_FLIGHT": 1}
+    aborted = uncommitted(sent, is_aborted=True).to_dict()
+    assert aborted["failed_records_by_error"] == dropped | {"TRANSACTION_ABORTED": 5}
+    assert (aborted["records"], aborted["possibly_persisted_records"]) == (0, 1)
+    in_doubt = uncommitted(sent, is_aborted=False).to_dict()
+    assert in_doubt["failed_records_by_error"] == dropped | {"COMMIT_NOT_CONFIRMED": 5}
+    assert (in_doubt["records"], in_doubt["possibly_persisted_records"]) == (0, 6)
+    page = (DOCS / "report_format.md").read_text(encoding="utf-8")
+    for name in {**aborted["failed_records_by_error"], **in_doubt["failed_records_by_error"]}:
+        assert f"| `{name}` |" in page

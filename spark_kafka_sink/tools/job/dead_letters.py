@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from spark_kafka_sink.records.column_table import COLUMNS, Kept
+from spark_kafka_sink.records.column_table import Column as RecordColumn
 from spark_kafka_sink.records.dead_letter import PREFIX
 from spark_kafka_sink.tools.job.selection import Selection
 
@@ -26,14 +28,8 @@ def restored(records: DataFrame) -> DataFrame:
     that is no dead letter. ``dead_letter_partition`` and ``dead_letter_offset`` say where the dead
     letter is.
     """
-    timestamp = F.timestamp_millis(_header("timestamp").try_cast("bigint"))
     return records.select(
-        _header("topic").alias("topic"),
-        "key",
-        "value",
-        F.coalesce(_unsendable_headers(), _kept_headers()).alias("headers"),
-        F.coalesce(timestamp, "timestamp").alias("timestamp"),
-        _header("partition").try_cast("int").alias("partition"),
+        *(_original(column).alias(column.name) for column in COLUMNS.values()),
         _header("error").alias("error"),
         _header("message").alias("message"),
         _header("query.id").alias("query_id"),
@@ -43,6 +39,18 @@ def restored(records: DataFrame) -> DataFrame:
         F.col("partition").alias("dead_letter_partition"),
         F.col("offset").alias("dead_letter_offset"),
     )
+
+
+def _original(column: RecordColumn) -> Column:
+    """What the row had, from the part of the dead letter that keeps it."""
+    if column.kept is Kept.AS_HEADER:
+        return _header(column.name).try_cast(column.types[0])
+    if column.name == "headers":
+        return F.coalesce(_unsendable_headers(), _kept_headers())
+    if column.name == "timestamp":
+        changed = F.timestamp_millis(_header("timestamp").try_cast("bigint"))
+        return F.coalesce(changed, "timestamp")
+    return F.col(column.name)
 
 
 def _header(name: str) -> Column:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from spark_kafka_sink.tools.report.figures import extent, milliseconds, share
+from spark_kafka_sink.tools.report.formatting import extent, milliseconds, share
 from spark_kafka_sink.tools.report.history import PARTS, History, Interval
 
 _DOMINATES = 0.5  # of the tasks' time

@@ -3,105 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any
 
+from spark_kafka_sink.report.figures import Figures, Wait, added_up, adds, plus
 from spark_kafka_sink.report.reading import Report
 
 #: the parts of the tasks' time, and their names
 PARTS: Mapping[str, str] = {
-    "rows_wait_ms": "waiting for rows from Spark",
-    "metadata_wait_ms": "waiting for metadata",
-    "buffer_wait_ms": "waiting for room in the buffer",
-    "acknowledgement_wait_ms": "waiting for acknowledgements",
+    Wait.ROWS.value: "waiting for rows from Spark",
+    Wait.METADATA.value: "waiting for metadata",
+    Wait.BUFFER.value: "waiting for room in the buffer",
+    Wait.ACKNOWLEDGEMENT.value: "waiting for acknowledgements",
     "own_ms": "the sink itself",
 }
 
-_SUMS = (
-    "tasks",
-    "failed_tasks",
-    "records",
-    "sent_bytes",
-    "unsent_records",
-    "possibly_persisted_records",
-    "task_ms",
-    "rows_wait_ms",
-    "metadata_wait_ms",
-    "buffer_wait_ms",
-    "acknowledgement_wait_ms",
-    "producers_created",
-    "producers_reused",
-)
-_MAXIMA = ("longest_task_ms", "buffer_peak_bytes", "buffer_memory_bytes")
-_SUMS_OF_INTERVALS = (
-    "micro_batches",
-    "failed_micro_batches",
-    "elapsed_ms",
-    "idle_ms",
-    "longest_tasks_ms",
-    "average_tasks_ms",
-)
-_BY_TOPIC = ("records_by_topic", "sent_bytes_by_topic", "failed_records_by_topic")
-_COUNTERS_OF_INTERVALS = (
-    "busiest_partitions",
-    "failed_records_by_error",
-    "dead_letters_by_topic",
-    "dead_letters_by_error",
-)
 
-_Number = TypeVar("_Number", int, float)
+def _earlier(one: Any, _: Any) -> Any:
+    return one
 
 
-@dataclass
-class Interval:
-    """One or more micro-batches in a row: sums, and maxima where the comment says so.
+@dataclass(frozen=True, kw_only=True)
+class Interval(Figures):
+    """One or more micro-batches in a row: their figures, added up, and what follows from them.
 
-    Fields of a ``Report`` keep their names; None: not known.
+    Figures that do not add up are those of the last micro-batch.
     """
 
-    first: Report
-    last: Report
-    micro_batches: int
-    failed_micro_batches: int
+    first: Report = field(metadata=adds(_earlier))
+    last: Report = field(metadata={"adds": None})
+    micro_batches: int = field(metadata=adds(plus))
+    failed_micro_batches: int = field(metadata=adds(plus))
     #: from the end of the micro-batch before to the end of this one
-    elapsed_ms: float
+    elapsed_ms: float = field(metadata=adds(plus))
     #: the part of it in which no task can have run, even if they ran one after another
-    idle_ms: float
-    tasks: int
-    failed_tasks: int
-    records: int
-    sent_bytes: int
-    unsent_records: int
-    possibly_persisted_records: int
-    task_ms: int
-    rows_wait_ms: int
-    metadata_wait_ms: int
-    buffer_wait_ms: int
-    acknowledgement_wait_ms: int
-    producers_created: int
-    producers_reused: int
+    idle_ms: float = field(metadata=adds(plus))
     #: sums of each micro-batch's longest and average task
-    longest_tasks_ms: int
-    average_tasks_ms: float
-    #: maxima
-    longest_task_ms: int
-    buffer_peak_bytes: int
-    buffer_memory_bytes: int
-    round_trip_p99_ms: float | None
-    retried_requests: int | None
-    cross_rack_records: int | None
-    records_by_topic: Counter[str]
-    sent_bytes_by_topic: Counter[str]
+    longest_tasks_ms: int = field(metadata=adds(plus))
+    average_tasks_ms: float = field(metadata=adds(plus))
     #: the records of each micro-batch's busiest partition
-    busiest_partitions: Counter[str]
-    failed_records_by_topic: Counter[str]
-    failed_records_by_error: Counter[str]
-    dead_letters_by_topic: Counter[str]
-    dead_letters_by_error: Counter[str]
-    #: the latest
-    broker_error: str
+    busiest_partitions: Counter[str] = field(metadata=adds(plus))
 
     @classmethod
     def of(cls, report: Report, previous_ended_at: datetime | None) -> Interval:
@@ -109,11 +52,9 @@ class Interval:
         gap = report.ended_at - (previous_ended_at or report.ended_at)
         # The clock may have been set back, and the first micro-batch follows none.
         elapsed_ms = max(gap / timedelta(milliseconds=1), report.longest_task_ms)
-        dead_letters = report.dead_letters_by_topic
-        by_error: Counter[str] = Counter()
-        for each in dead_letters.values():
-            by_error.update(each)
+        busiest = {report.busiest_partition or "": report.busiest_partition_records}
         return cls(
+            **vars(report),
             first=report,
             last=report,
             micro_batches=1,
@@ -122,36 +63,12 @@ class Interval:
             idle_ms=max(0, elapsed_ms - report.task_ms),
             longest_tasks_ms=report.longest_task_ms,
             average_tasks_ms=report.task_ms / max(1, report.tasks),
-            round_trip_p99_ms=report.round_trip_p99_ms,
-            retried_requests=report.retried_requests,
-            cross_rack_records=report.cross_rack_records,
-            busiest_partitions=Counter(
-                {report.busiest_partition or "": report.busiest_partition_records}
-            ),
-            failed_records_by_error=report.failed_records_by_error.copy(),
-            dead_letters_by_topic=Counter({t: each.total() for t, each in dead_letters.items()}),
-            dead_letters_by_error=by_error,
-            broker_error=report.broker_error,
-            **{name: getattr(report, name) for name in (*_SUMS, *_MAXIMA)},
-            **{name: getattr(report, name).copy() for name in _BY_TOPIC},
+            busiest_partitions=Counter(busiest),
         )
 
-    def add(self, later: Interval) -> None:
-        """Add the micro-batches that follow."""
-        self.last = later.last
-        for name in (*_SUMS, *_SUMS_OF_INTERVALS):
-            setattr(self, name, getattr(self, name) + getattr(later, name))
-        for name in _MAXIMA:
-            setattr(self, name, max(getattr(self, name), getattr(later, name)))
-        for name in (*_BY_TOPIC, *_COUNTERS_OF_INTERVALS):
-            getattr(self, name).update(getattr(later, name))
-        retried = (self.retried_requests, later.retried_requests)
-        self.retried_requests = _of_known(sum, retried)
-        crossed = (self.cross_rack_records, later.cross_rack_records)
-        self.cross_rack_records = _of_known(sum, crossed)
-        round_trips = (self.round_trip_p99_ms, later.round_trip_p99_ms)
-        self.round_trip_p99_ms = _of_known(max, round_trips)
-        self.broker_error = later.broker_error or self.broker_error
+    def __add__(self, later: Interval) -> Interval:
+        """With the micro-batches that follow."""
+        return replace(later, **added_up(self, later))
 
     @property
     def own_ms(self) -> int:
@@ -183,7 +100,14 @@ class Interval:
 
     @property
     def dead_letters(self) -> int:
-        return self.dead_letters_by_topic.total()
+        return sum(each.total() for each in self.dead_letters_by_topic.values())
+
+    def dead_letters_of_topics(self) -> Counter[str]:
+        """How many each topic has, with whatever error."""
+        return Counter({t: each.total() for t, each in self.dead_letters_by_topic.items()})
+
+    def dead_letters_by_error(self) -> Counter[str]:
+        return sum(self.dead_letters_by_topic.values(), Counter[str]())
 
 
 class History:
@@ -195,8 +119,8 @@ class History:
 
     def __init__(self, first: Report, most_points: int = 240, latest: int = 50) -> None:
         self.total = Interval.of(first, None)
-        self.latest = deque([Interval.of(first, None)], maxlen=latest)
-        self.points = [Interval.of(first, None)]
+        self.latest = deque([self.total], maxlen=latest)
+        self.points = [self.total]
         self.micro_batches_per_point = 1
         self.query_ids = {first.query_id: None}  # a set that keeps the order
         self._most_points = most_points
@@ -204,27 +128,20 @@ class History:
     def add(self, report: Report) -> None:
         """Add the micro-batch that follows."""
         previous_ended_at = self.total.last.ended_at
-        self.total.add(Interval.of(report, previous_ended_at))
-        self.latest.append(Interval.of(report, previous_ended_at))
-        point = Interval.of(report, previous_ended_at)
+        added = Interval.of(report, previous_ended_at)
+        self.total += added
+        self.latest.append(added)
         if self.points[-1].micro_batches < self.micro_batches_per_point:
-            self.points[-1].add(point)
+            self.points[-1] += added
         else:
-            self.points.append(point)
+            self.points.append(added)
         if len(self.points) > self._most_points:
             self._halve()
         self.query_ids.pop(report.query_id, None)
         self.query_ids[report.query_id] = None
 
     def _halve(self) -> None:
-        for earlier, later in zip(self.points[::2], self.points[1::2], strict=False):
-            earlier.add(later)
-        self.points = self.points[::2]
+        pairs = zip(self.points[::2], self.points[1::2], strict=False)
+        last = self.points[-1:] if len(self.points) % 2 else []
+        self.points = [earlier + later for earlier, later in pairs] + last
         self.micro_batches_per_point *= 2
-
-
-def _of_known(
-    function: Callable[[Iterable[_Number]], _Number], values: Iterable[_Number | None]
-) -> _Number | None:
-    known = [value for value in values if value is not None]
-    return function(known) if known else None

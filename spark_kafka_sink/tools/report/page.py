@@ -7,12 +7,12 @@ from datetime import datetime
 from html import escape
 
 from spark_kafka_sink.tools.report.explanation import dominant_part, summary
-from spark_kafka_sink.tools.report.figures import (
+from spark_kafka_sink.tools.report.formatting import (
     extent,
-    figures,
     mebibytes,
     milliseconds,
     rate,
+    rows,
     topics,
     utc,
 )
@@ -114,9 +114,7 @@ def _figure(plot: Plot) -> str:
 
 
 def _figures(total: Interval, latest: Interval) -> str:
-    pairs = zip(figures(latest), figures(total), strict=True)
-    rows = [_row([name, of_latest, of_total]) for (name, of_latest), (_, of_total) in pairs]
-    return _table(["", "latest micro-batch", "all"], rows)
+    return _table(["", "latest micro-batch", "all"], map(_row, rows(latest, total)))
 
 
 def _topics(total: Interval) -> str:

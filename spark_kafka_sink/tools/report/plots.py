@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from spark_kafka_sink.tools.report.figures import NO_TOPIC
+from spark_kafka_sink.tools.report.formatting import NO_TOPIC
 from spark_kafka_sink.tools.report.history import PARTS, History, Interval
 
 #: name: on a light page, on a dark one. All light ones differ: they mark the places in the SVG.

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_kafka_sink.tools.report.explanation import dominant_part, summary
-from spark_kafka_sink.tools.report.figures import extent, figures, mebibytes, rate, topics, utc
+from spark_kafka_sink.tools.report.formatting import extent, mebibytes, rate, rows, topics, utc
 from spark_kafka_sink.tools.report.history import History, Interval
 
 _MOST_TOPICS = 15
@@ -63,8 +63,8 @@ def line(micro_batch: Interval) -> str:
 def _figures(total: Interval, latest: Interval) -> Table:
     # Text: what comes from a report is not rich's markup.
     table = Table("", "latest micro-batch", "all")
-    for (name, of_latest), (_, of_total) in zip(figures(latest), figures(total), strict=True):
-        table.add_row(Text(name), Text(of_latest), Text(of_total))
+    for row in rows(latest, total):
+        table.add_row(*map(Text, row))
     return table
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from spark_kafka_sink.report.figures import FIGURES
 from spark_kafka_sink.tools.report.history import PARTS, Interval
 
 _MOST_NAMES = 5
@@ -44,8 +45,14 @@ def extent(interval: Interval) -> str:
     return f"{interval.micro_batches:,} micro-batches, ended {first} to {last} UTC"
 
 
-def figures(interval: Interval) -> Iterator[tuple[str, str]]:
-    """What is known about one or more micro-batches: names and values, the same names for all."""
+def rows(latest: Interval, total: Interval) -> Iterator[tuple[str, str, str]]:
+    """What is known of the latest micro-batch and of all: a name, and both values."""
+    values = dict(_named_values(latest))
+    for name, of_all in _named_values(total):
+        yield name, values.get(name, _NOT_KNOWN), of_all
+
+
+def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "records", f"{interval.records:,}"
     yield "records per second", rate(interval.records_per_second)
     yield "while the longest task ran", rate(interval.records_per_task_second)
@@ -57,19 +64,17 @@ def figures(interval: Interval) -> Iterator[tuple[str, str]]:
     for name, label in PARTS.items():
         known = f"{share(shares[name])}, {milliseconds(getattr(interval, name))}" if shares else "-"
         yield f"- {label}", known
-    yield "failed micro-batches", f"{interval.failed_micro_batches:,}"
-    yield "failed records", _named(interval.failed_records, interval.failed_records_by_error)
-    yield "- dropped before they were sent", f"{interval.unsent_records:,}"
-    yield "- perhaps in the topic anyway", f"{interval.possibly_persisted_records:,}"
-    yield "dead letters", _named(interval.dead_letters, interval.dead_letters_by_error)
-    yield "repeated requests", _or_not_known(interval.retried_requests)
-    if interval.cross_rack_records is not None:
-        yield "records to another rack", f"{interval.cross_rack_records:,}"
     yield "most in a task's buffer", _buffer(interval)
-    yield "slowest broker's round trip (p99)", _round_trip(interval.round_trip_p99_ms)
     created, reused = interval.producers_created, interval.producers_reused
     yield "producers", f"{created:,} created, {reused:,} reused"
-    yield "latest error of a broker", interval.broker_error or "none"
+    yield "failed micro-batches", f"{interval.failed_micro_batches:,}"
+    yield "dead letters", _named(interval.dead_letters, interval.dead_letters_by_error())
+    yield "failed records", _named(interval.failed_records, interval.failed_records_by_error)
+    for name, figure in FIGURES.items():
+        value = getattr(interval, name)
+        # A new one that is null for all micro-batches may be of an option that nobody uses.
+        if figure.line and (value is not None or not figure.is_new):
+            yield figure.line, _in_words(name, value)
 
 
 def topics(interval: Interval, most: int) -> Iterator[tuple[str, int, int, int, int]]:
@@ -81,7 +86,7 @@ def topics(interval: Interval, most: int) -> Iterator[tuple[str, int, int, int, 
         interval.records_by_topic,
         interval.sent_bytes_by_topic,
         interval.failed_records_by_topic,
-        interval.dead_letters_by_topic,
+        interval.dead_letters_of_topics(),
     )
     names = {name for column in columns for name in column}
     ordered = sorted(names, key=lambda name: (-columns[0][name], -columns[1][name], name))
@@ -109,12 +114,15 @@ def _named(total: int, by_name: Mapping[str, int]) -> str:
     return f"{total:,} ({', '.join(names)})" if names else f"{total:,}"
 
 
-def _or_not_known(number: int | None) -> str:
-    return _NOT_KNOWN if number is None else f"{number:,}"
-
-
-def _round_trip(ms: float | None) -> str:
-    return _NOT_KNOWN if ms is None else milliseconds(ms)
+def _in_words(name: str, value: float | str | None) -> str:
+    """A figure, in the unit at the end of its name."""
+    if value is None:
+        return _NOT_KNOWN
+    if isinstance(value, str):
+        return value or "none"
+    if name.endswith("_ms"):
+        return milliseconds(value)
+    return mebibytes(int(value)) if name.endswith("_bytes") else f"{value:,}"
 
 
 def _buffer(interval: Interval) -> str:

@@ -1,0 +1,98 @@
+"""Writes what pages say of the figures of a report, from their table: ``make figures``.
+
+The tables in report_format.md and metrics.md, and report_schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from spark_kafka_sink.report.figures import FIGURES, VERSION
+from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
+from spark_kafka_sink.report.reading import Report
+
+DOCS = Path(__file__).parent
+END = "<!-- /written -->"
+
+_COUNT = {"type": "integer", "minimum": 0}
+_BY_NAME = {"type": "object", "additionalProperties": _COUNT}
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "int": _COUNT,
+    "float": {"type": "number", "minimum": 0},
+    "str": {"type": "string"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "Counter[str]": _BY_NAME,
+    "Mapping[str, Counter[str]]": {"type": "object", "additionalProperties": _BY_NAME},
+}
+
+
+def pages() -> dict[Path, str]:
+    """What each file says."""
+    return {
+        DOCS / "report_format.md": _page("report_format.md", {"figures": _figures()}),
+        DOCS / "report_schema.json": json.dumps(schema(), indent=2) + "\n",
+        DOCS / "metrics.md": _page(
+            "metrics.md",
+            {
+                "metrics of reports": _metrics(REPORT_METRICS),
+                "metrics of Spark": _metrics(PROGRESS_METRICS + QUERY_METRICS),
+            },
+        ),
+    }
+
+
+def _page(name: str, parts: dict[str, Iterable[str]]) -> str:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    for part, lines in parts.items():
+        begin = f"<!-- {part}: written by `make figures` -->"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(END)
+        text = "\n".join([f"{before}{begin}\n", *lines, f"\n{END}{after}"])
+    return text
+
+
+def _figures() -> Iterator[str]:
+    yield from ("| Name | Meaning |", "|---|---|", "| `version` | of this format |")
+    for name, figure in FIGURES.items():
+        yield f"| `{name}` | {figure.meaning} |"
+
+
+def schema() -> dict[str, Any]:
+    """A JSON Schema of a line."""
+    properties = {"version": {"const": VERSION, "description": "of this format"}}
+    types = {each.name: str(each.type) for each in fields(Report)}
+    for name, figure in FIGURES.items():
+        kind, _, none = types[name].partition(" | ")
+        of = dict(_SCHEMAS[kind])
+        if figure.one_of:
+            of = {"enum": list(figure.one_of)}
+        if none:
+            of["type"] = [of["type"], "null"]
+        properties[name] = {**of, "description": figure.meaning}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Report of a micro-batch",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _metrics(metrics: Iterable[Metric]) -> Iterator[str]:
+    yield from ("| Metric | Type | Labels | Meaning | From |", "|---|---|---|---|---|")
+    for each in metrics:
+        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
+        source = ", ".join(f"`{name}`" for name in each.source.split(", "))
+        if each in QUERY_METRICS:
+            source = "events"
+        yield f"| `{each.name}` | {each.kind} | {labels} | {each.help} | {source} |"
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

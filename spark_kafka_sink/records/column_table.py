@@ -1,0 +1,86 @@
+"""The table of the columns that make up a record; whatever depends on a column follows from it.
+
+The driver imports it to check schemas, so it needs neither Arrow nor numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+TEXT = ("string", "binary")
+
+
+class Kind(Enum):
+    """What a column is inside ``RecordColumns``."""
+
+    BYTES = "a BytesColumn"
+    NUMBERS = "an array of integers"
+    HEADERS = "a HeaderColumn"
+    TOPIC = "no column: a RecordColumns has one topic"
+
+
+class Kept(Enum):
+    """Where a dead letter keeps a column, so that a replay restores it."""
+
+    AS_IT_IS = "in the same part of the record, or in a header if Kafka would refuse it again"
+    AS_HEADER = "as text in a header of its own: in a dead letter, that part means something else"
+
+
+class Column(NamedTuple):
+    """A column of a DataFrame, and what becomes of it.
+
+    ``types``: those allowed, as Spark writes them (``DataType.simpleString``). ``field``: of
+    ``RecordColumns``. ``factor``: which of the fingerprint's constants it is multiplied with; a
+    new column takes the next number, and no number ever changes, because ledgers hold
+    fingerprints. ``if_null``: the number that stands for null.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    kind: Kind
+    kept: Kept
+    field: str = ""
+    factor: int = 0
+    if_null: int = 0
+
+
+#: by name
+COLUMNS: Mapping[str, Column] = {
+    each.name: each
+    for each in (
+        Column("value", TEXT, Kind.BYTES, Kept.AS_IT_IS, "values", factor=0),
+        Column("key", TEXT, Kind.BYTES, Kept.AS_IT_IS, "keys", factor=1),
+        Column("topic", ("string",), Kind.TOPIC, Kept.AS_HEADER),
+        Column(
+            "partition",
+            ("int",),
+            Kind.NUMBERS,
+            Kept.AS_HEADER,
+            "partitions",
+            factor=2,
+            if_null=-1,  # the partitioner chooses
+        ),
+        Column(
+            "headers",
+            ("array<struct<key:string,value:binary>>",),
+            Kind.HEADERS,
+            Kept.AS_IT_IS,
+            "headers",
+            factor=4,
+        ),
+        Column(
+            "timestamp",
+            ("timestamp",),
+            Kind.NUMBERS,  # milliseconds since the epoch
+            Kept.AS_IT_IS,
+            "timestamps_ms",
+            factor=3,
+            if_null=0,  # the time of sending
+        ),
+    )
+}
+
+#: those that are columns of a ``RecordColumns``
+RECORD_COLUMNS = tuple(each for each in COLUMNS.values() if each.field)
