@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timezone
 from enum import Enum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 #: of the JSON lines; rises when a name disappears or changes its meaning
 VERSION = 1
@@ -73,20 +73,26 @@ def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
 # --- an entry -------------------------------------------------------------------------------------
 
 
-class Exported(NamedTuple):
+class Exported:
     """The metric that exports a figure; those of the same name are one metric.
 
     ``labels``: besides those of every metric. ``at``: their values for this figure, unless it has
     them itself. ``scale``: what a value is multiplied with. ``on_dashboard``: in docs/grafana.json.
     """
 
-    kind: str
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    at: tuple[str, ...]
-    scale: float
-    on_dashboard: bool
+    # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        help_text: str,
+        labels: tuple[str, ...],
+        at: tuple[str, ...],
+        scale: float,
+        on_dashboard: bool,
+    ) -> None:
+        self.kind, self.name, self.help_text, self.labels = kind, name, help_text, labels
+        self.at, self.scale, self.on_dashboard = at, scale, on_dashboard
 
 
 def _counter(
@@ -102,7 +108,7 @@ def _gauge(
     return Exported("gauge", name, help_text, labels, at, _PER_MS.get(unit, 1), True)
 
 
-class Figure(NamedTuple):
+class Figure:
     """An entry of the table.
 
     ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
@@ -111,14 +117,19 @@ class Figure(NamedTuple):
     only values. ``is_new``: reports of earlier releases lack it; read from those, it is None.
     """
 
-    part: int
-    meaning: str
-    notebook: str
-    line: str
-    is_wrong: bool
-    metric: Exported | None
-    one_of: Sequence[str]
-    is_new: bool
+    def __init__(
+        self,
+        part: int,
+        meaning: str,
+        notebook: str,
+        line: str,
+        is_wrong: bool,
+        metric: Exported | None,
+        one_of: Sequence[str],
+        is_new: bool,
+    ) -> None:
+        self.part, self.meaning, self.notebook, self.line = part, meaning, notebook, line
+        self.is_wrong, self.metric, self.one_of, self.is_new = is_wrong, metric, one_of, is_new
 
 
 def figure(

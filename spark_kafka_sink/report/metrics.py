@@ -66,7 +66,7 @@ def _exported() -> Iterator[Metric]:
         _, of = figures[metric][0]
         source = ", ".join(name for name, _ in figures[metric])
         read = _READERS.get(metric) or _figures(figures[metric])
-        yield Metric(metric, of.kind, of.labels, of.help, source, read)
+        yield Metric(metric, of.kind, of.labels, of.help_text, source, read)
 
 
 def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[Report], Values]:
