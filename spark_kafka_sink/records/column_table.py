@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import NamedTuple
 
 TEXT = ("string", "binary")
 
@@ -28,7 +27,7 @@ class Kept(Enum):
     AS_HEADER = "as text in a header of its own: in a dead letter, that part means something else"
 
 
-class Column(NamedTuple):
+class Column:
     """A column of a DataFrame, and what becomes of it.
 
     ``types``: those allowed, as Spark writes them (``DataType.simpleString``). ``field``: of
@@ -37,13 +36,19 @@ class Column(NamedTuple):
     fingerprints. ``if_null``: the number that stands for null.
     """
 
-    name: str
-    types: tuple[str, ...]
-    kind: Kind
-    kept: Kept
-    field: str = ""
-    factor: int = 0
-    if_null: int = 0
+    # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
+    def __init__(
+        self,
+        name: str,
+        types: tuple[str, ...],
+        kind: Kind,
+        kept: Kept,
+        field: str = "",
+        factor: int = 0,
+        if_null: int = 0,
+    ) -> None:
+        self.name, self.types, self.kind, self.kept = name, types, kind, kept
+        self.field, self.factor, self.if_null = field, factor, if_null
 
 
 #: by name

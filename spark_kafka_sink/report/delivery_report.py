@@ -11,16 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.figures import (
-    FIGURES,
-    VERSION,
-    Counted,
-    Wait,
-    added_up,
-    adds,
-    largest,
-    plus,
-)
+from spark_kafka_sink.report.counted import Counted, Wait
+from spark_kafka_sink.report.figure import added_up, adds, largest, plus
 
 __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 
@@ -128,6 +120,9 @@ class DeliveryReport(Counted):
 
     def to_dict(self) -> dict[str, Any]:
         """What ``to_json`` says."""
+        # Imported here: tasks make no JSON.
+        from spark_kafka_sink.report.figures import FIGURES, VERSION
+
         known = vars(self) | self._derived()
         known["ended_at"] = self.ended_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return {"version": VERSION, **{name: known[name] for name in FIGURES}}

@@ -1,322 +1,31 @@
-"""The table of a report's figures: JSON, schema, pages, notebooks and metrics follow from it.
+"""The table of figures, second half: those that follow from what was counted; and the whole table.
 
-A figure is a field whose ``figure(...)`` says what it means, how it adds up and where it is shown.
-``docs/figures.py`` (``make figures``) writes what pages say of it. This module needs neither Spark
-nor a client, and every task imports it: the base classes have no methods, so they cost little.
+JSON, schema, pages, notebooks and metrics follow from it; ``docs/figures.py`` (``make figures``)
+writes what pages say of it. It needs neither Spark nor a client.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from datetime import datetime, timezone
-from enum import Enum
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from spark_kafka_sink.report.counted import Counted
+from spark_kafka_sink.report.figure import (
+    RECORDS,
+    ROUND_TRIPS,
+    TIMES,
+    Figure,
+    counter,
+    figure,
+    gauge,
+    largest,
+    plus,
+    plus_each,
+)
 
 #: of the JSON lines; rises when a name disappears or changes its meaning
 VERSION = 1
-
-# Parts of a report, in the order of its JSON.
-_MICRO_BATCH, _RECORDS, _LOSSES, _TIMES, _CLIENT, _ROUND_TRIPS, _ERRORS = range(7)
-
-_PER_MS = {"s": 1e-3, "ns": 1e6}
-
-
-class Wait(Enum):
-    """What a task waits for; the values are names of figures."""
-
-    ROWS = "rows_wait_ms"
-    METADATA = "metadata_wait_ms"
-    BUFFER = "buffer_wait_ms"
-    ACKNOWLEDGEMENT = "acknowledgement_wait_ms"
-
-
-# --- how figures add up, over tasks and over micro-batches ----------------------------------------
-
-
-def plus(one: Any, other: Any) -> Any:
-    """The sum of what is known."""
-    return other if one is None else one if other is None else one + other
-
-
-def largest(one: Any, other: Any) -> Any:
-    """The maximum of what is known."""
-    return other if one is None else one if other is None else max(one, other)
-
-
-def latest(one: Any, other: Any) -> Any:
-    """The later one, unless it is empty."""
-    return other or one
-
-
-def plus_each(
-    one: Mapping[str, Counter[str]], other: Mapping[str, Counter[str]]
-) -> dict[str, Counter[str]]:
-    nothing = Counter[str]()
-    return {name: one.get(name, nothing) + other.get(name, nothing) for name in {**one, **other}}
-
-
-def added_up(one: Any, other: Any) -> dict[str, Any]:
-    """The fields of two reports of one class that add up, by name."""
-    report: Any = type(one)
-    return {name: rule(getattr(one, name), getattr(other, name)) for name, rule in _rules(report)}
-
-
-@cache
-def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-    rules = [(each.name, each.metadata["adds"]) for each in fields(report)]
-    return [(name, rule) for name, rule in rules if rule is not None]
-
-
-# --- an entry -------------------------------------------------------------------------------------
-
-
-class Exported(NamedTuple):
-    """The metric that exports a figure; those of the same name are one metric.
-
-    ``labels``: besides those of every metric. ``at``: their values for this figure, unless it has
-    them itself. ``scale``: what a value is multiplied with. ``on_dashboard``: in docs/grafana.json.
-    """
-
-    kind: str
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    at: tuple[str, ...]
-    scale: float
-    on_dashboard: bool
-
-
-def _counter(
-    name: str, help_text: str, *labels: str, unit: str = "", on_dashboard: bool = True
-) -> Exported:
-    """``unit``: s or ns, of a figure in milliseconds."""
-    return Exported("counter", name, help_text, labels, (), _PER_MS.get(unit, 1), on_dashboard)
-
-
-def _gauge(
-    name: str, help_text: str, *labels: str, at: tuple[str, ...] = (), unit: str = ""
-) -> Exported:
-    return Exported("gauge", name, help_text, labels, at, _PER_MS.get(unit, 1), True)
-
-
-class Figure(NamedTuple):
-    """An entry of the table.
-
-    ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
-    ``is_wrong``: emphasised there unless it is 0. ``line``: its name on a terminal and on the page
-    of ``python -m spark_kafka_sink report``. It is not shown where it has no name. ``one_of``: the
-    only values. ``is_new``: reports of earlier releases lack it; read from those, it is None.
-    """
-
-    part: int
-    meaning: str
-    notebook: str
-    line: str
-    is_wrong: bool
-    metric: Exported | None
-    one_of: Sequence[str]
-    is_new: bool
-
-
-def figure(
-    part: int,
-    meaning: str,
-    adds: Callable[[Any, Any], Any] | None,
-    *,
-    default: Any = MISSING,
-    default_factory: Any = MISSING,
-    notebook: str = "",
-    line: str = "",
-    is_wrong: bool = False,
-    metric: Exported | None = None,
-    one_of: Sequence[str] = (),
-    is_new: bool = False,
-    compare: bool = True,
-) -> Any:
-    """A field. ``adds``: how it adds up; None: a sum takes nothing from its parts."""
-    entry = Figure(part, meaning, notebook, line, is_wrong, metric, one_of, is_new)
-    metadata = {"adds": adds, "figure": entry}
-    return field(
-        default=default, default_factory=default_factory, compare=compare, metadata=metadata
-    )
-
-
-def adds(rule: Callable[[Any, Any], Any]) -> dict[str, Any]:
-    """The metadata of a field that is no figure itself."""
-    return {"adds": rule}
-
-
-# --- the table ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
-class Counted:
-    """The figures that tasks count as they are."""
-
-    query_id: str | None = figure(
-        _MICRO_BATCH, "Spark's id of the query; null in a batch write", latest, default=None
-    )
-    #: the micro-batch's id, in its report; None in a task's, and in a sum
-    batch_id: int | None = figure(
-        _MICRO_BATCH, "Spark's id of the micro-batch; null in a batch write", None, default=None
-    )
-    outcome: str = figure(
-        _MICRO_BATCH,
-        "of the micro-batch: delivered, or failed",
-        None,
-        default="delivered",
-        one_of=("delivered", "failed"),
-        metric=_counter(
-            "spark_kafka_sink_micro_batches_total",
-            "Micro-batches that the sink reported, by outcome: delivered or failed.",
-            "outcome",
-        ),
-    )
-    #: by the clock of the process that made it, or added it up
-    ended_at: datetime = figure(
-        _MICRO_BATCH,
-        "UTC, by the clock of the driver",
-        None,
-        default_factory=lambda: datetime.now(timezone.utc),
-        compare=False,
-        metric=_gauge(
-            "spark_kafka_sink_last_delivery_timestamp_seconds",
-            "When the latest micro-batch was delivered, in seconds since 1970.",
-        ),
-    )
-    tasks: int = figure(
-        _MICRO_BATCH,
-        "tasks of the micro-batch",
-        plus,
-        default=0,
-        notebook="tasks",
-        metric=_counter(
-            "spark_kafka_sink_tasks_total", "Tasks of the micro-batches.", on_dashboard=False
-        ),
-    )
-    failed_tasks: int = figure(
-        _MICRO_BATCH,
-        "tasks that failed or did not end; also those that succeeded when Spark repeated them",
-        plus,
-        default=0,
-        notebook="failed tasks",
-        is_wrong=True,
-        metric=_counter(
-            "spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."
-        ),
-    )
-    unsent_records: int = figure(
-        _LOSSES,
-        "failed records that were dropped before they were sent",
-        plus,
-        default=0,
-        notebook="records dropped before they were sent",
-        line="- dropped before they were sent",
-        is_wrong=True,
-        metric=_counter(
-            "spark_kafka_sink_unsent_records_total",
-            "Failed records that were dropped before they were sent.",
-            on_dashboard=False,
-        ),
-    )
-    possibly_persisted_records: int = figure(
-        _LOSSES,
-        "failed records that may be in the topic anyway",
-        plus,
-        default=0,
-        notebook="failed, but maybe in the topic",
-        line="- perhaps in the topic anyway",
-        is_wrong=True,
-        metric=_counter(
-            "spark_kafka_sink_possibly_persisted_records_total",
-            "Failed records that may be in the topic anyway.",
-            on_dashboard=False,
-        ),
-    )
-    retried_requests: int | None = figure(
-        _LOSSES,
-        "produce requests that the client repeated; null: not known",
-        plus,
-        default=None,
-        notebook="repeated requests",
-        line="repeated requests",
-        metric=_counter(
-            "spark_kafka_sink_retried_requests_total", "Produce requests that the client repeated."
-        ),
-    )
-    cross_rack_records: int | None = figure(
-        _LOSSES,
-        "acknowledged records whose partition leader is in another rack; null: the client has no "
-        "rack (`kafka.client.rack`)",
-        plus,
-        default=None,
-        line="records to another rack",
-        metric=_counter(
-            "spark_kafka_sink_cross_rack_records_total",
-            "Acknowledged records whose partition leader is in another rack than the client.",
-            on_dashboard=False,  # only with kafka.client.rack
-        ),
-        is_new=True,
-    )
-    metadata_requests: int = figure(
-        _CLIENT,
-        "requests for metadata of topics",
-        plus,
-        default=0,
-        metric=_counter(
-            "spark_kafka_sink_metadata_requests_total",
-            "Requests for topics' metadata.",
-            on_dashboard=False,
-        ),
-    )
-    buffer_peak_bytes: int = figure(
-        _CLIENT,
-        "the most that a task had in its buffer",
-        largest,
-        default=0,
-        notebook="most in a task's buffer, bytes",
-        metric=_gauge(
-            "spark_kafka_sink_buffer_peak_bytes",
-            "The most that a task of the latest micro-batch had in its buffer.",
-        ),
-    )
-    buffer_memory_bytes: int = figure(
-        _CLIENT,
-        "the most that it may have, `kafka.buffer.memory`",
-        largest,
-        default=0,
-        notebook="room in a buffer, bytes",
-        metric=_gauge("kafka_producer_buffer_total_bytes", "Room in the buffer of a producer."),
-    )
-    producers_created: int = figure(
-        _CLIENT,
-        "tasks that began with a new producer",
-        plus,
-        default=0,
-        metric=_counter(
-            "spark_kafka_sink_producers_created_total", "Tasks that had to create their producer."
-        ),
-    )
-    producers_reused: int = figure(
-        _CLIENT,
-        "tasks that began with a producer of an earlier task",
-        plus,
-        default=0,
-        metric=_counter(
-            "spark_kafka_sink_producers_reused_total",
-            "Tasks that took over a producer of an earlier task.",
-        ),
-    )
-    broker_error: str = figure(
-        _ERRORS,
-        "the latest error between client and brokers, or empty",
-        latest,
-        default="",
-        line="latest error of a broker",
-    )
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
@@ -326,55 +35,55 @@ class Figures(Counted):
     Times are milliseconds, sizes bytes; None: not known.
     """
 
-    records: int = figure(_RECORDS, "acknowledged by the brokers, dead letters included", plus)
-    sent_bytes: int = figure(_RECORDS, "keys and values that were sent", plus)
+    records: int = figure(RECORDS, "acknowledged by the brokers, dead letters included", plus)
+    sent_bytes: int = figure(RECORDS, "keys and values that were sent", plus)
     records_by_topic: Counter[str] = figure(
-        _RECORDS,
+        RECORDS,
         "acknowledged records of each topic",
         plus,
-        metric=_counter(
+        metric=counter(
             "kafka_producer_record_send_total",
             "Records that the brokers acknowledged, dead letters included.",
             "topic",
         ),
     )
     sent_bytes_by_topic: Counter[str] = figure(
-        _RECORDS,
+        RECORDS,
         "sent bytes of each topic",
         plus,
-        metric=_counter(
+        metric=counter(
             "kafka_producer_byte_total", "Bytes of the keys and values that were sent.", "topic"
         ),
     )
     busiest_partition: str | None = figure(
-        _RECORDS,
+        RECORDS,
         "the partition with the most acknowledged records, as `topic-number`; null: there are none",
         None,
     )
-    busiest_partition_records: int = figure(_RECORDS, "its acknowledged records", None)
+    busiest_partition_records: int = figure(RECORDS, "its acknowledged records", None)
     failed_records_by_topic: Counter[str] = figure(
-        _RECORDS,
+        RECORDS,
         "records of each topic that were not acknowledged",
         plus,
-        metric=_counter("kafka_producer_record_error_total", "Records that failed.", "topic"),
+        metric=counter("kafka_producer_record_error_total", "Records that failed.", "topic"),
     )
     failed_records_by_error: Counter[str] = figure(
-        _RECORDS,
+        RECORDS,
         "the same by librdkafka's name for the error, or by the sink's own for what it gave up",
         plus,
-        metric=_counter(
+        metric=counter(
             "spark_kafka_sink_record_errors_total",
             "Records that failed, by the name of the error.",
             "error",
         ),
     )
     dead_letters_by_topic: Mapping[str, Counter[str]] = figure(
-        _RECORDS,
+        RECORDS,
         "refused records by the topic that they were meant for and error; empty: null, "
         "`(forbidden names)`: names that Kafka forbids, `(other topics)`: all but the 100 topics "
         "with the most",
         plus_each,
-        metric=_counter(
+        metric=counter(
             "spark_kafka_sink_dead_letters_total",
             "Refused records, by the topic that they were meant for.",
             "topic",
@@ -382,89 +91,89 @@ class Figures(Counted):
         ),
     )
     task_ms: int = figure(
-        _TIMES,
+        TIMES,
         "the sum of the tasks' times",
         plus,
         notebook="time of all tasks, ms",
-        metric=_counter(
+        metric=counter(
             "spark_kafka_sink_task_time_seconds_total",
             "Time of all tasks, waiting included.",
             unit="s",
         ),
     )
     longest_task_ms: int = figure(
-        _TIMES,
+        TIMES,
         "the longest task's time",
         largest,
         notebook="longest task, ms",
-        metric=_gauge(
+        metric=gauge(
             "spark_kafka_sink_longest_task_seconds",
             "The longest task of the latest micro-batch.",
             unit="s",
         ),
     )
     rows_wait_ms: int = figure(
-        _TIMES,
+        TIMES,
         "of `task_ms`: waiting for rows from Spark",
         plus,
         notebook="of all tasks' time: waiting for rows, ms",
-        metric=_counter(
+        metric=counter(
             "spark_kafka_sink_rows_wait_time_seconds_total",
             "Time that tasks waited for rows from Spark.",
             unit="s",
         ),
     )
     metadata_wait_ms: int = figure(
-        _TIMES,
+        TIMES,
         "of `task_ms`: waiting for metadata of topics",
         plus,
         notebook="of all tasks' time: waiting for metadata, ms",
-        metric=_counter(
+        metric=counter(
             "kafka_producer_metadata_wait_time_ns_total",
             "Time that tasks waited for topics' metadata.",
             unit="ns",
         ),
     )
     buffer_wait_ms: int = figure(
-        _TIMES,
+        TIMES,
         "of `task_ms`: waiting for room in the buffer",
         plus,
         notebook="of all tasks' time: waiting for room in the buffer, ms",
-        metric=_counter(
+        metric=counter(
             "kafka_producer_bufferpool_wait_time_ns_total",
             "Time that tasks waited for room in the buffer.",
             unit="ns",
         ),
     )
     acknowledgement_wait_ms: int = figure(
-        _TIMES,
+        TIMES,
         "of `task_ms`: waiting for acknowledgements at the end of the tasks",
         plus,
         notebook="of all tasks' time: waiting for acknowledgements, ms",
-        metric=_counter(
+        metric=counter(
             "kafka_producer_flush_time_ns_total",
             "Time that tasks waited for acknowledgements at their end.",
             unit="ns",
         ),
     )
     first_acknowledgement_ms: int | None = figure(
-        _TIMES,
+        TIMES,
         "the longest time of any task from its first send to its first acknowledgement; null: "
         "there was none",
         largest,
         notebook="first acknowledgement after, ms",
-        metric=_gauge(
+        metric=gauge(
             "spark_kafka_sink_first_acknowledgement_seconds",
             "The longest time from a task's first send to its first acknowledgement.",
             unit="s",
         ),
     )
     round_trip_p50_ms: float | None = figure(
-        _ROUND_TRIPS,
+        ROUND_TRIPS,
         "median time of requests to the slowest broker; null: not known",
         largest,
         notebook="round trip to the slowest broker, median, ms",
-        metric=_gauge(
+        metric=gauge(
             "spark_kafka_sink_round_trip_seconds",
             "Round trip of requests to the slowest broker.",
             "quantile",
@@ -473,12 +182,12 @@ class Figures(Counted):
         ),
     )
     round_trip_p99_ms: float | None = figure(
-        _ROUND_TRIPS,
+        ROUND_TRIPS,
         "the 99th percentile; null: not known",
         largest,
         notebook="round trip to the slowest broker, p99, ms",
         line="slowest broker's round trip (p99)",
-        metric=_gauge(
+        metric=gauge(
             "spark_kafka_sink_round_trip_seconds",
             "Round trip of requests to the slowest broker.",
             "quantile",

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.figures import FIGURES, Exported
+from spark_kafka_sink.report.figure import Exported
+from spark_kafka_sink.report.figures import FIGURES
 from spark_kafka_sink.report.progress import is_micro_batch, offsets_behind_latest
 from spark_kafka_sink.report.reading import Report
 
@@ -66,7 +67,7 @@ def _exported() -> Iterator[Metric]:
         _, of = figures[metric][0]
         source = ", ".join(name for name, _ in figures[metric])
         read = _READERS.get(metric) or _figures(figures[metric])
-        yield Metric(metric, of.kind, of.labels, of.help, source, read)
+        yield Metric(metric, of.kind, of.labels, of.help_text, source, read)
 
 
 def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[Report], Values]:
