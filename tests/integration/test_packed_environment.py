@@ -30,7 +30,8 @@ def pack(archive):
     command += ["--exclude", "*", "--include", "pyvenv.cfg", "--include", "bin/*python*"]
     for package in PACKED:
         command += ["--include", f"*/site-packages/{package}*"]
-    command += ["--exclude", "*/pyspark/jars/*"]
+    # Executors need none of the tools, and so none of their extras.
+    command += ["--exclude", "*/pyspark/jars/*", "--exclude", "*/spark_kafka_sink/tools/*"]
     subprocess.run(command, check=True, timeout=SECONDS)
     return archive
 
