@@ -10,7 +10,7 @@ from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.librdkafka.configuration import SettingSpec
+    from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
 
 _IDEMPOTENCE = "enable.idempotence"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"

@@ -37,7 +37,7 @@ class Token:
     extensions: Mapping[str, str]
 
 
-class Call:
+class TokenCall:
     """One call of the option's function, in a daemon thread, for which nobody waits for ever."""
 
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
@@ -98,11 +98,15 @@ class LatestCalls:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _calls
-        self._calls: dict[tuple[str, str], Call] = {}
+        self._calls: dict[tuple[str, str], TokenCall] = {}
 
     def call(
-        self, settings: ClientSettings, clock: Clock, given: Call | None, pending: Call | None
-    ) -> Call:
+        self,
+        settings: ClientSettings,
+        clock: Clock,
+        given: TokenCall | None,
+        pending: TokenCall | None,
+    ) -> TokenCall:
         """The call that a client waits for: the latest one if it will do, or else a new one.
 
         ``given``: the call whose token, or failure, the client has had. ``pending``: a call that
@@ -115,7 +119,7 @@ class LatestCalls:
                 return latest
             if pending is not None:
                 return pending
-            self._calls[key] = Call(settings, clock)
+            self._calls[key] = TokenCall(settings, clock)
             return self._calls[key]
 
 
@@ -141,9 +145,9 @@ class TokenFunction:
         self._latest_calls = latest_calls or _latest_calls_of(os.getpid())
         #: of the wait for the call, while a token is needed
         self._deadline: Deadline | None = None
-        self._pending: Call | None = None
+        self._pending: TokenCall | None = None
         #: whose token, or failure, the client has had
-        self._given: Call | None = None
+        self._given: TokenCall | None = None
 
     def call(self) -> None:
         """A token is needed, not the one that the client has.
@@ -189,7 +193,7 @@ class TokenFunction:
 
         Returns a token, or why there is none.
         """
-        return Call(self._settings, self._clock).join(seconds)
+        return TokenCall(self._settings, self._clock).join(seconds)
 
     def problem(self, seconds: float) -> str:
         """Call the function, and wait that long: why it gives no token, or ""."""

@@ -12,7 +12,7 @@ from spark_kafka_sink.config.added_settings import for_asking
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet
-from spark_kafka_sink.connection.reached_brokers import remember, were_reached
+from spark_kafka_sink.connection.reached_brokers import mark_reached, were_reached
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.connection.topic_errors import topic_unavailable
@@ -24,7 +24,7 @@ from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
     ClusterDescription,
-    Configuration,
+    ConfigurationDescription,
     RequestFailed,
     Statistics,
     TopicDescription,
@@ -45,8 +45,8 @@ _FREE_SECONDS = 1.0
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
 _ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
 
-Answer = TopicDescription | ClusterDescription | Configuration
-AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, Configuration)
+Answer = TopicDescription | ClusterDescription | ConfigurationDescription
+AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, ConfigurationDescription)
 
 
 def check(options: SinkOptions, folder: Path | None = None) -> None:
@@ -85,7 +85,7 @@ def _check(
 ) -> None:
     with _Brokers(settings) as brokers:
         descriptions = _reach(brokers, budget, topics, were_reached(settings, folder))
-        remember(settings, folder)
+        mark_reached(settings, folder)
         for description in descriptions:
             _check_topic(brokers, description)
 
@@ -97,7 +97,7 @@ def _warn(settings: ClientSettings, topic: str) -> None:
     with _Brokers(settings) as brokers:
         broker = _broker_configuration(brokers, deadline)
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
-        of_topic = brokers.wait_for(Configuration, deadline)
+        of_topic = brokers.wait_for(ConfigurationDescription, deadline)
     of_broker = {} if broker is None else broker.settings
     for sentence in unmet(of_broker, topic, {} if of_topic is None else of_topic.settings):
         _log.warning("exactly-once: %s", sentence)
@@ -242,11 +242,11 @@ def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
     return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
 
 
-def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> Configuration | None:
+def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> ConfigurationDescription | None:
     """The settings of one of the brokers, or None if there is no answer by the deadline."""
     brokers.client.connect(deadline.remaining())
     cluster = brokers.wait_for(ClusterDescription, deadline)
     if cluster is None or not cluster.broker_ids:
         return None
     brokers.client.fetch_broker_configuration(cluster.broker_ids[0], deadline.remaining())
-    return brokers.wait_for(Configuration, deadline)
+    return brokers.wait_for(ConfigurationDescription, deadline)

@@ -31,7 +31,7 @@ def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def remember(settings: ClientSettings, folder: Path | None) -> None:
+def mark_reached(settings: ClientSettings, folder: Path | None) -> None:
     """Create an empty marker file for these brokers; never raises."""
     if folder is not None:
         flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY

@@ -16,7 +16,6 @@ import numpy as np
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
@@ -27,6 +26,7 @@ from spark_kafka_sink.librdkafka.messages import (
     Rejection,
     prepare,
 )
+from spark_kafka_sink.librdkafka.setting_specs import ERROR_TEXT_SIZE, set_value
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
@@ -321,7 +321,7 @@ class Client:
     def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
         """Request a broker's settings, without waiting (``rd_kafka_DescribeConfigs``).
 
-        The answer, or that there is none, arrives as a Configuration event.
+        The answer, or that there is none, arrives as a ConfigurationDescription event.
         """
         self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout)
 

@@ -64,7 +64,7 @@ STALE_METADATA_ERRORS = frozenset(
 )
 
 #: Records fail with one of these for their own sake, or because of another record of their batch.
-REFUSALS = frozenset(
+REJECTIONS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.MSG_SIZE_TOO_LARGE,

@@ -43,7 +43,7 @@ class FailedRecords:
 
     ``possibly_persisted`` says whether the brokers may have stored them anyway
     (``rd_kafka_message_status``). ``positions``: which records of the send, if ``code`` is among
-    ``REFUSALS``.
+    ``REJECTIONS``.
     """
 
     delivery_id: int
@@ -80,7 +80,7 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class ConfigurationDescription:
     """The settings of a topic or broker by name; ``code`` 0: it is known.
 
     ``resource``: the topic's name or broker's id. A request without an answer gives one of these
@@ -132,7 +132,7 @@ Event = (
     | FailedRecords
     | TopicDescription
     | ClusterDescription
-    | Configuration
+    | ConfigurationDescription
     | Statistics
     | TokenNeeded
     | RequestFailed

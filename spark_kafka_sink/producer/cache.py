@@ -18,7 +18,7 @@ from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MOST_IDLE = 4
@@ -41,9 +41,9 @@ class BorrowedProducer:
         self.producer.send(records)
         self.producer.raise_failure()
 
-    def send_dead_letters(self, refused: RefusedRecords) -> None:
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """Send dead letters for rows; raises like ``send``."""
-        self.producer.send_dead_letters(refused)
+        self.producer.send_dead_letters(rejected)
         self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> DeliveryReport:
@@ -52,12 +52,12 @@ class BorrowedProducer:
         Raises what ``NonBlockingProducer.flush`` raises.
         """
         self.producer.flush(timeout_seconds)
-        self.take_report()
+        self.collect_report()
         return self.report
 
-    def take_report(self) -> None:
+    def collect_report(self) -> None:
         self.report = replace(
-            self.producer.take_report(),
+            self.producer.collect_report(),
             producers_created=int(self._is_new),
             producers_reused=int(not self._is_new),
         )
@@ -103,7 +103,7 @@ class ProducerCache:
             yield borrowed
         except BaseException as error:
             self._close(key, producer)
-            borrowed.take_report()
+            borrowed.collect_report()
             if isinstance(error, KafkaSinkError) and borrowed.report.total_sent:
                 add_sentence(error, borrowed.report.counts())
             raise

@@ -108,7 +108,7 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
         # The client's own metadata showed this before our request was answered.
         return topic_unavailable(delivery.topic, code)
     return DeliveryFailed(
-        f"{refusal(delivery.topic, partition, code)}{_missing_producer_id(report)}"
+        f"{rejection_reason(delivery.topic, partition, code)}{_missing_producer_id(report)}"
         f"{_last_broker_error(report)}",
         topic=delivery.topic,
         partition=partition,
@@ -116,8 +116,8 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
     )
 
 
-def refusal(topic: str, partition: int, code: int) -> str:
-    """Why records were refused; ``partition`` -1: before they had one."""
+def rejection_reason(topic: str, partition: int, code: int) -> str:
+    """Why records were rejected; ``partition`` -1: before they had one."""
     where = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     text = error_text(code)
     if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:

@@ -65,7 +65,7 @@ class SendBuffer:
         self._sendable: dict[str, None] = {}  # topics whose waiting records have metadata
 
     @property
-    def is_holding(self) -> bool:
+    def has_buffered_records(self) -> bool:
         """Whether records wait here."""
         return bool(self._queues)
 
@@ -79,24 +79,24 @@ class SendBuffer:
             or topic in self._queues
             or (bad is not None and bad.state(topic) is not BatchState.OPEN)
         ):
-            self.hold(request)
+            self.buffer(request)
             return []
         failures: list[FailedRecords] | None = []
         if request.messages is None:
             failures = self._prepare(request, partitions)
         if failures is None:
-            self.hold(request)
+            self.buffer(request)
             return []
         failures += self._enqueue(request)
         request.delivery.accepted = request.enqueued
         return failures
 
-    def hold(self, request: SendRequest) -> None:
+    def buffer(self, request: SendRequest) -> None:
         """Take all records, and send them with the next ``drain`` that can."""
         request.delivery.accepted = len(request.records)
         self._queue(request.delivery.topic).sends.append(request)
 
-    def hold_retries(self, requests: Iterable[SendRequest]) -> None:
+    def buffer_retries(self, requests: Iterable[SendRequest]) -> None:
         """Take records back that are to be sent again, before all later ones of their topic."""
         for request in requests:
             insort(self._queue(request.delivery.topic).retries, request, key=retry_order)
@@ -136,7 +136,7 @@ class SendBuffer:
                 del self._queues[topic], self._sendable[topic]
         return failures
 
-    def refuse(self, topic: str, code: int) -> list[FailedRecords]:
+    def reject(self, topic: str, code: int) -> list[FailedRecords]:
         """Drop all records of a topic that cannot be written to."""
         queue = self._queues.pop(topic, _TopicQueue())
         self._sendable.pop(topic, None)
@@ -171,15 +171,15 @@ class SendBuffer:
         failures = self._prepare(request, partitions)
         if failures is not None and self._bad_batches is not None:
             queue.sends.popleft()
-            queue.sends.extendleft(reversed(self._bad_batches.parts(request)))
+            queue.sends.extendleft(reversed(self._bad_batches.split(request)))
         return failures
 
     def _prepare(
         self, request: SendRequest, partitions: TopicPartitions
     ) -> list[FailedRecords] | None:
-        """Partition the records, without those that would be refused; returns these.
+        """Partition the records, without those that would be rejected; returns these.
 
-        None: they wait, because the topic's limits would refuse some of them, but may have changed.
+        None: they wait, because the topic's limits would reject some of them, but may have changed.
         """
         delivery_id = request.delivery.delivery_id
         partitioned = self._partitioner.partition(request.records, partitions)

@@ -12,7 +12,7 @@ TopicError     Metadata, or TopicError       an answer arrives
 TopicError     NoMetadata                    the first records arrive after the answer
 
 NoLimits       KnownLimits                   an answer arrives, even that they may not be read
-KnownLimits    RenewedLimits                 they would refuse a record, and are not recent
+KnownLimits    RenewedLimits                 they would reject a record, and are not recent
 RenewedLimits  KnownLimits                   an answer arrives, even that they may not be read
 ============== ============================= =====================================================
 
@@ -63,7 +63,7 @@ MetadataState = NoMetadata | TopicError | Metadata
 
 @dataclass(frozen=True)
 class NoLimits:
-    """What its brokers refuse is not known yet, or not needed."""
+    """What its brokers reject is not known yet, or not needed."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Kind(Enum):
 class Kept(Enum):
     """Where a dead letter keeps a column, so that a replay restores it."""
 
-    AS_IT_IS = "in the same part of the record, or in a header if Kafka would refuse it again"
+    AS_IT_IS = "in the same part of the record, or in a header if Kafka would reject it again"
     AS_HEADER = "as text in a header of its own: in a dead letter, that part means something else"
 
 

@@ -84,7 +84,7 @@ class Counted:
         plus,
         default=0,
         notebook="failed tasks",
-        is_wrong=True,
+        is_highlighted=True,
         metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
     )
     unsent_records: int = figure(
@@ -94,7 +94,7 @@ class Counted:
         default=0,
         notebook="records dropped before they were sent",
         line="- dropped before they were sent",
-        is_wrong=True,
+        is_highlighted=True,
         metric=counter(
             "spark_kafka_sink_unsent_records_total",
             "Failed records that were dropped before they were sent.",
@@ -108,7 +108,7 @@ class Counted:
         default=0,
         notebook="failed, but maybe in the topic",
         line="- perhaps in the topic anyway",
-        is_wrong=True,
+        is_highlighted=True,
         metric=counter(
             "spark_kafka_sink_possibly_persisted_records_total",
             "Failed records that may be in the topic anyway.",

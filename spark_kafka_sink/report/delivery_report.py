@@ -19,7 +19,7 @@ __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 #: codes of ``failed_records`` beside librdkafka's, which end at -200
 TRANSACTION_ABORTED, COMMIT_NOT_CONFIRMED = -1001, -1002
 
-# What the sink or the client gave up: no broker refused it. -152 is librdkafka's PURGE_QUEUE, -151
+# What the sink or the client gave up: no broker rejected it. -152 is librdkafka's PURGE_QUEUE, -151
 # its PURGE_INFLIGHT.
 _OWN_NAMES = {
     -152: "DROPPED_BEFORE_SEND",
@@ -29,7 +29,7 @@ _OWN_NAMES = {
 }
 
 # Rows may name any number of topics that do not exist.
-_MOST_REFUSED_TOPICS = 100
+_MOST_REJECTED_TOPICS = 100
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DeliveryReport(Counted):
     acknowledged_records: Counter[tuple[str, int]] = field(
         default_factory=Counter, metadata=adds(plus)
     )
-    #: refused records by topic ("" for null) and error; their dead letters are in ``sent_records``
+    #: rejected records by topic ("" for null) and error; their dead letters are in ``sent_records``
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter, metadata=adds(plus))
     #: the sum of the tasks' times, and the longest one
     task_seconds: float = field(default=0.0, metadata=adds(plus))
@@ -100,10 +100,10 @@ class DeliveryReport(Counted):
         """A sentence on a task that failed: what became of its records, by topic."""
         failed = self.failed_records_by_topic()
         by_topic = ", ".join(f"{topic}: {records}" for topic, records in sorted(failed.items()))
-        refused = self.total_failed - self.unsent_records - self.possibly_persisted_records
+        rejected = self.total_failed - self.unsent_records - self.possibly_persisted_records
         return (
             f"Of {self.total_sent} records, {self.acknowledged_records.total()} were delivered, "
-            f"{refused} failed, {self.unsent_records} were not sent, "
+            f"{rejected} failed, {self.unsent_records} were not sent, "
             f"{self.possibly_persisted_records} were in flight and may have arrived "
             f"({by_topic or 'none undelivered'})"
         )
@@ -186,14 +186,14 @@ class DeliveryReport(Counted):
         )
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
-        """How many records of each topic ("" for null) were refused with each error.
+        """How many records of each topic ("" for null) were rejected with each error.
 
         Only the topics with the most are named, so that a report and all that keeps it stay small.
         """
         totals: Counter[str] = Counter()
         for (topic, _), records in sorted(self.dead_letters.items()):
             totals[topic] += records
-        named = {topic for topic, _ in totals.most_common(_MOST_REFUSED_TOPICS)}
+        named = {topic for topic, _ in totals.most_common(_MOST_REJECTED_TOPICS)}
         by_topic: dict[str, Counter[str]] = {}
         for (topic, error), records in sorted(self.dead_letters.items()):
             place = topic if topic in named else OTHER_TOPICS

@@ -93,7 +93,7 @@ class Figure:
     """An entry of the table.
 
     ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
-    ``is_wrong``: emphasised there unless it is 0. ``line``: its name on a terminal and on the page
+    ``is_highlighted``: emphasised there unless it is 0. ``line``: its name on a terminal and on the page
     of ``python -m spark_kafka_sink report``. It is not shown where it has no name. ``one_of``: the
     only values. ``is_new``: reports of earlier releases lack it; read from those, it is None.
     """
@@ -104,13 +104,18 @@ class Figure:
         meaning: str,
         notebook: str,
         line: str,
-        is_wrong: bool,
+        is_highlighted: bool,
         metric: Exported | None,
         one_of: Sequence[str],
         is_new: bool,
     ) -> None:
         self.part, self.meaning, self.notebook, self.line = part, meaning, notebook, line
-        self.is_wrong, self.metric, self.one_of, self.is_new = is_wrong, metric, one_of, is_new
+        self.is_highlighted, self.metric, self.one_of, self.is_new = (
+            is_highlighted,
+            metric,
+            one_of,
+            is_new,
+        )
 
 
 def figure(
@@ -122,14 +127,14 @@ def figure(
     default_factory: Any = MISSING,
     notebook: str = "",
     line: str = "",
-    is_wrong: bool = False,
+    is_highlighted: bool = False,
     metric: Exported | None = None,
     one_of: Sequence[str] = (),
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
     """A field. ``adds``: how it adds up; None: a sum takes nothing from its parts."""
-    entry = Figure(part, meaning, notebook, line, is_wrong, metric, one_of, is_new)
+    entry = Figure(part, meaning, notebook, line, is_highlighted, metric, one_of, is_new)
     metadata = {"adds": adds, "figure": entry}
     return field(
         default=default, default_factory=default_factory, compare=compare, metadata=metadata

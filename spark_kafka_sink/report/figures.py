@@ -79,13 +79,13 @@ class Figures(Counted):
     )
     dead_letters_by_topic: Mapping[str, Counter[str]] = figure(
         RECORDS,
-        "refused records by the topic that they were meant for and error; empty: null, "
+        "rejected records by the topic that they were meant for and error; empty: null, "
         "`(forbidden names)`: names that Kafka forbids, `(other topics)`: all but the 100 topics "
         "with the most",
         plus_each,
         metric=counter(
             "spark_kafka_sink_dead_letters_total",
-            "Refused records, by the topic that they were meant for.",
+            "Rejected records, by the topic that they were meant for.",
             "topic",
             "error",
         ),

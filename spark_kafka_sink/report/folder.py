@@ -49,7 +49,7 @@ def prepare(folder: str) -> None:
     _bounded(create_and_try, None, "reports of micro-batches cannot be written", folder)
 
 
-def leave(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
+def write_failed_task(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
     """Leave a failed task's report for ``append``: Spark passes nothing else to the driver.
 
     Where the folder is another machine's, nothing is left. A failure is logged as a warning.
@@ -76,7 +76,7 @@ def append(report: DeliveryReport, folder: str) -> DeliveryReport:
 
     def write() -> DeliveryReport:
         found = open_folder(folder)
-        left = _left(report, found)
+        left = _failed_task_reports(report, found)
         told = report.with_failed_tasks(total(left.values())) if left else report
         line = told.to_json().encode() + b"\n"
         if isinstance(found, LocalFolder):
@@ -98,7 +98,7 @@ def _prefix(batch_id: object) -> str:
     return f"task-{'batch' if batch_id is None else batch_id}-"
 
 
-def _left(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
+def _failed_task_reports(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
     """What tasks of the report's micro-batch have left, by file.
 
     Tasks of another query, which used this folder before and was killed, may have left something
@@ -131,7 +131,7 @@ def _append_to_newest(line: bytes, found: LocalFolder) -> None:
     if newest and found.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
         try:
             found.append_line(_file(newest), line)
-        except OSError:  # it refuses to append; if the disk is full, the next one fails too
+        except OSError:  # it rejects to append; if the disk is full, the next one fails too
             keep = _MOST_SMALL_FILES
         else:
             return

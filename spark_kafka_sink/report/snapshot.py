@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.report.figures import FIGURES
-from spark_kafka_sink.report.notebook import Wrong, box, line, table
+from spark_kafka_sink.report.notebook import Highlighted, box, line, table
 from spark_kafka_sink.report.progress import offsets_behind_latest, rows_per_second
 from spark_kafka_sink.report.reading import Report
 
@@ -73,7 +73,7 @@ class Snapshot:
 
     def _repr_html_(self) -> str:
         queries = [
-            (each.label, each.state, each.micro_batches, each.reports, Wrong(each.error))
+            (each.label, each.state, each.micro_batches, each.reports, Highlighted(each.error))
             for each in self.queries
         ]
         header = ["query", "state", "micro-batches", "reports", "error"]
@@ -147,18 +147,20 @@ _HEADER = [
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
-    failed, refused = row["failed_records_by_topic"], row["dead_letters_by_topic"]
-    dead_letters = None if refused is None else sum(sum(each.values()) for each in refused.values())
+    failed, rejected = row["failed_records_by_topic"], row["dead_letters_by_topic"]
+    dead_letters = (
+        None if rejected is None else sum(sum(each.values()) for each in rejected.values())
+    )
     outcome = row["outcome"]
     return (
         row["query"],
         row["batch_id"],
-        Wrong(outcome) if outcome == "failed" else outcome,
+        Highlighted(outcome) if outcome == "failed" else outcome,
         row["input_rows"],
         row["records"],
         row["sent_bytes"],
-        Wrong(None if failed is None else sum(failed.values())),
-        Wrong(dead_letters),
+        Highlighted(None if failed is None else sum(failed.values())),
+        Highlighted(dead_letters),
         row["duration_ms"],
         row["offsets_behind_latest"],
     )

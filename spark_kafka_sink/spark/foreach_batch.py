@@ -31,7 +31,7 @@ from spark_kafka_sink.spark.private_api import (
     running_query_id,
 )
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
+from spark_kafka_sink.spark.writer import keep_report, write_batch_marker, write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -92,7 +92,7 @@ def foreach_batch(
         try:
             # Our own tasks' pickles; the format's commit messages travel in the same way.
             reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
-            seal(named, None, batch_id, len(reports))
+            write_batch_marker(named, None, batch_id, len(reports))
         except Exception:
             report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed")
             tell(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))

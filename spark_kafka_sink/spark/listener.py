@@ -38,7 +38,7 @@ from spark_kafka_sink.report.snapshot import (
     of_report,
 )
 from spark_kafka_sink.report.storage import local_path
-from spark_kafka_sink.spark.query_error import sinks_own
+from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
 
 if TYPE_CHECKING:
@@ -85,16 +85,16 @@ class KafkaSinkListener(StreamingQueryListener):
         self._queries: dict[str | None, _Query] = {}
         self._rows: deque[_Row] = deque(maxlen=keep_micro_batches)
         self._notes: deque[str] = deque(maxlen=_MOST_NOTES)
-        self._folders = [_Folder(_local(os.fspath(path))) for path in paths]
+        self._folders = [_ReportFolder(_local(os.fspath(path))) for path in paths]
         for folder in self._folders:
-            folder.pass_over()
+            folder.skip_existing()
 
     def on_report(self, report: DeliveryReport) -> None:
         """Take in a report, as ``on_report`` of ``foreach_batch``. Never raises."""
         try:
             parsed = parse(report.to_json().encode())
             with self._lock:
-                self._take(parsed, None)
+                self._add_report(parsed, None)
         except Exception:  # noqa: BLE001 - it would fail the query, which sends all again then
             _log.warning("KafkaSinkListener could not take in a report", exc_info=True)
 
@@ -156,7 +156,7 @@ class KafkaSinkListener(StreamingQueryListener):
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
                 query.micro_batches += 1
-                query.unhealed = ""
+                query.latest_failure = ""
                 row = self._row(query, progress.batchId, "duration_ms")
                 row.columns.update(of_progress(progress))
 
@@ -164,7 +164,7 @@ class KafkaSinkListener(StreamingQueryListener):
         with self._lock:
             query = self._queries.get(str(event.id))
             if query is not None:
-                query.unhealed = ""
+                query.latest_failure = ""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:
@@ -183,13 +183,13 @@ class KafkaSinkListener(StreamingQueryListener):
                     if isinstance(each, SkippedLine):
                         self._note(f"{each.file}, line {each.number}, was skipped: {each.reason}")
                     else:
-                        self._take(each, folder)
+                        self._add_report(each, folder)
             except FileNotFoundError:
                 continue  # the first report creates the folder; a rotation deletes a file
             except OSError as error:
                 self._note(f"reports cannot be read: {error}")
 
-    def _take(self, report: Report, folder: _Folder | None) -> None:
+    def _add_report(self, report: Report, folder: _ReportFolder | None) -> None:
         query = self._query(self._query_id(report, folder))
         row = self._row(query, report.batch_id, "outcome", folder)
         if row.columns["outcome"] is not None:
@@ -199,7 +199,7 @@ class KafkaSinkListener(StreamingQueryListener):
         query.reports += 1
         query.values.add(REPORT_METRICS, report)
 
-    def _query_id(self, report: Report, folder: _Folder | None) -> str | None:
+    def _query_id(self, report: Report, folder: _ReportFolder | None) -> str | None:
         """The report's query; one without a successful task does not name it."""
         if folder is not None and report.query_id is not None:
             folder.query_id = report.query_id
@@ -221,7 +221,11 @@ class KafkaSinkListener(StreamingQueryListener):
         return self._queries[query_id]
 
     def _row(
-        self, query: _Query, batch_id: int | None, filled_by: str, folder: _Folder | None = None
+        self,
+        query: _Query,
+        batch_id: int | None,
+        filled_by: str,
+        folder: _ReportFolder | None = None,
     ) -> _Row:
         """The micro-batch's latest row, or a new one if it is a repetition.
 
@@ -256,7 +260,7 @@ class KafkaSinkListener(StreamingQueryListener):
         """Why the queries are not healthy; none if they are."""
         with self._lock:
             queries = list(self._queries.values())
-            problems = [query.problem() for query in queries if query.unhealed]
+            problems = [query.problem() for query in queries if query.latest_failure]
             is_running = any(query.run_state == _RUNNING for query in queries)
             started = {query.name for query in queries}
         if queries:
@@ -273,7 +277,7 @@ class _Query:
     run_state: str = ""
     error: str = ""
     #: the error of the latest failure; "" once a micro-batch has ended since, or it waits for data
-    unhealed: str = ""
+    latest_failure: str = ""
     micro_batches: int = 0
     reports: int = 0
     values: QueryValues = field(default_factory=QueryValues)
@@ -286,7 +290,7 @@ class _Query:
         # Spark tells of a start at once, but later of an end: a restart may come first.
         is_last_run = run_id == self.run_id
         if exception:
-            self.unhealed = sinks_own(exception)
+            self.latest_failure = sink_error(exception)
         if is_last_run:
             self.run_state = _FAILED if exception else _ENDED
             self.error = (exception or "").partition("\n")[0]
@@ -296,7 +300,7 @@ class _Query:
         """A sentence on the failure that is not healed."""
         is_running = self.run_state == _RUNNING
         again = " and runs again, but has ended no micro-batch since" if is_running else ""
-        return f"{self.state().label} has failed{again}: {self.unhealed}"
+        return f"{self.state().label} has failed{again}: {self.latest_failure}"
 
     def state(self) -> QueryState:
         return QueryState(
@@ -310,20 +314,20 @@ class _Row:
 
     query: _Query
     columns: dict[str, Any]
-    folder: _Folder | None = None
+    folder: _ReportFolder | None = None
 
     def is_of(self, query: _Query, batch_id: int) -> bool:
         return self.query is query and self.columns["batch_id"] == batch_id
 
 
-class _Folder:
+class _ReportFolder:
     """A folder of reports, and the query that they named last: each query has its own."""
 
     def __init__(self, path: Path) -> None:
         self.files = ReportFiles(path)
         self.query_id: str | None = None
 
-    def pass_over(self) -> None:
+    def skip_existing(self) -> None:
         """What is there already belongs to earlier runs; counters would seem to jump."""
         try:
             for each in self.files.new():

@@ -13,7 +13,7 @@ def error_name(text: str) -> str | None:
     return found[-1][0] if found else None
 
 
-def sinks_own(text: str) -> str:
+def sink_error(text: str) -> str:
     """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
     found = _OUR_ERROR.findall(text)
     return ": ".join(found[-1]) if found else text.strip().partition("\n")[0]

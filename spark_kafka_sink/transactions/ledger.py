@@ -3,7 +3,7 @@
 Each Spark partition has a consumer group ``<prefix>.<partition>``, and two belong to all:
 ``<prefix>.driver`` and ``<prefix>.layout``. The offset of a group is the id of its latest
 micro-batch, and the offset's metadata is JSON. A task commits its entry in the transaction that
-contains its records. The driver writes the sentinel when all tasks of the micro-batch have
+contains its records. The driver writes the marker when all tasks of the micro-batch have
 succeeded. A task writes the layout when a micro-batch begins with a new number of partitions.
 
 Tests search every order of the protocol's steps with the functions of this file
@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Sentinel:
+class BatchMarker:
     """The latest micro-batch that all tasks have committed, and how many tasks it had."""
 
     batch_id: int
@@ -42,7 +42,7 @@ class Sentinel:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommitEntry:
     """The latest micro-batch that a Spark partition has committed.
 
     ``rows``: how many records; ``fingerprint``: of everything that was sent.
@@ -78,7 +78,7 @@ class Layout:
         return _to_offset(self.batch_id, {"partitions": self.partitions, "is_final": self.is_final})
 
 
-def sentinel_group(prefix: str) -> str:
+def marker_group(prefix: str) -> str:
     return f"{prefix}.driver"
 
 
@@ -87,24 +87,26 @@ def layout_group(prefix: str) -> str:
     return f"{prefix}.layout"
 
 
-def entry_group(prefix: str, partition: int) -> str:
+def commit_entry_group(prefix: str, partition: int) -> str:
     return f"{prefix}.{partition}"
 
 
-def read_sentinel(committed: CommittedOffset | None, group: str) -> Sentinel | None:
-    """Raises LedgerLost if the group's offset is not a sentinel."""
+def read_batch_marker(committed: CommittedOffset | None, group: str) -> BatchMarker | None:
+    """Raises LedgerLost if the group's offset is not a marker."""
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int)
-    return Sentinel(committed.offset, fields["partitions"])
+    return BatchMarker(committed.offset, fields["partitions"])
 
 
-def read_entry(committed: CommittedOffset | None, group: str) -> Entry | None:
+def read_commit_entry(committed: CommittedOffset | None, group: str) -> CommitEntry | None:
     """Raises LedgerLost if the group's offset is not an entry."""
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
-    return Entry(committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"])
+    return CommitEntry(
+        committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"]
+    )
 
 
 def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
@@ -160,44 +162,44 @@ class Decision(Enum):
     FAIL_CHANGED = "fail: PartitionsChanged"
 
 
-def partitions_of(batch_id: int, sentinel: Sentinel | None, layout: Layout | None) -> int | None:
+def partitions_of(batch_id: int, marker: BatchMarker | None, layout: Layout | None) -> int | None:
     """The only number of partitions whose tasks may send rows of a micro-batch; None: no number."""
     if layout is not None and layout.batch_id == batch_id:
         return layout.partitions
-    if sentinel is not None and sentinel.batch_id == batch_id - 1:
-        return sentinel.partitions
+    if marker is not None and marker.batch_id == batch_id - 1:
+        return marker.partitions
     return None
 
 
 def decide(
-    task: Task, sentinel: Sentinel | None, layout: Layout | None, entry: Entry | None
+    task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
 ) -> Decision:
     """What a task does, from the ledger as it is after its ``init_transactions``.
 
-    Spark starts a micro-batch only when the one before is sealed, so the sentinel names this one
+    Spark starts a micro-batch only when the one before is sealed, so the marker names this one
     or the one before, unless somebody has restored, deleted or bypassed something.
     """
     now = task.batch_id
-    if any(known is not None and known.batch_id > now for known in (sentinel, layout, entry)):
+    if any(known is not None and known.batch_id > now for known in (marker, layout, entry)):
         return Decision.FAIL_AHEAD
-    begun = _begun(task, sentinel, layout, entry)
+    begun = _begun(task, marker, layout, entry)
     if begun is not None and begun.partitions != task.partitions:
         return Decision.FAIL_CHANGED
     if entry is not None and entry.batch_id == now:
         return Decision.VERIFY
-    if _is_lost(task, sentinel, entry):
+    if _is_lost(task, marker, entry):
         return Decision.FAIL_LOST
-    if partitions_of(now, sentinel, layout) == task.partitions:
+    if partitions_of(now, marker, layout) == task.partitions:
         return Decision.SEND
     return Decision.CLAIM
 
 
 def _begun(
-    task: Task, sentinel: Sentinel | None, layout: Layout | None, entry: Entry | None
-) -> Sentinel | Layout | Entry | None:
+    task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
+) -> BatchMarker | Layout | CommitEntry | None:
     """What shows that a partition of the micro-batch was committed, and so fixes their number."""
-    if sentinel is not None and sentinel.batch_id == task.batch_id:
-        return sentinel  # it counts the tasks that there were; entries have the option's number
+    if marker is not None and marker.batch_id == task.batch_id:
+        return marker  # it counts the tasks that there were; entries have the option's number
     if entry is not None and entry.batch_id == task.batch_id:
         return entry
     if layout is not None and layout.batch_id == task.batch_id and layout.is_final:
@@ -205,20 +207,20 @@ def _begun(
     return None
 
 
-def _is_lost(task: Task, sentinel: Sentinel | None, entry: Entry | None) -> bool:
+def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) -> bool:
     """Whether something is missing that must be there when a partition is not committed yet."""
     now = task.batch_id
-    if sentinel is not None and sentinel.batch_id == now:
+    if marker is not None and marker.batch_id == now:
         return True  # a sealed micro-batch has an entry of every partition
     if now == task.first_batch:
         return False
-    if sentinel is None or sentinel.batch_id < now - 1:
+    if marker is None or marker.batch_id < now - 1:
         return True
     is_missing = entry is None or entry.batch_id < now - 1
-    return is_missing and task.partition < sentinel.partitions
+    return is_missing and task.partition < marker.partitions
 
 
-def claimed_layout(task: Task, entries: Iterable[Entry]) -> Layout:
+def claimed_layout(task: Task, entries: Iterable[CommitEntry]) -> Layout:
     """The layout that a claim commits.
 
     ``entries``: of all partitions that the former number has, read after their transactional ids
@@ -233,14 +235,14 @@ def claimed_layout(task: Task, entries: Iterable[Entry]) -> Layout:
 def ledger_error(
     decision: Decision,
     task: Task,
-    sentinel: Sentinel | None,
+    marker: BatchMarker | None,
     layout: Layout | None,
-    entry: Entry | None,
+    entry: CommitEntry | None,
     prefix: str,
 ) -> KafkaSinkError:
     """The error of a decision to fail."""
     known = (
-        f"the ledger {prefix} has sealed {_batch(sentinel)}, and has {_batch(entry)} of this "
+        f"the ledger {prefix} has sealed {_batch(marker)}, and has {_batch(entry)} of this "
         "partition"
     )
     again = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
@@ -250,7 +252,7 @@ def ledger_error(
             f"to write these micro-batches once more on purpose, set {again}"
         )
     if decision is Decision.FAIL_CHANGED:
-        begun = _begun(task, sentinel, layout, entry)
+        begun = _begun(task, marker, layout, entry)
         number = "" if begun is None else f" with {begun.partitions} partitions"
         return PartitionsChanged(
             f"{task}: a part of this micro-batch was committed{number}, and it has "
@@ -261,7 +263,7 @@ def ledger_error(
         "Its consumer groups were deleted or have expired (offsets.retention.minutes), or this "
         "query ran before without exactly-once"
     )
-    if sentinel is not None and entry is not None and sentinel.batch_id < entry.batch_id:
+    if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
         cause = "Its driver group is older: restored, or written by a driver that was held up"
     return LedgerLost(
         f"{task}: {known}. {cause}. Find out "
@@ -270,7 +272,7 @@ def ledger_error(
     )
 
 
-def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
+def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) -> None:
     """Raise ReplayDiffers unless the rows are those that the entry stands for."""
     if (entry.rows, entry.fingerprint) == (rows, fingerprint):
         return
@@ -285,5 +287,5 @@ def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
     )
 
 
-def _batch(known: Sentinel | Entry | None) -> str:
+def _batch(known: BatchMarker | CommitEntry | None) -> str:
     return "none" if known is None else f"micro-batch {known.batch_id}"

@@ -43,14 +43,14 @@ _REFUSED: Mapping[int, str] = {
 
 
 @dataclass(frozen=True)
-class Wait:
+class BrokerWait:
     """A wait for the brokers, the option that bounds it, and what it is for."""
 
     deadline: Deadline
     option: str
     purpose: str
 
-    def at_most(self, seconds: float) -> Wait:
+    def at_most(self, seconds: float) -> BrokerWait:
         """The same wait, cut short."""
         return replace(self, deadline=self.deadline.at_most(seconds))
 
@@ -92,14 +92,14 @@ class GroupOffset:
         #: why the brokers do not name the coordinator
         self._refusal = ErrorCode.NO_ERROR
 
-    def read(self, wait: Wait) -> CommittedOffset | None:
+    def read(self, wait: BrokerWait) -> CommittedOffset | None:
         """The group's stable offset, None if it has none; an error is never "no offset".
 
         Raises TransactionFailed or DeadlineExceeded.
         """
         return self._repeat(lambda seconds: fetch_offset(self._client, self._topic, seconds), wait)
 
-    def write(self, offset: CommittedOffset, wait: Wait) -> None:
+    def write(self, offset: CommittedOffset, wait: BrokerWait) -> None:
         """Commit the group's offset. Raises TransactionFailed or DeadlineExceeded."""
 
         def store(seconds: float) -> OffsetAnswer:
@@ -108,7 +108,7 @@ class GroupOffset:
         self._repeat(store, wait)
 
     def _repeat(
-        self, request: Callable[[float], OffsetAnswer], wait: Wait
+        self, request: Callable[[float], OffsetAnswer], wait: BrokerWait
     ) -> CommittedOffset | None:
         seconds = _FIRST_REQUEST_SECONDS
         while True:
@@ -116,7 +116,7 @@ class GroupOffset:
             answer = request(wait.deadline.slice(seconds))
             if answer.code == ErrorCode.NO_ERROR:
                 return answer.committed
-            self._take_events()
+            self._handle_events()
             code = self._refusal or answer.code
             if wait.is_over(code):
                 raise wait.error(code)
@@ -126,15 +126,15 @@ class GroupOffset:
             self._connect()
             seconds = min(2 * seconds, _REQUEST_SECONDS)
 
-    def _log_in(self, wait: Wait) -> None:
+    def _log_in(self, wait: BrokerWait) -> None:
         """Handle the client's events, and give a new client its token: requests wait for it."""
         while True:
-            self._take_events()
+            self._handle_events()
             if wait.deadline.expired or not self._session.awaits_token:
                 return
             wait.pause()
 
-    def _take_events(self) -> None:
+    def _handle_events(self) -> None:
         for event in self._session.poll():
             if isinstance(event, BrokerError) and event.code in _REFUSED:
                 self._refusal = ErrorCode(event.code)
@@ -155,7 +155,7 @@ class GroupOffset:
 
 
 def read_offsets(
-    settings: ClientSettings, topic: str, groups: Sequence[str], wait: Wait
+    settings: ClientSettings, topic: str, groups: Sequence[str], wait: BrokerWait
 ) -> dict[str, CommittedOffset | None]:
     """The stable offsets of many groups; raises what ``GroupOffset.read`` raises."""
     found: dict[str, CommittedOffset | None] = {}

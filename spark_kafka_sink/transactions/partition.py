@@ -21,18 +21,18 @@ from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
 from spark_kafka_sink.transactions.claim import claim, ledger_reader
 from spark_kafka_sink.transactions.ledger import (
+    CommitEntry,
     Decision,
-    Entry,
     Task,
     check_replay,
-    entry_group,
+    commit_entry_group,
 )
-from spark_kafka_sink.transactions.offset_calls import Wait
-from spark_kafka_sink.transactions.transaction import State, Transaction
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
+from spark_kafka_sink.transactions.transaction import Transaction, TransactionState
 
 #: of ``transactional.id.prefix``; the query's id follows
 DEFAULT_PREFIX = "kafka-nb-"
@@ -56,14 +56,14 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     try:
         yield began
     except KafkaSinkError as error:
-        if transaction.state is State.OPEN:
+        if transaction.state is TransactionState.OPEN:
             outcome = f"No record of {task} becomes visible to read_committed readers by it"
             add_sentence(error, outcome)
         raise
     finally:
         state = transaction.state
         transaction.close()
-        began.take_report(state)
+        began.collect_report(state)
 
 
 def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
@@ -100,15 +100,15 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
 
 def _begin(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
-) -> tuple[Transaction, Entry | None]:
+) -> tuple[Transaction, CommitEntry | None]:
     """The task's transaction, and what was committed before; claims the layout if need be."""
     budget = options.producer.budget
-    wait = Wait(
+    wait = BrokerWait(
         Deadline(budget.metadata_seconds),
         f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
         f"{task}: reading the ledger {prefix}",
     )
-    transactional_id = entry_group(prefix, task.partition)
+    transactional_id = commit_entry_group(prefix, task.partition)
     # The others of its stage wait for the first task's claim.
     awaits_claim = task.partition > 0
     # The reader connects while the transaction is initialized.
@@ -157,10 +157,10 @@ class PartitionTransaction:
         prefix: str,
         ledger_topic: str,
         task: Task,
-        committed: Entry | None,
+        committed: CommitEntry | None,
     ) -> None:
         self._transaction = transaction
-        self._group = entry_group(prefix, task.partition)
+        self._group = commit_entry_group(prefix, task.partition)
         self._ledger_topic = ledger_topic
         self._task = task
         self._committed = committed
@@ -178,9 +178,9 @@ class PartitionTransaction:
         if self._committed is None:
             self._transaction.send(records)
 
-    def send_dead_letters(self, refused: RefusedRecords) -> None:
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """There are none: options exclude them."""
-        raise InvalidRecord(refused.reason)
+        raise InvalidRecord(rejected.reason)
 
     def close(self, timeout_seconds: float) -> None:
         """Commit the task: its records and its ledger entry.
@@ -192,8 +192,8 @@ class PartitionTransaction:
         if self._committed is not None:
             check_replay(self._task, self._committed, rows, fingerprint)
             return
-        entry = Entry(self._task.batch_id, self._task.partitions, rows, fingerprint)
-        wait = Wait(
+        entry = CommitEntry(self._task.batch_id, self._task.partitions, rows, fingerprint)
+        wait = BrokerWait(
             Deadline(timeout_seconds),
             f"close.timeout.ms, {timeout_seconds:g} s",
             f"{self._task}: committing",
@@ -202,11 +202,11 @@ class PartitionTransaction:
         self._transaction.send_offset(self._group, self._ledger_topic, entry.to_offset(), wait)
         self._transaction.commit(wait)
 
-    def take_report(self, state: State) -> None:
+    def collect_report(self, state: TransactionState) -> None:
         """What became of the records, from the transaction's last state before it was closed."""
         if self._committed is not None:
             return
-        report = replace(self._transaction.producer.take_report(), producers_created=1)
-        if state is not State.COMMITTED:
-            report = uncommitted(report, is_aborted=state is not State.ENDED)
+        report = replace(self._transaction.producer.collect_report(), producers_created=1)
+        if state is not TransactionState.COMMITTED:
+            report = uncommitted(report, is_aborted=state is not TransactionState.ENDED)
         self.report = report

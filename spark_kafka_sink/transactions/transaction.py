@@ -27,7 +27,7 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
@@ -35,7 +35,7 @@ _CALL_SECONDS = 0.1
 _ABORT_SECONDS = 5.0
 
 
-class State(Enum):
+class TransactionState(Enum):
     CREATED = "created"
     INITIALIZED = "earlier clients are fenced, and their transactions have ended"
     OPEN = "records and an offset may be sent"
@@ -62,14 +62,14 @@ class Transaction:
     ) -> None:
         settings = transactional(options.client, transactional_id, timeout_ms)
         self.producer = NonBlockingProducer(replace(options, client=settings), clock)
-        self.state = State.CREATED
+        self.state = TransactionState.CREATED
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._clock = clock
         #: when the first record or offset was sent; the brokers begin a little later
         self._opened_at: float | None = None
 
-    def initialize(self, topics: Sequence[str], wait: Wait) -> None:
+    def initialize(self, topics: Sequence[str], wait: BrokerWait) -> None:
         """Fence earlier clients, end their transactions; fetch the topics' metadata meanwhile.
 
         Raises InvalidOption if the brokers do not allow the transaction's time-out.
@@ -80,14 +80,14 @@ class Transaction:
         failure = self._repeat(calls.init_transactions, wait)
         if failure is not None:
             raise self._call_error(failure, wait)
-        self.state = State.INITIALIZED
+        self.state = TransactionState.INITIALIZED
 
     def begin(self) -> None:
         with self.producer.exclusive_client() as client:
             failure = calls.begin_transaction(client)
         if failure is not None:
             raise self._error(failure, "beginning the transaction")
-        self.state = State.OPEN
+        self.state = TransactionState.OPEN
 
     def send(self, records: RecordColumns) -> None:
         """Send records in the transaction; raises the first failure of any record.
@@ -105,7 +105,9 @@ class Transaction:
         with self._named():
             self.producer.flush(seconds)
 
-    def send_offset(self, group: str, topic: str, offset: CommittedOffset, wait: Wait) -> None:
+    def send_offset(
+        self, group: str, topic: str, offset: CommittedOffset, wait: BrokerWait
+    ) -> None:
         """Make the group's offset part of the transaction.
 
         Until the transaction ends, nobody can read the stable offset of that group.
@@ -120,26 +122,26 @@ class Transaction:
         if failure is not None:
             raise self._call_error(failure, wait)
 
-    def commit(self, wait: Wait) -> None:
+    def commit(self, wait: BrokerWait) -> None:
         """Commit records and offsets, after ``flush``.
 
         If the wait is over while the brokers commit, only they know the outcome.
         """
         self._check_age()
         # From here on, a failure does not mean that nothing was committed.
-        self.state = State.ENDED
+        self.state = TransactionState.ENDED
         failure = self._repeat(calls.commit_transaction, wait)
         if failure is not None:
             if failure.requires_abort:
-                self.state = State.OPEN
+                self.state = TransactionState.OPEN
             raise self._call_error(failure, wait)
-        self.state = State.COMMITTED
+        self.state = TransactionState.COMMITTED
 
     def close(self) -> None:
         """Abort the transaction if it is open, and free the client; bounded, whatever happens."""
         try:
-            if self.state is State.OPEN:
-                self.state = State.ENDED
+            if self.state is TransactionState.OPEN:
+                self.state = TransactionState.ENDED
                 self._abort(Deadline(_ABORT_SECONDS, self._clock))
         finally:
             self.producer.close(0)
@@ -158,7 +160,7 @@ class Transaction:
                 time.sleep(deadline.slice(_CALL_SECONDS))  # the call for an offset is still open
 
     def _repeat(
-        self, call: Callable[[Client, float], CallFailed | None], wait: Wait
+        self, call: Callable[[Client, float], CallFailed | None], wait: BrokerWait
     ) -> CallFailed | None:
         """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
         while True:
@@ -170,7 +172,7 @@ class Transaction:
             if failure.code != ErrorCode.TIMED_OUT:
                 wait.pause()
 
-    def _call_error(self, failure: CallFailed, wait: Wait) -> KafkaSinkError:
+    def _call_error(self, failure: CallFailed, wait: BrokerWait) -> KafkaSinkError:
         is_fenced = failure.code == ErrorCode.FENCED
         if not is_fenced and (failure.is_retriable or wait.is_over(failure.code)):
             return wait.error(failure.code, failure.text)
@@ -195,7 +197,7 @@ class Transaction:
         if self._age_seconds * 1000 >= self._timeout_ms:
             return self._timed_out()
         outcome = "nothing of this one becomes visible"
-        if self.state is State.ENDED:
+        if self.state is TransactionState.ENDED:
             outcome = "whether this one was committed before is in the ledger"
         return TransactionFenced(
             f"another attempt of this task has taken over the transaction {self._id}; {outcome}. "
@@ -245,7 +247,7 @@ def fence(
     transactional_id: str,
     timeout_ms: int,
     topics: Sequence[str],
-    wait: Wait,
+    wait: BrokerWait,
 ) -> None:
     """Take a transactional id over from whoever has it, and wait until its transaction has ended.
 

@@ -67,7 +67,7 @@ def test_a_task_without_rows_is_committed_too(sink):
     for batch_id in range(2):
         sink.write(batch_id, 0, [])
         sink.write(batch_id, 1, [f"{batch_id}"])
-        sink.seal(batch_id)
+        sink.write_batch_marker(batch_id)
     with pytest.raises(ReplayDiffers):
         sink.write(1, 0, ["new"])
     assert sink.committed() == ["0", "1"]
@@ -181,12 +181,12 @@ def test_an_older_checkpoint(sink):
     expected = sink.write_batch(0) + sink.write_batch(1)
     with pytest.raises(LedgerAhead, match=r"has sealed micro-batch 1.*restore the newer one"):
         sink.write(0, 0, ["0-a", "0-b"])
-    # Micro-batch 2 is begun, and not sealed.
+    # Micro-batch 2 has begun, and has no marker.
     sink.write(2, 0, ["2-a", "2-b"])
     with pytest.raises(LedgerAhead):
         sink.write(1, 0, ["1-a", "1-b"])
     with pytest.raises(LedgerAhead):
-        sink.seal(0)
+        sink.write_batch_marker(0)
     assert sink.committed() == sorted([*expected, "2-a", "2-b"])
 
 
@@ -221,10 +221,10 @@ def test_another_number_of_partitions_between_micro_batches(sink):
     sink.options["exactly.once.partitions"] = "3"
     for partition in range(3):
         sink.write(1, partition, [f"1-{partition}"])
-    sink.seal(1, tasks=3)
+    sink.write_batch_marker(1, tasks=3)
     sink.options["exactly.once.partitions"] = "1"
     sink.write(2, 0, ["2-0"])
-    sink.seal(2, tasks=1)
+    sink.write_batch_marker(2, tasks=1)
     assert sink.committed() == sorted([*expected, "1-0", "1-1", "1-2", "2-0"])
 
 
@@ -236,7 +236,7 @@ def test_another_number_of_partitions_within_a_micro_batch(sink):
         sink.write(1, 0, ["1-a", "1-b", "1-c"])
     sink.options["exactly.once.partitions"] = "2"
     expected += sink.write_batch(1)
-    # Sealed, but Spark did not hear of it.
+    # Its marker is written, but Spark has not recorded it as done.
     sink.options["exactly.once.partitions"] = "3"
     for partition in range(3):
         with pytest.raises(PartitionsChanged, match="with 2 partitions"):
@@ -249,13 +249,13 @@ def test_other_partitions_than_the_option_says(sink):
         sink.write(0, 2, ["0-a"])
     sink.write(0, 0, ["0-a"])
     with pytest.raises(PartitionsChanged, match=r"had 1 Spark partitions.*partitions=2"):
-        sink.seal(0, tasks=1)
+        sink.write_batch_marker(0, tasks=1)
     with pytest.raises(PartitionsChanged, match="with 1 partitions"):
         sink.write(0, 0, ["0-a"])
     sink.options["exactly.once.partitions"] = "1"
     for batch_id in (0, 1):
         sink.write(batch_id, 0, [f"{batch_id}-a"])
-        sink.seal(batch_id, tasks=1)
+        sink.write_batch_marker(batch_id, tasks=1)
     assert sink.committed() == ["0-a", "1-a"]
 
 

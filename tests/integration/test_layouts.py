@@ -51,7 +51,7 @@ def write(sink, batch_id, partition, number):
 def complete(sink, batch_id, number):
     for partition in range(number):
         write(sink, batch_id, partition, number)
-    sink.seal(batch_id, tasks=number)
+    sink.write_batch_marker(batch_id, tasks=number)
 
 
 def process(sink, batch_id, partition, number, point):
@@ -159,7 +159,7 @@ def test_the_tasks_of_a_stage_that_run_at_once_need_one_claim(sink):
     tasks = [process(sink, 0, partition, 3, "") for partition in (2, 1, 0)]
     assert [task.end() for task in tasks] == ["written"] * 3
     sink.options["exactly.once.partitions"] = "3"
-    sink.seal(0, tasks=3)
+    sink.write_batch_marker(0, tasks=3)
     assert sink.committed() == rows(0)
 
 
@@ -204,9 +204,9 @@ def test_fewer_tasks_than_an_earlier_attempt_are_told_that_rows_may_be_doubled(s
     for partition in (2, 0, 1):
         write(sink, 0, partition, 3)
     with pytest.raises(PartitionsChanged, match="rows may be in Kafka twice"):
-        sink.seal(0, tasks=2)
+        sink.write_batch_marker(0, tasks=2)
     write(sink, 1, 0, 2)
     write(sink, 1, 1, 2)
     sink.options["exactly.once.partitions"] = "3"
     with pytest.raises(PartitionsChanged, match="nothing is sent twice"):
-        sink.seal(1, tasks=2)
+        sink.write_batch_marker(1, tasks=2)

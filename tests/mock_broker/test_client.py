@@ -29,7 +29,7 @@ from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
-    Configuration,
+    ConfigurationDescription,
     FailedRecords,
     RequestFailed,
     TokenNeeded,
@@ -497,7 +497,7 @@ def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
     asked = client if servers == "the mock broker's" else Client(NOWHERE)
     asked.fetch_broker_configuration(1, 0.5)
     described = answer(asked)
-    assert isinstance(described, Configuration)
+    assert isinstance(described, ConfigurationDescription)
     assert described.code != 0
     assert described.settings == {}
     assert asked.close(Deadline(5))
@@ -514,7 +514,9 @@ def test_a_request_without_an_answer_says_what_it_was_about():
         events += [event for event in client.poll(0.05) if not isinstance(event, BrokerError)]
     failed = {event.topics for event in events if isinstance(event, RequestFailed)}
     assert failed == {("t", "u"), ("v",)}
-    unknown = sorted(event.resource for event in events if isinstance(event, Configuration))
+    unknown = sorted(
+        event.resource for event in events if isinstance(event, ConfigurationDescription)
+    )
     assert unknown == ["t", "u"]
     assert client.close(Deadline(5))
 

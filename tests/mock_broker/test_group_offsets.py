@@ -9,7 +9,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
 
 OFFSET = CommittedOffset(5, '{"naïve": true}')
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -34,7 +34,7 @@ PASSING = pytest.mark.parametrize(
 
 
 def wait(seconds=60.0):
-    return Wait(Deadline(seconds), f"an.option, {seconds:g} s", "reading the ledger p")
+    return BrokerWait(Deadline(seconds), f"an.option, {seconds:g} s", "reading the ledger p")
 
 
 def read(offset, wait):

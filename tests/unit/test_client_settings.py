@@ -10,7 +10,7 @@ from spark_kafka_sink.config.client_settings import (
 )
 from spark_kafka_sink.config.java_settings import REFUSED
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.librdkafka.configuration import refusal_of
+from spark_kafka_sink.librdkafka.setting_specs import refusal_of
 
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}

@@ -1,4 +1,4 @@
-"""What becomes of refused records, on a fake client."""
+"""What becomes of rejected records, on a fake client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from fake_engine import FakeEngine
 
 from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
+from spark_kafka_sink.librdkafka.events import (
+    ConfigurationDescription,
+    FailedRecords,
+    TopicDescription,
+)
 from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
 
 DLQ = "dlq"
@@ -47,14 +51,14 @@ def test_records_wait_for_the_topics_configuration(engine):
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert engine.sent(delivery) == []
     assert engine.client.asked_configurations == ["t"]
-    engine.answer(Configuration("t", 0, {}))
+    engine.answer(ConfigurationDescription("t", 0, {}))
     assert engine.sent(delivery) == [0]
 
 
 def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
     delivery = engine.send_values("t", ["a"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
-    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert engine.sent(delivery) == [0]
 
 
@@ -62,7 +66,7 @@ def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_w
     first, second = engine.send_values("t", ["a"]), engine.send_values("u", ["b"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     engine.answer(TopicDescription("u", 0, 1, (0,)))
-    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
@@ -192,7 +196,7 @@ def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
         engine.clock.now += 2
         assert engine.sent(engine.send_values("t", [value])) == [0]
     assert asked_again(engine) == ["t"]  # once, and nothing waited for the answer
-    engine.answer(Configuration("t", 0, {"max.message.bytes": "4000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "4000"}))
     assert engine.sent(engine.send_values("t", ["x" * 3000])) == [0]
     assert engine.dead == {}
 
@@ -219,7 +223,7 @@ def test_a_record_that_old_limits_refuse_waits_for_new_ones_and_is_sent_if_they_
     first, second = engine.send_values("t", LARGE), engine.send_values("t", ["b"])
     assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
     assert asked_again(engine) == ["t"]
-    engine.answer(Configuration("t", 0, {"max.message.bytes": "1000000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1000000"}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [0])
     assert engine.dead == {}
 
@@ -229,7 +233,7 @@ def test_a_record_is_a_dead_letter_once_new_limits_refuse_it_too_and_recent_ones
 ):
     engine = with_old_limits
     first = engine.send_values("t", LARGE)
-    engine.answer(Configuration("t", 0, {"max.message.bytes": "2000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "2000"}))
     assert first.is_complete
     asked_again(engine)
     engine.clock.now += RECENT_SECONDS
@@ -276,7 +280,7 @@ def test_limits_stay_what_they_are_if_new_ones_may_not_be_read(with_old_limits):
     engine = with_old_limits
     first = engine.send_values("t", LARGE)
     engine.clock.now += 5
-    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert first.is_complete
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
@@ -299,7 +303,7 @@ def test_new_limits_are_asked_for_as_soon_as_the_topic_has_metadata_again(engine
     assert asked_again(engine) == []
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert asked_again(engine) == ["t"]
-    engine.answer(Configuration("t", 0, {}))
+    engine.answer(ConfigurationDescription("t", 0, {}))
     assert engine.sent(delivery) == [0, 1, 0, 1]
 
 
@@ -310,7 +314,7 @@ def test_records_without_a_key_are_sent_when_a_topic_is_no_longer_compacted(engi
     engine.clock.now += RECENT_SECONDS + 1
     second = engine.send_values("t", ["b", "c"])
     assert engine.sent(second) == []
-    engine.answer(Configuration("t", 0, {"cleanup.policy": "delete"}))
+    engine.answer(ConfigurationDescription("t", 0, {"cleanup.policy": "delete"}))
     assert engine.sent(second) == [0, 1]
     assert engine.dead == {("t", "INVALID_RECORD"): 1}
 
@@ -340,7 +344,7 @@ def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
     engine.clock.now += MISSING_TOPIC_SECONDS
     engine.answer(missing)
     second = engine.send_values("t", ["b"])
-    assert not second.refused
+    assert not second.rejected
     engine.answer(missing)
     assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 2}
     third = engine.send_values("t", ["c"])

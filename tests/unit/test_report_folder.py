@@ -13,7 +13,7 @@ import pytest
 from spark_kafka_sink.report import folder as report_folder
 from spark_kafka_sink.report import storage as report_storage
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.report.folder import append, leave, prepare
+from spark_kafka_sink.report.folder import append, prepare, write_failed_task
 from spark_kafka_sink.report.storage import LocalFolder, RemoteFolder
 
 
@@ -66,7 +66,7 @@ def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path)
     prepare(str(tmp_path / "reports"))
     folder = str(tmp_path / "reports")
     for batch_id, records in [("7", 3), ("7", 4), ("70", 5)]:
-        leave(failed_task(records), folder, batch_id)
+        write_failed_task(failed_task(records), folder, batch_id)
     aborted = DeliveryReport(tasks=4, failed_tasks=3, batch_id=7, outcome="failed")
     aborted.acknowledged_records[("a", 0)] = 2
     told = append(aborted, folder)
@@ -80,13 +80,13 @@ def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path)
 
 
 def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts(tmp_path):
-    leave(failed_task(3), str(tmp_path), "0")
+    write_failed_task(failed_task(3), str(tmp_path), "0")
     told = append(DeliveryReport(Counter(a=3), tasks=1, batch_id=0), str(tmp_path))
     assert (told.outcome, told.tasks, told.failed_tasks, told.total_sent) == ("delivered", 1, 1, 6)
 
 
 def test_a_task_of_another_machine_leaves_nothing(tmp_path):
-    leave(failed_task(3), str(tmp_path / "of the driver"), "0")
+    write_failed_task(failed_task(3), str(tmp_path / "of the driver"), "0")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,7 +106,7 @@ def test_what_another_query_left_in_the_folder_is_not_counted(tmp_path, task_suc
     now = datetime.now(timezone.utc)
     for query_id, records, age in [("earlier", 100, timedelta(1)), ("this", 3, timedelta(0))]:
         task = replace(failed_task(records), query_id=query_id, ended_at=now - age)
-        leave(task, str(tmp_path), "7")
+        write_failed_task(task, str(tmp_path), "7")
     query_id = "this" if task_succeeded else None  # only a task tells the driver
     told = append(DeliveryReport(batch_id=7, query_id=query_id, outcome="failed"), str(tmp_path))
     assert (told.total_failed, told.query_id) == (3, "this")
@@ -132,7 +132,7 @@ def object_store(tmp_path, monkeypatch):
 
 def test_each_report_in_an_object_store_is_a_file(object_store):
     uri, folder, _ = object_store
-    leave(failed_task(3), uri, "0")
+    write_failed_task(failed_task(3), uri, "0")
     for batch_id in range(3):
         told = append(report(batch_id), uri)
         assert told.total_failed == (0 if batch_id else 3)
@@ -159,7 +159,7 @@ def test_storage_that_does_not_answer_holds_nothing_up(monkeypatch, caplog):
     told = report(7)
     try:
         assert append(told, "s3://bucket/reports") is told
-        leave(told, "s3://bucket/reports", "7")
+        write_failed_task(told, "s3://bucket/reports", "7")
         prepare("s3://bucket/hanging")
     finally:
         released.set()
@@ -176,7 +176,7 @@ def test_no_error_of_the_storage_reaches_the_query(monkeypatch, caplog, error):
     monkeypatch.setattr(report_folder, "open_folder", fail)
     told = report(7)
     assert append(told, "abfss://c@a.dfs.core.windows.net/r") is told
-    leave(told, "abfss://c@a.dfs.core.windows.net/r", "7")
+    write_failed_task(told, "abfss://c@a.dfs.core.windows.net/r", "7")
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
