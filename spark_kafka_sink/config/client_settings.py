@@ -133,7 +133,7 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _as_named(setting: str, value: str) -> str:
-    """A valid value as librdkafka's manual names it, where the client takes other words too."""
+    """A valid value as librdkafka's manual spells it; the client accepts other spellings too."""
     spec = _setting_specs().get(setting)
     if spec is None or spec.type not in ("boolean", "enum value"):
         return value

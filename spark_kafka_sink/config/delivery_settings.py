@@ -93,7 +93,7 @@ def timeouts(
 def _check_delivery_timeout(delivery: int, shortest: int, effective: Mapping[str, str]) -> None:
     if delivery == 0:
         raise InvalidOption(
-            f"{PREFIX}{_DELIVERY}=0 would let the client retry for ever; set it to at least "
+            f"{PREFIX}{_DELIVERY}=0 would let the client retry forever; set it to at least "
             f"{shortest}"
         )
     if delivery < shortest:

@@ -79,7 +79,7 @@ class Option(Generic[T]):
     def _given_name(self, given: Mapping[str, str]) -> str | None:
         names = [name for name in self.names if name.lower() in given]
         if len({given[name.lower()].strip() for name in names}) > 1:
-            raise InvalidOption(f"{' and '.join(names)} set the same option; leave one out")
+            raise InvalidOption(f"{' and '.join(names)} set the same option; remove one")
         return names[-1] if names else None
 
     def _check_range(self, name: str, value: T) -> None:
@@ -120,17 +120,17 @@ def folder(text: str) -> str:
     if not colon:
         raise ValueError(f"{text!r} is neither an absolute path nor a URI")
     scheme = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
-    # What stands behind an unknown scheme may hold credentials, too.
+    # The text after an unknown scheme may contain credentials, too.
     if scheme not in _SCHEMES:
         raise ValueError(
-            f"'{scheme}://...' is not in storage that Python on the driver can reach: take a path "
+            f"'{scheme}://...' is not in storage that Python on the driver can reach: use a path "
             f"on the driver's machine, or a URI that begins with {', '.join(_SCHEMES)}"
         )
     if _has_credentials(scheme, rest):
         raise ValueError(
-            f"'{scheme}://...' holds credentials, which logs and plans would show. Leave them out "
-            "of the URI, and give them to the process: in its environment, or as a role of its "
-            "machine"
+            f"'{scheme}://...' contains credentials, which logs and plans would show. Remove them "
+            "from the URI, and provide them to the process: in its environment, or as a role of "
+            "its machine"
         )
     if scheme == "file" and not rest.startswith("/"):
         raise ValueError(f"{text!r} names a machine; write three slashes before the path")

@@ -1,4 +1,4 @@
-"""The driver's check before a micro-batch: a broker answers, takes the login, has the topic."""
+"""The driver's check before a micro-batch: a broker answers, accepts the login, has the topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("spark_kafka_sink")
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
 # 5 s or more in a new session; together this stays below 10 s.
-_REFUSAL_SECONDS = 3.0
+_UNREACHABLE_SECONDS = 3.0
 # A connected broker that is slow to describe the topic must not delay the micro-batch.
 _ANSWER_SECONDS = 0.25
 _CONFIGURATION_SECONDS = 3.0
@@ -42,7 +42,7 @@ _STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
-_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
 _ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
 
 Answer = TopicDescription | ClusterDescription | ConfigurationDescription
@@ -53,10 +53,10 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
     """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
 
     Runs once per process and configuration, so it runs again when Spark plans in a new process,
-    which then needs the application's ``folder`` (``reached_brokers``). A failed check is repeated.
+    which then needs the application's ``folder`` (``reached_brokers``). A failed check runs again.
     A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
     after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
-    survives a short outage. What the brokers do not answer in time is left to the tasks.
+    survives a short outage. The tasks find out what the brokers do not answer in time.
     With exactly-once, settings of the brokers that endanger it are logged as warnings.
     """
     if options.preflight:
@@ -92,7 +92,7 @@ def _check(
 
 @cache
 def _warn(settings: ClientSettings, topic: str) -> None:
-    """Log what exactly-once lacks, if the brokers tell their settings in time."""
+    """Log what exactly-once lacks, if the brokers report their settings in time."""
     deadline = Deadline(_CONFIGURATION_SECONDS)
     with _Brokers(settings) as brokers:
         broker = _broker_configuration(brokers, deadline)
@@ -104,7 +104,7 @@ def _warn(settings: ClientSettings, topic: str) -> None:
 
 
 class _Brokers:
-    """A client, and what it has learned about the brokers. Closed at the end."""
+    """A client, and what is known about the brokers. Closed at the end."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -112,7 +112,7 @@ class _Brokers:
         self.are_down = False
         #: when to stop waiting for an answer; None while no broker is connected
         self.end_of_answers: Deadline | None = None
-        #: the latest error, in the client's words
+        #: the text of the client's latest error
         self.problem = ""
         self._session = Session(Client, for_asking(settings, _STATE_INTERVAL_MS))
         self.client = self._session.client
@@ -178,7 +178,7 @@ class _Brokers:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            # It may be due to the token, such as to the groups in it: the next check has a new one.
+            # The token may be the cause, such as the groups in it: the next check gets a new one.
             self._session.discard_token()
         self.client.close(Deadline(_FREE_SECONDS))
 
@@ -190,15 +190,15 @@ def _reach(
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
-    seconds = max(budget.metadata_seconds, _REFUSAL_SECONDS)
+    seconds = max(budget.metadata_seconds, _UNREACHABLE_SECONDS)
     deadline = Deadline(seconds)
-    refusal = deadline if reached_before else Deadline(_REFUSAL_SECONDS)
+    until_unreachable = deadline if reached_before else Deadline(_UNREACHABLE_SECONDS)
     if topics:
         brokers.client.fetch_metadata(topics, seconds, include_rights=True)
     else:
         brokers.client.connect(seconds)
-    while not deadline.expired and not (brokers.are_down and refusal.expired):
-        is_late = brokers.answers_are_late  # then still take what has arrived
+    while not deadline.expired and not (brokers.are_down and until_unreachable.expired):
+        is_late = brokers.answers_are_late  # then only read what has arrived
         answers = brokers.listen(Deadline(0.0) if is_late else deadline)
         # One answer is about all topics.
         if descriptions := [each for each in answers if isinstance(each, TopicDescription)]:

@@ -1,6 +1,6 @@
 """Which brokers a Spark application has reached before, shared by all its Python workers.
 
-A folder of None remembers nothing.
+Without a folder, nothing is stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
     """Whether ``remember`` was called for these brokers with this folder.
 
-    If nothing can be stored, they count as reached: it is worse to end a stream after a short
-    outage than to report a wrong address late.
+    If nothing can be stored, they count as reached: ending a stream after a short outage is worse
+    than reporting a wrong address late.
     """
     if folder is None:
         return False

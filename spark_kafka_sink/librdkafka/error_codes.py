@@ -63,7 +63,7 @@ STALE_METADATA_ERRORS = frozenset(
     }
 )
 
-#: Records fail with one of these for their own sake, or because of another record of their batch.
+#: Records fail with one of these for their content, or because of another record of their batch.
 REJECTIONS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -78,7 +78,7 @@ REJECTIONS = frozenset(
     }
 )
 
-#: Brokers refuse a whole batch with one of these, and do not say because of which record.
+#: Brokers reject a whole batch with one of these, and do not say because of which record.
 BATCH_ERRORS = frozenset({ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
 
 #: errors of records that a closing producer drops

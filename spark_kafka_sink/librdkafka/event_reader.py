@@ -52,8 +52,8 @@ def read(event: int, requests: MutableMapping[int, Names]) -> Sequence[Event]:
     """Convert an event to Python values; log lines go to the logger instead.
 
     Delivery reports are for ``read_reports``.
-    ``requests``: by its opaque, what each request is about that has no answer yet. The one that the
-    event answers is removed.
+    ``requests``: opaque -> topics or brokers, of requests without an answer; the one that the event
+    answers is removed.
     """
     kind = c.event_type(event)
     if kind in _ANSWER_READERS:
@@ -192,7 +192,7 @@ def _rack(node: int) -> str | None:
 def _may_write(description: int) -> bool:
     count = ctypes.c_size_t()
     operations = c.topic_description_authorized_operations(description, ctypes.byref(count))
-    # None are known before Kafka 2.3: whoever sees the topic may at least describe it.
+    # None are known before Kafka 2.3: a user who sees the topic may at least describe it.
     return not count.value or c.ACL_OPERATION_WRITE in operations[: count.value]
 
 

@@ -15,16 +15,16 @@ MUTED    from the first retry until all retries   once nothing of the topic is u
          are reported; wins over SMALL            retry; sends wait
 ======== ======================================== ==================================================
 
-What becomes of rejected records, and in which order:
+What happens to rejected records, and in which order:
 
 ========================= ==========================================================================
-rejected                   outcome
+rejected                  outcome
 ========================= ==========================================================================
 by the pre-check          dead letters; the good records of the send go on
 by the pre-check, but its all records of the send wait for newer limits, and with them all later
 limits are not recent     sends of the topic
-alone, for its own sake   a dead letter
-in a batch, and the       retries: the two halves of the batch, one after the other, until a rejected
+alone, for its content    a dead letter
+in a batch, and the       retries: the two halves of the batch, one after the other, until a bad
 brokers do not say why    record is alone
 because of others         a retry: they keep their order
 ========================= ==========================================================================
@@ -102,7 +102,7 @@ class BadBatches:
         return failures, partitioned.take(good) if failures else partitioned
 
     def split(self, request: SendRequest) -> list[SendRequest]:
-        """What to pass on of a send: itself, or parts that a SMALL topic accepts as batches."""
+        """The request itself, or for a SMALL topic, parts of it that fit into one batch each."""
         topic = request.delivery.topic
         if request.messages is None or self.state(topic) is not BatchState.SMALL:
             return [request]
@@ -125,7 +125,7 @@ class BadBatches:
         return [_request(delivery, partitioned.take(half)) for half in halves if len(half)]
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Forget evicted topics, which have no records anywhere."""
+        """Forget evicted topics; they have no records left."""
         self._muted.difference_update(topics)
 
 

@@ -25,7 +25,7 @@ _MOST_IDLE = 4
 
 
 class BorrowedProducer:
-    """A producer while one task uses it. ``report``: of the task, as soon as it has ended."""
+    """A producer while one task uses it. ``report``: of the task, once it has ended."""
 
     def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
         self.producer = producer
@@ -86,7 +86,7 @@ class ProducerCache:
         """A producer for one task: an idle or new one, kept afterwards if another task can use it.
 
         If the task fails, its remaining records are dropped, so that nothing of it is sent later;
-        our own errors then say what became of its records.
+        our own errors then say what happened to its records.
         """
         self.evict_expired()
         # Of the previous task: glibc would keep more than a whole Arrow batch.
@@ -127,7 +127,7 @@ class ProducerCache:
             del self._live_topics[next(iter(self._live_topics))]
 
     def evict_expired(self) -> None:
-        """Close producers that are idle for too long, and the longest idle of too many."""
+        """Close producers that were idle for too long, and the longest idle if there are too many."""
         now = self._clock()
         too_many = len(self._idle) - _MOST_IDLE
         for position, (options, idle) in enumerate(list(self._idle.items())):
@@ -136,7 +136,7 @@ class ProducerCache:
                 idle.producer.close(0)
 
     def close(self, timeout_seconds: float) -> None:
-        """Close one producer after another until the time is up."""
+        """Close one producer after another until the timeout."""
         idle, self._idle = list(self._idle.values()), {}
         end = self._clock() + timeout_seconds
         for each in idle:

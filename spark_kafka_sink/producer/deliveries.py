@@ -23,7 +23,7 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilde
 
 @dataclass
 class Delivery:
-    """What has become of the records of one send.
+    """The state of the records of one send.
 
     ``failed`` counts records by partition (-1: not assigned yet) and error code.
     """
@@ -32,7 +32,7 @@ class Delivery:
     topic: str
     #: how many of the records the buffer accepted
     accepted: int = 0
-    #: the send is over: no more records will be accepted
+    #: no more records will be accepted (Java: ``ProducerBatch.closeForRecordAppends``)
     is_closed: bool = False
     acknowledged: int = 0
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -74,9 +74,9 @@ class IncompleteDeliveries:
     def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:
         self._limit_bytes = limit_bytes
         self._clock = clock
-        #: when the first delivery of the present report began
+        #: when the first delivery of the current report began
         self._began_at: float | None = None
-        #: of the client since its creation: by now, and before the present report
+        #: of the client since its creation: until now, and before the current report
         self._retried_requests = self._retried_before = 0
         self._ids = count(1)
         self._incomplete: dict[int, Delivery] = {}
@@ -105,7 +105,7 @@ class IncompleteDeliveries:
         return delivery
 
     def admit(self, delivery: Delivery, records: RecordColumns) -> bool:
-        """Admit the records if there is memory for them; True if they are admitted by now."""
+        """Admit the records if there is memory for them; returns whether they are admitted."""
         if delivery.delivery_id in self._admitted:
             return True
         if not self._has_room(records):
@@ -185,7 +185,7 @@ class IncompleteDeliveries:
         self._complete(delivery)
 
     def note(self, statistics: Statistics) -> None:
-        """Take what the client has counted into the report."""
+        """Add the client's statistics to the report."""
         self._retried_requests = statistics.retried_requests
         self.report.retried_requests = statistics.retried_requests - self._retried_before
         if statistics.round_trip_ms is not None:
@@ -194,9 +194,9 @@ class IncompleteDeliveries:
     def outstanding(self) -> Iterator[FailedRecords]:
         """Reports that fail the outstanding records, one per delivery."""
         for delivery in self._incomplete.values():
-            if left := delivery.outstanding:
+            if outstanding := delivery.outstanding:
                 code = ErrorCode.PURGE_INFLIGHT
-                yield FailedRecords(delivery.delivery_id, UNASSIGNED, code, True, left)
+                yield FailedRecords(delivery.delivery_id, UNASSIGNED, code, True, outstanding)
 
     def collect_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""

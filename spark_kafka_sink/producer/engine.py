@@ -1,4 +1,4 @@
-"""Engine: the way of records to the client, and of reports and answers back. Never waits."""
+"""Engine: passes records to the client, and handles its reports and answers. Never waits."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from spark_kafka_sink.records.rejection import RejectedRecords
 class Engine:
     """A producer without its waits; used by one thread at a time.
 
-    No method waits: the caller polls the client, and passes the events to ``handle``. Then records
-    and requests are sent that have become due.
+    No method waits: the caller polls the client, and passes the events to ``handle``, which then
+    sends the records and requests that have become due.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Engine:
             self._fetcher.connect()
 
     def send(self, records: RecordColumns) -> SendRequest:
-        """Accept records as far as there is room; call ``proceed`` until all are accepted."""
+        """Accept records while there is room; call ``proceed`` until all are accepted."""
         request = SendRequest(self.deliveries.begin(records.topic), records)
         try:
             self.topics.await_metadata(records.topic)
@@ -82,7 +82,7 @@ class Engine:
         return request
 
     def proceed(self, request: SendRequest) -> None:
-        """Accept more of the request's records, as far as there is room; seal it after the last."""
+        """Accept more of the request's records while there is room; close it after the last one."""
         if self.deliveries.admit(request.delivery, request.records):
             self._apply_failures(self._buffer.put(request))
         if request.is_accepted:
@@ -127,11 +127,11 @@ class Engine:
     ) -> None:
         """Send dead letters for records of a delivery that were rejected."""
         rejected = queue.rejected(delivery.topic, self.deliveries.records(failed), failed)
-        for letters in queue.dead_letters(rejected):
-            request = SendRequest(self.deliveries.begin(letters.topic), letters)
-            # Without room, too: their Arrow batch is in the buffer already.
-            self.deliveries.admit_anyway(request.delivery, letters)
-            self.topics.await_metadata(letters.topic)
+        for records in queue.dead_letters(rejected):
+            request = SendRequest(self.deliveries.begin(records.topic), records)
+            # Even if the buffer is full: it contains their Arrow batch already.
+            self.deliveries.admit_anyway(request.delivery, records)
+            self.topics.await_metadata(records.topic)
             self._buffer.buffer(request)
             self._close_delivery(request)
         self.deliveries.reject(delivery, rejected)
@@ -183,7 +183,7 @@ class Engine:
             self._apply_failure(failed, by_broker=False)
 
     def _apply_failure(self, failed: FailedRecords, *, by_broker: bool) -> None:
-        """``by_broker``: a whole batch was rejected, perhaps because of only some of its records."""
+        """``by_broker``: a whole batch was rejected, perhaps because of only some records."""
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
@@ -191,7 +191,7 @@ class Engine:
         if queue is None or bad_batches is None or not queue.accepts(delivery.topic, failed):
             self.deliveries.fail(delivery, failed)
         elif by_broker and may_be_good(failed):
-            # The topic's configuration has changed, or does not tell.
+            # The topic's configuration has changed, or does not show this limit.
             self.topics.renew_limits(delivery.topic)
             records = self.deliveries.records(failed)
             self._buffer.buffer_retries(bad_batches.retries(delivery, records, failed))

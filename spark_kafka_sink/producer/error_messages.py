@@ -1,4 +1,4 @@
-"""The producer's errors in words: what happened, why, and what to do."""
+"""The messages of the producer's errors: what happened, why, and what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def first_failure(
     budget: BlockBudget,
     topic: str | None = None,
 ) -> KafkaSinkError | None:
-    """The error for the first failure since the last report, if there is one.
+    """The error for the first failure since the last report, or None.
 
     With ``topic``, only its metadata counts: each delivery counts its own failed records.
     """

@@ -46,7 +46,7 @@ class Lifecycle:
         return self._owner == threading.get_ident()
 
     def acquire(self, deadline: Deadline) -> bool:
-        """Wait a moment for access, at most until the deadline; returns whether it was granted.
+        """Wait briefly for access, at most until the deadline; returns whether it was granted.
 
         Never granted once a thread is closing the producer.
         Raises RuntimeError if the calling thread has access already.
@@ -109,6 +109,6 @@ class Lifecycle:
         self._changed.notify_all()
 
     def wait_until_aborting(self, seconds: float) -> bool:
-        """Wait that long for ABORTING; returns whether it was reached."""
+        """Wait that long for ABORTING; returns whether the state was reached."""
         with self._changed:
             return self._changed.wait_for(lambda: self._state >= ProducerState.ABORTING, seconds)

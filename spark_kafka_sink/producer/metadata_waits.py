@@ -1,4 +1,4 @@
-"""Which topics' records wait for metadata, since when, and what becomes of them if they fail."""
+"""Which topics' records wait for metadata, since when, and how they fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_kafka_sink.producer.topic_state import TopicError
 class MetadataWaits:
     """With a ``dead_letter_topic``, records of other topics become dead letters instead of failing.
 
-    No call looks through all topics, unless one of them has become unusable.
+    No call searches all topics, unless one of them has become unusable.
     """
 
     def __init__(self, clock: Clock = time.monotonic, dead_letter_topic: str | None = None) -> None:
@@ -25,7 +25,7 @@ class MetadataWaits:
         self._since: dict[str, float] = {}
         #: the code of the latest answer about each of them, if that is an error
         self._errors: dict[str, int] = {}
-        #: those of them that brokers have rejected
+        #: those of them that are forbidden or invalid
         self._non_retriable: dict[str, None] = {}
         #: those of them whose records become dead letters, and when
         self._unusable_at: dict[str, float] = {}

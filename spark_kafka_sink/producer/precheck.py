@@ -1,4 +1,4 @@
-"""Finds records that Kafka would reject, before they spoil their batch."""
+"""Finds records that Kafka would reject, before their whole batch is rejected."""
 
 from __future__ import annotations
 

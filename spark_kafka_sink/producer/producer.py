@@ -42,7 +42,7 @@ _REPORT_SECONDS = 0.02
 _FLUSH_SECONDS = 0.001
 # How long a call that never waits for the brokers may wait for other threads.
 _ACCESS_SECONDS = 5.0
-# What close may take beyond its timeout, and how much of that goes into collecting reports.
+# How much longer than its timeout close may take, and the part of it for collecting reports.
 _ABORT_SECONDS = 0.8
 _COLLECT_SECONDS = 0.5
 
@@ -75,7 +75,7 @@ class DeliveryFuture:
 class NonBlockingProducer:
     """Sends records to Kafka in the background.
 
-    One thread sends; any thread may call ``close``. Raises InvalidOption if librdkafka rejects its
+    One thread sends; any thread may call ``close``. Raises InvalidOption if librdkafka refuses its
     settings.
     """
 
@@ -134,8 +134,8 @@ class NonBlockingProducer:
         """
         if not self._engine.has_dead_letters:
             raise InvalidRecord(rejected.reason)
-        for letters in self._engine.dead_letters(rejected):
-            self.send(letters)
+        for records in self._engine.dead_letters(rejected):
+            self.send(records)
         with self._exclusive_access():
             self._engine.deliveries.count_dead_letters(rejected)
 
@@ -166,7 +166,7 @@ class NonBlockingProducer:
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
-        """Count the time; records that await metadata explain any other wait."""
+        """Count the time; while records await metadata, it counts as a wait for metadata."""
         if self._engine.topics.waits:
             wait = Wait.METADATA
         started = self._clock()
@@ -206,7 +206,7 @@ class NonBlockingProducer:
             with self._access(deadline) as is_granted:
                 if is_granted:
                     with self._timed(Wait.ACKNOWLEDGEMENT):
-                        self._push_out(deadline)
+                        self._flush_client(deadline)
                     self._raise_failure()
             if not self._engine.deliveries and self._engine.deliveries.first_failed is None:
                 return
@@ -238,15 +238,15 @@ class NonBlockingProducer:
             if is_granted:
                 self._handle_events(0.0)
 
-    def _push_out(self, deadline: Deadline) -> None:
+    def _flush_client(self, deadline: Deadline) -> None:
         """Let the client send without lingering, and handle the first events."""
-        # Its flush waits until all reports are taken, which only this thread does: keep it short.
+        # Its flush waits until all reports are polled, which only this thread does: keep it short.
         self._client.flush(_FLUSH_SECONDS)
         if self._engine.deliveries:
             self._handle_events(deadline.slice(_REPORT_SECONDS))
 
     def raise_failure(self) -> None:
-        """Raise the first failure of any record since ``collect_report``, if there is one.
+        """Raise the first failure of any record since the last ``collect_report``.
 
         DeliveryFailed for failed records; MetadataTimeout or TopicUnavailable for a topic.
         """
@@ -329,7 +329,7 @@ class NonBlockingProducer:
         ):
             self._engine.deliveries.close_all()
             try:
-                self._push_out(deadline)
+                self._flush_client(deadline)
             finally:
                 is_done = (
                     not self._engine.deliveries or self._lifecycle.state >= ProducerState.ABORTING
@@ -339,7 +339,7 @@ class NonBlockingProducer:
                 return
 
     def _abort(self, deadline: Deadline) -> None:
-        """Fail what is left, collect the reports, free the client."""
+        """Fail the remaining records, collect the reports, free the client."""
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
         self._engine.abort()
         self._client.purge()
@@ -380,7 +380,7 @@ class NonBlockingProducer:
                     )
 
     def _release(self) -> None:
-        # Closed while this thread handled an event, or by a thread that could wait no longer.
+        # Closed while this thread handled an event, or by a thread whose wait expired.
         if self._lifecycle.state is ProducerState.ABORTING:
             self._abort(Deadline(_ABORT_SECONDS, self._clock))
         self._lifecycle.release()

@@ -1,4 +1,4 @@
-"""Passes records to the client at once, or later and in order: when their topic has metadata."""
+"""Passes records to the client in order: at once, or when their topic has metadata."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _TopicQueue:
 
 
 class SendBuffer:
-    """Keeps a topic's sends in order, and holds the records that cannot be sent yet.
+    """Keeps a topic's sends in order, and buffers the records that cannot be sent yet.
 
     The client would accept those of topics without metadata too, but would then request metadata
     topic by topic. No method waits. They return the records that were rejected.
@@ -70,7 +70,7 @@ class SendBuffer:
         return bool(self._queues)
 
     def put(self, request: SendRequest) -> list[FailedRecords]:
-        """Take what fits, the first records of each partition, and count them as accepted."""
+        """Accept the records that fit, the first ones of each partition, and count them."""
         topic = request.delivery.topic
         partitions = self._topics.partitions(topic)
         bad = self._bad_batches
@@ -92,12 +92,12 @@ class SendBuffer:
         return failures
 
     def buffer(self, request: SendRequest) -> None:
-        """Take all records, and send them with the next ``drain`` that can."""
+        """Accept all records, and send them with the next ``drain`` that can."""
         request.delivery.accepted = len(request.records)
         self._queue(request.delivery.topic).sends.append(request)
 
     def buffer_retries(self, requests: Iterable[SendRequest]) -> None:
-        """Take records back that are to be sent again, before all later ones of their topic."""
+        """Accept rejected records again, to be sent before all later ones of their topic."""
         for request in requests:
             insort(self._queue(request.delivery.topic).retries, request, key=retry_order)
 
@@ -164,7 +164,7 @@ class SendBuffer:
     def _prepare_first(
         self, queue: _TopicQueue, partitions: TopicPartitions
     ) -> list[FailedRecords] | None:
-        """Like ``_prepare``, for the first request, or its parts."""
+        """Like ``_prepare``, for the first request, which may be split."""
         request = queue.first
         if request.messages is not None:
             return []
@@ -179,7 +179,7 @@ class SendBuffer:
     ) -> list[FailedRecords] | None:
         """Partition the records, without those that would be rejected; returns these.
 
-        None: they wait, because the topic's limits would reject some of them, but may have changed.
+        None: they wait, because the topic's limits would reject some of them, but may be outdated.
         """
         delivery_id = request.delivery.delivery_id
         partitioned = self._partitioner.partition(request.records, partitions)

@@ -1,4 +1,4 @@
-"""What a topic's brokers reject, as far as its configuration says so.
+"""What a topic's brokers reject, according to its configuration.
 
 A broker rejects a whole batch because of one bad record. If that record is not sent at all, the
 others arrive in their order.

@@ -151,7 +151,7 @@ class TopicMetadata:
         return frozenset(partition for partition, rack in racks if rack == self._rack)
 
     def fail_request(self, topics: Iterable[str]) -> list[str]:
-        """A request failed as a whole: back off its topics. Returns those that records await."""
+        """A request got no answer: back off its topics. Returns those with waiting records."""
         failed = [topic for topic in topics if topic in self._topics]  # others were evicted
         for topic in failed:
             self._back_off(self._topics[topic])
@@ -175,7 +175,7 @@ class TopicMetadata:
     def renew_limits(self, topic: str) -> None:
         """Let the topic's records wait until its limits have been fetched again.
 
-        Not at the expense of their budget: they wait no longer than that one request.
+        This does not use up their budget: they wait only for that one request.
         """
         state = self._use(topic)
         if isinstance(state.limits, KnownLimits):
@@ -183,7 +183,7 @@ class TopicMetadata:
         self._limits_due.add(topic)
 
     def delegate_to_client(self, topic: str) -> None:
-        """Let the topic's records leave without metadata; their budget keeps running."""
+        """Let the topic's records be sent without metadata; their budget keeps running."""
         self._topics[topic].is_delegated = True
 
     # --- what to do next --------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class TopicMetadata:
         return crossed
 
     def limits(self, topic: str) -> TopicLimits:
-        """What the topic's brokers reject, as far as known."""
+        """What the topic's brokers reject, as far as it is known."""
         state = self._topics.get(topic)
         if state is None or isinstance(state.limits, NoLimits):
             return _UNLIMITED

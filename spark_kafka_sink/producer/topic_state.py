@@ -85,7 +85,7 @@ LimitsState = NoLimits | KnownLimits | RenewedLimits
 
 @dataclass(frozen=True)
 class MetadataRequest:
-    """Whether the topic's metadata is requested, and not before when it may be."""
+    """Whether the topic's metadata is requested, and the earliest time of the next request."""
 
     is_in_flight: bool = False
     retry_at: float = 0.0
@@ -101,7 +101,7 @@ class MetadataRequest:
         return MetadataRequest(False, self.retry_at)
 
     def failed(self, now: float) -> MetadataRequest:
-        """The next one has to wait: twice as long as the one before."""
+        """The next request waits twice as long as this one did."""
         longer = min(2 * self.backoff_seconds, _LONGEST_BACKOFF_SECONDS)
         return MetadataRequest(False, now + self.backoff_seconds, longer)
 

@@ -228,7 +228,7 @@ def _timestamps(
     return milliseconds
 
 
-# What not every number can be: column -> what it becomes, and the rows that are rejected for it.
+# Columns whose numbers are restricted: column -> its conversion, which also finds rejected rows.
 _CHECKS: Mapping[str, Callable[[Any, pa.Array, list[_Problem]], Any]] = {
     "partition": _partitions,
     "timestamp": _timestamps,
@@ -265,14 +265,14 @@ def _add_header_problem(
     starts: npt.NDArray[np.int64],
     reason: str,
 ) -> None:
-    """Add the rows that have a header for which the mask holds."""
+    """Add the rows with a header that is in the mask."""
     rows = np.unique(np.searchsorted(starts, np.flatnonzero(headers), side="right") - 1)
     if len(rows):
         problems.append(_Problem(rows, INVALID_HEADER, reason))
 
 
 def _headers_json(array: pa.Array, rows: npt.NDArray[np.int64]) -> list[bytes]:
-    """The headers of those rows as they are: no key, or one that is no text, can be among them."""
+    """The headers of those rows as JSON, even without a key or with one that is not text."""
     return [json.dumps([_header_json(header) for header in array[row]]).encode() for row in rows]
 
 
@@ -299,7 +299,7 @@ def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    # A dictionary in the batch may hold nulls and duplicates; one that we encode does not.
+    # A dictionary in the batch may contain nulls and duplicates; one that we encode does not.
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

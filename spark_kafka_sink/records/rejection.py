@@ -1,4 +1,4 @@
-"""RejectedRecords: rows that cannot become records, and records that Kafka would not take."""
+"""RejectedRecords: rows that cannot become records, and records that Kafka rejects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RejectedRecords:
 
     ``error`` is one of the names above, or librdkafka's name for the code of a broker or of the
     client; ``reason`` is a sentence. ``topic``: the one they were meant for, in the bytes of the
-    row, because those may be no text; None for null. ``headers_json``: only if the headers cannot
+    row, which may not be valid text; None for null. ``headers_json``: only if the headers cannot
     be sent, all headers of each record.
     """
 

@@ -1,4 +1,4 @@
-"""DeliveryReport: what a task delivered, what it did not, and what it waited for; and their sum."""
+"""DeliveryReport: what a task delivered, what failed, and what it waited for; and sums of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 #: codes of ``failed_records`` beside librdkafka's, which end at -200
 TRANSACTION_ABORTED, COMMIT_NOT_CONFIRMED = -1001, -1002
 
-# What the sink or the client gave up: no broker rejected it. -152 is librdkafka's PURGE_QUEUE, -151
-# its PURGE_INFLIGHT.
+# Records that the sink or the client gave up; no broker rejected them. -152 is librdkafka's
+# PURGE_QUEUE, -151 its PURGE_INFLIGHT.
 _OWN_NAMES = {
     -152: "DROPPED_BEFORE_SEND",
     -151: "DROPPED_IN_FLIGHT",
@@ -77,7 +77,7 @@ class DeliveryReport(Counted):
         return DeliveryReport(**added_up(self, other))
 
     def with_failed_tasks(self, failed: DeliveryReport) -> DeliveryReport:
-        """The report of a micro-batch, with what its failed tasks told.
+        """The report of a micro-batch, including the reports of its failed tasks.
 
         ``failed_tasks`` of both are the same tasks, unless one was repeated.
         """
@@ -97,7 +97,7 @@ class DeliveryReport(Counted):
         return delivered
 
     def counts(self) -> str:
-        """A sentence on a task that failed: what became of its records, by topic."""
+        """A sentence about a failed task: what happened to its records, by topic."""
         failed = self.failed_records_by_topic()
         by_topic = ", ".join(f"{topic}: {records}" for topic, records in sorted(failed.items()))
         rejected = self.total_failed - self.unsent_records - self.possibly_persisted_records
@@ -119,7 +119,7 @@ class DeliveryReport(Counted):
         return json.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``to_json`` says."""
+        """The content of ``to_json``."""
         # Imported here: tasks make no JSON.
         from spark_kafka_sink.report.figures import FIGURES, VERSION
 
@@ -169,7 +169,7 @@ class DeliveryReport(Counted):
         return report_html(json.loads(self.to_json()))
 
     def to_plain(self) -> dict[str, Any]:
-        """All fields as JSON can hold them, for ``from_plain``."""
+        """All fields in the types of JSON, for ``from_plain``."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
     @classmethod
@@ -188,7 +188,7 @@ class DeliveryReport(Counted):
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
         """How many records of each topic ("" for null) were rejected with each error.
 
-        Only the topics with the most are named, so that a report and all that keeps it stay small.
+        Only the topics with the most are named, so that reports and metrics stay small.
         """
         totals: Counter[str] = Counter()
         for (topic, _), records in sorted(self.dead_letters.items()):
@@ -201,7 +201,7 @@ class DeliveryReport(Counted):
         return {topic: dict(by_error) for topic, by_error in by_topic.items()}
 
 
-# What a report begins with; when it ends is not known yet.
+# The initial values; the end of the report is not known yet.
 _DEFAULTS = {
     each.name: each.default for each in fields(DeliveryReport) if each.default is not MISSING
 }
@@ -212,7 +212,7 @@ _COUNTERS = [name for name in _ALL_COUNTERS if name != "wait_us"]
 class ReportBuilder(SimpleNamespace):
     """Counts while a task runs: has an attribute for each field of a DeliveryReport.
 
-    Only the thread that has the turn may change it; any thread may read it.
+    Only the thread with exclusive access may change it; any thread may read it.
     """
 
     sent_records: Counter[str]

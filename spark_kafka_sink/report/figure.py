@@ -58,7 +58,7 @@ class Exported:
     """The metric that exports a figure; those of the same name are one metric.
 
     ``labels``: besides those of every metric. ``at``: their values for this figure, unless it has
-    them itself. ``scale``: what a value is multiplied with. ``on_dashboard``: in docs/grafana.json.
+    them itself. ``scale``: the factor of each value. ``on_dashboard``: in docs/grafana.json.
     """
 
     # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
@@ -93,9 +93,9 @@ class Figure:
     """An entry of the table.
 
     ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
-    ``is_highlighted``: emphasised there unless it is 0. ``line``: its name on a terminal and on the page
-    of ``python -m spark_kafka_sink report``. It is not shown where it has no name. ``one_of``: the
-    only values. ``is_new``: reports of earlier releases lack it; read from those, it is None.
+    ``is_highlighted``: emphasised there unless it is 0. ``line``: its name on a terminal and on the
+    page of ``python -m spark_kafka_sink report``. Without a name, it is not shown.
+    ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ def figure(
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
-    """A field. ``adds``: how it adds up; None: a sum takes nothing from its parts."""
+    """A field. ``adds``: how it adds up; None: a sum has its default."""
     entry = Figure(part, meaning, notebook, line, is_highlighted, metric, one_of, is_new)
     metadata = {"adds": adds, "figure": entry}
     return field(

@@ -69,7 +69,8 @@ class Figures(Counted):
     )
     failed_records_by_error: Counter[str] = figure(
         RECORDS,
-        "the same by librdkafka's name for the error, or by the sink's own for what it gave up",
+        "the same by librdkafka's name for the error, or by the sink's own for records that it "
+        "gave up",
         plus,
         metric=counter(
             "spark_kafka_sink_record_errors_total",

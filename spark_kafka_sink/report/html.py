@@ -13,7 +13,7 @@ _MOST_TOPICS = 50
 
 
 def report_html(report: Mapping[str, Any]) -> str:
-    """From the names and values of ``DeliveryReport.to_json``; what is not known is left out."""
+    """From the names and values of ``DeliveryReport.to_json``; unknown figures are omitted."""
     parts = [_topics(report), table([], _facts(report))]
     if report.get("broker_error"):
         parts.append(highlighted_line(f"latest error of the brokers: {report['broker_error']}"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-# No colours of text or background but the notebook's own, and one red that both backgrounds bear.
+# Only the notebook's own colours, and one red that is readable on both backgrounds.
 _BOX = "color:inherit;font-size:13px;line-height:1.4;margin:4px 0 12px"
 _TABLE = "border-collapse:collapse;margin:4px 0;color:inherit;background:transparent"
 _ROW = "background:transparent"
@@ -16,7 +16,7 @@ _HIGHLIGHT = "color:#e5484d;font-weight:600"
 
 @dataclass(frozen=True)
 class Highlighted:
-    """A cell that tells of something wrong; without emphasis if it is 0, None or ""."""
+    """A cell that shows a problem; not emphasised if it is 0, None or ""."""
 
     content: object
 

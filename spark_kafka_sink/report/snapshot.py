@@ -31,10 +31,10 @@ COLUMNS = ("query", "query_id", "batch_id", *_OF_PROGRESS, *_OF_REPORT)
 
 @dataclass(frozen=True)
 class QueryState:
-    """A query, and how much is known of it.
+    """A query, and what is known about it.
 
-    ``state``: running, ended, failed, or "" if Spark has not told of it. ``error``: why it failed,
-    or "". ``micro_batches``: of which Spark told. ``reports``: of the sink.
+    ``state``: running, ended, failed, or "" if Spark has not reported it. ``error``: why it failed,
+    or "". ``micro_batches``: reported by Spark. ``reports``: by the sink.
     """
 
     query_id: str | None
@@ -106,10 +106,10 @@ class Snapshot:
 
 
 def of_progress(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that Spark's progress tells."""
+    """The columns from Spark's progress."""
     durations_ms = progress["durationMs"]
     values = (
-        # fromisoformat takes a Z only from Python 3.11 on.
+        # Python 3.10 does not know the Z.
         datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")),
         durations_ms["triggerExecution"],
         dict(durations_ms),
@@ -121,7 +121,7 @@ def of_progress(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_report(report: Report) -> dict[str, Any]:
-    """The columns that a report of the sink tells."""
+    """The columns from a report of the sink."""
     return {name: _plain(getattr(report, name)) for name in _OF_REPORT}
 
 

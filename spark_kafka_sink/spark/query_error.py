@@ -1,4 +1,4 @@
-"""Finds the sink's own error in what Spark says of a query that has failed."""
+"""Finds the sink's own error in Spark's text about a failed query."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
 
 
 def error_name(text: str) -> str | None:
-    """The class of the sink's own error; None if the query failed for another reason."""
+    """The class name of the sink's own error; None if the query failed for another reason."""
     found = _OUR_ERROR.findall(text)
     return found[-1][0] if found else None
 

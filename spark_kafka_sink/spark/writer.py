@@ -58,19 +58,19 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
 
     def report() -> DeliveryReport:
         seconds = time.monotonic() - started
-        told = DeliveryReport() if sender is None else sender.report
+        sent = DeliveryReport() if sender is None else sender.report
         return replace(
-            told,
+            sent,
             tasks=1,
             query_id=origin.query_id,
             task_seconds=seconds,
             longest_task_seconds=seconds,
-            wait_us=told.wait_us + waited,
+            wait_us=sent.wait_us + waited,
         )
 
     try:
         if options.exactly_once is not None:
-            rows_socket().close()  # before anything is sent, see that the end can be seen
+            rows_socket().close()  # fail before sending if the end of the rows cannot be seen
         with _sender(options, origin) as sender:
             _send(_timed(batches, waited), sender, options)
             if options.exactly_once is not None:
@@ -115,7 +115,7 @@ def _send(
 
 
 def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
-    """The batches; counts the time until Spark passes them."""
+    """Yield the batches; add up the time until Spark passes each of them."""
     rest = iter(batches)
     while True:
         started = time.monotonic()
@@ -129,7 +129,7 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
 def _sender(
     options: SinkOptions, origin: Origin
 ) -> AbstractContextManager[BorrowedProducer | PartitionTransaction]:
-    """What sends the rows: a producer that outlives the task, or a transaction of its own."""
+    """What sends the rows: a producer that outlives the task, or a transaction of this task."""
     if options.exactly_once is None:
         from spark_kafka_sink.producer.cache import process_cache
 
@@ -142,7 +142,7 @@ def _sender(
 def write_batch_marker(
     options: SinkOptions, query_id: str | None, batch_id: int, tasks: int
 ) -> None:
-    """On the driver: note that all tasks of a micro-batch have committed, if the options say so.
+    """On the driver, with exactly-once: record that all tasks of a micro-batch have committed.
 
     Raises what ``transactions.batch_marker.write`` raises.
     """
@@ -181,7 +181,7 @@ def _place(options: SinkOptions) -> str:
 def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
     """Append the report of a micro-batch to the option's folder, and log it.
 
-    Returns it with what failed tasks have left there.
+    Returns it with the reports of failed tasks in that folder.
     """
     if options.report_path is not None:
         from spark_kafka_sink.report.folder import append
@@ -193,7 +193,7 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
 
 
 def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
-    """The report of a micro-batch; tasks without a message have failed, or did not end."""
+    """The report of a micro-batch; tasks without a message have failed or did not end."""
     return replace(
         total(m.report for m in messages if isinstance(m, KafkaCommitMessage)),
         failed_tasks=sum(message is None for message in messages),
@@ -233,10 +233,10 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if None in messages:
-            # Spark tells nobody the trigger. Its EpochCoordinator logs this, and commits nothing.
+            # Spark does not pass the trigger. Its EpochCoordinator logs this, and commits nothing.
             raise InvalidOption(
-                "trigger(continuous=...) is not supported: Spark commits an epoch before it has "
-                "passed on its rows. Stop the query, and use trigger(processingTime=...) or "
+                "trigger(continuous=...) is not supported: Spark commits an epoch before the sink "
+                "has all of its rows. Stop the query, and use trigger(processingTime=...) or "
                 "trigger(availableNow=True)"
             )
         report = _total(messages, batchId)

@@ -29,13 +29,13 @@ from spark_kafka_sink.transactions.ledger import (
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
-# A claim takes a tenth of a second, and some milliseconds for each partition of the former number.
-_PATIENCE_SECONDS = 3.0
+# A claim needs a tenth of a second, plus some milliseconds per partition of the former number.
+_CLAIM_WAIT_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a task has found in the ledger."""
+    """What the ledger contains for a task."""
 
     marker: BatchMarker | None
     layout: Layout | None
@@ -50,7 +50,7 @@ class Ledger:
 
 
 class LedgerReader:
-    """Reads what concerns a task. Used by one thread."""
+    """Reads the parts of the ledger that concern a task. Used by one thread."""
 
     def __init__(
         self, task: Task, marker: GroupOffset, layout: GroupOffset, entry: GroupOffset
@@ -59,9 +59,9 @@ class LedgerReader:
         self._marker, self._layout, self._entry = marker, layout, entry
 
     def look(self, wait: BrokerWait) -> Ledger:
-        """Like ``read``, but if a claim is open, perhaps of a task that has died, says so."""
+        """Like ``read``, but reports an open claim, perhaps of a dead task, without a wait."""
         marker, entry = self._read_marker_and_entry(wait)
-        # Last: what the layout allows holds until another task takes over the transactional id.
+        # Last: the layout stays valid until another task takes over the transactional id.
         return Ledger(marker, self._look_at_layout(wait), entry)
 
     def read(self, wait: BrokerWait) -> Ledger:
@@ -77,7 +77,7 @@ class LedgerReader:
 
     def _look_at_layout(self, wait: BrokerWait) -> Layout | None:
         try:
-            found = self._layout.read(wait.at_most(_PATIENCE_SECONDS))
+            found = self._layout.read(wait.at_most(_CLAIM_WAIT_SECONDS))
         except DeadlineExceeded:
             if wait.deadline.expired:
                 raise
@@ -86,12 +86,12 @@ class LedgerReader:
 
     def await_claim(self, wait: BrokerWait) -> None:
         """Wait for a while until a task with the same number of partitions has claimed."""
-        patience = wait.at_most(_PATIENCE_SECONDS)
-        while not patience.deadline.expired:
+        claim_wait = wait.at_most(_CLAIM_WAIT_SECONDS)
+        while not claim_wait.deadline.expired:
             layout = self._look_at_layout(wait)
             if layout is not None and self._ends_the_wait(layout):
                 return
-            patience.pause()
+            claim_wait.pause()
 
     def _ends_the_wait(self, layout: Layout) -> bool:
         is_of_batch = layout.batch_id == self._task.batch_id
@@ -118,9 +118,9 @@ def claim(
     reader: LedgerReader,
     wait: BrokerWait,
 ) -> None:
-    """Make the task's number of partitions that of its micro-batch, if it still can be changed.
+    """Make the task's number of partitions that of its micro-batch, if it can still be changed.
 
-    Whoever sends with another number is fenced. If one of its partitions is committed, that number
+    Tasks that send with another number are fenced. If one of them has committed, their number
     becomes final instead. Read the ledger again afterwards. Raises TransactionFenced if another
     task claims meanwhile, LedgerAhead, LedgerLost, PartitionsChanged, and what Transaction raises.
     """
@@ -128,14 +128,14 @@ def claim(
     transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
     try:
         transaction.initialize([topic], wait)
-        # The former layout must be known: its tasks are fenced below.
+        # The former layout must be known, because its tasks are fenced below.
         found = reader.read(wait)
         if found.decide(task, prefix) is not Decision.CLAIM:
             return
         former = partitions_of(task.batch_id, found.marker, found.layout) or 0
         transaction.begin()
-        # Until the transaction ends, who looks at the layout waits. So a task of the former number
-        # has either taken over its id by now, and is fenced below, or finds the new number.
+        # Until the transaction ends, readers of the layout wait. So a task of the former number has
+        # either taken over its id by now, and is fenced below, or finds the new number.
         claimed = Layout(task.batch_id, task.partitions)
         transaction.send_offset(group, topic, claimed.to_offset(), wait)
         ids = [commit_entry_group(prefix, partition) for partition in range(former)]

@@ -1,9 +1,9 @@
-"""The ledger: what it says about a micro-batch, and what follows for a task. Sends nothing.
+"""The ledger: its contents for a micro-batch, and what a task does accordingly. Sends nothing.
 
 Each Spark partition has a consumer group ``<prefix>.<partition>``, and two belong to all:
 ``<prefix>.driver`` and ``<prefix>.layout``. The offset of a group is the id of its latest
-micro-batch, and the offset's metadata is JSON. A task commits its entry in the transaction that
-contains its records. The driver writes the marker when all tasks of the micro-batch have
+micro-batch, and the offset's metadata is JSON. A task commits its commit entry in the transaction
+that contains its records. The driver writes the batch marker when all tasks of the micro-batch have
 succeeded. A task writes the layout when a micro-batch begins with a new number of partitions.
 
 Tests search every order of the protocol's steps with the functions of this file
@@ -45,7 +45,7 @@ class BatchMarker:
 class CommitEntry:
     """The latest micro-batch that a Spark partition has committed.
 
-    ``rows``: how many records; ``fingerprint``: of everything that was sent.
+    ``rows``: how many records; ``fingerprint``: of all records that were sent.
     """
 
     batch_id: int
@@ -83,7 +83,7 @@ def marker_group(prefix: str) -> str:
 
 
 def layout_group(prefix: str) -> str:
-    """Also the transactional id of those who write the layout."""
+    """Also the transactional id of the tasks that write the layout."""
     return f"{prefix}.layout"
 
 
@@ -92,7 +92,7 @@ def commit_entry_group(prefix: str, partition: int) -> str:
 
 
 def read_batch_marker(committed: CommittedOffset | None, group: str) -> BatchMarker | None:
-    """Raises LedgerLost if the group's offset is not a marker."""
+    """Raises LedgerLost if the group's offset is not a batch marker."""
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int)
@@ -100,7 +100,7 @@ def read_batch_marker(committed: CommittedOffset | None, group: str) -> BatchMar
 
 
 def read_commit_entry(committed: CommittedOffset | None, group: str) -> CommitEntry | None:
-    """Raises LedgerLost if the group's offset is not an entry."""
+    """Raises LedgerLost if the group's offset is not a commit entry."""
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
@@ -156,7 +156,7 @@ class Decision(Enum):
 
     SEND = "send its rows"
     VERIFY = "send nothing: compare its rows with those committed before"
-    CLAIM = "claim the layout, or wait until a task of the same number has; then decide again"
+    CLAIM = "claim the layout, or wait until a task with the same number has; then decide again"
     FAIL_AHEAD = "fail: LedgerAhead"
     FAIL_LOST = "fail: LedgerLost"
     FAIL_CHANGED = "fail: PartitionsChanged"
@@ -176,8 +176,8 @@ def decide(
 ) -> Decision:
     """What a task does, from the ledger as it is after its ``init_transactions``.
 
-    Spark starts a micro-batch only when the one before is sealed, so the marker names this one
-    or the one before, unless somebody has restored, deleted or bypassed something.
+    Spark starts a micro-batch only when the one before is marked as complete, so the marker names
+    this one or the one before, unless something was restored, deleted or bypassed.
     """
     now = task.batch_id
     if any(known is not None and known.batch_id > now for known in (marker, layout, entry)):
@@ -197,9 +197,9 @@ def decide(
 def _begun(
     task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
 ) -> BatchMarker | Layout | CommitEntry | None:
-    """What shows that a partition of the micro-batch was committed, and so fixes their number."""
+    """What shows that a partition of the micro-batch was committed, which fixes their number."""
     if marker is not None and marker.batch_id == task.batch_id:
-        return marker  # it counts the tasks that there were; entries have the option's number
+        return marker  # it has the actual number of tasks; entries have the option's
     if entry is not None and entry.batch_id == task.batch_id:
         return entry
     if layout is not None and layout.batch_id == task.batch_id and layout.is_final:
@@ -208,10 +208,10 @@ def _begun(
 
 
 def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) -> bool:
-    """Whether something is missing that must be there when a partition is not committed yet."""
+    """Whether the ledger lacks something, given that the partition is not committed yet."""
     now = task.batch_id
     if marker is not None and marker.batch_id == now:
-        return True  # a sealed micro-batch has an entry of every partition
+        return True  # a marked micro-batch has a commit entry of every partition
     if now == task.first_batch:
         return False
     if marker is None or marker.batch_id < now - 1:
@@ -242,41 +242,43 @@ def ledger_error(
 ) -> KafkaSinkError:
     """The error of a decision to fail."""
     known = (
-        f"the ledger {prefix} has sealed {_batch(marker)}, and has {_batch(entry)} of this "
-        "partition"
+        f"in the ledger {prefix}, the latest complete micro-batch is {_batch_id(marker)}, and the "
+        f"latest one that this partition committed is {_batch_id(entry)}"
     )
-    again = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
+    new_ledger = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
     if decision is Decision.FAIL_AHEAD:
         return LedgerAhead(
             f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. Or, "
-            f"to write these micro-batches once more on purpose, set {again}"
+            f"to write these micro-batches again on purpose, set {new_ledger}"
         )
     if decision is Decision.FAIL_CHANGED:
         begun = _begun(task, marker, layout, entry)
         number = "" if begun is None else f" with {begun.partitions} partitions"
         return PartitionsChanged(
-            f"{task}: a part of this micro-batch was committed{number}, and it has "
-            f"exactly.once.partitions={task.partitions} now; {known}. Set the former number until "
-            "this micro-batch is complete, and change it afterwards"
+            f"{task}: a part of this micro-batch was committed{number}, but now "
+            f"exactly.once.partitions={task.partitions}; {known}. Set the former number until this "
+            "micro-batch is complete, and change it afterwards"
         )
     cause = (
         "Its consumer groups were deleted or have expired (offsets.retention.minutes), or this "
         "query ran before without exactly-once"
     )
     if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
-        cause = "Its driver group is older: restored, or written by a driver that was held up"
+        cause = (
+            "The driver's marker is older: restored, or written by a driver that had been paused"
+        )
     return LedgerLost(
         f"{task}: {known}. {cause}. Find out "
         f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
-        f"accept them twice, set exactly.once.first.batch={task.batch_id}"
+        f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
     )
 
 
 def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) -> None:
-    """Raise ReplayDiffers unless the rows are those that the entry stands for."""
+    """Raise ReplayDiffers unless the rows match the commit entry."""
     if (entry.rows, entry.fingerprint) == (rows, fingerprint):
         return
-    what = f"{entry.rows} rows, and {rows} now" if rows != entry.rows else f"{rows} other rows"
+    what = f"{entry.rows} rows, not {rows}" if rows != entry.rows else f"{rows} different rows"
     raise ReplayDiffers(
         f"{task}: an earlier attempt has committed {what}. Make the query deterministic: no rand "
         "or uuid in it, no current_timestamp inside foreachBatch, and a repartition whose key "
@@ -287,5 +289,5 @@ def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) ->
     )
 
 
-def _batch(known: BatchMarker | CommitEntry | None) -> str:
-    return "none" if known is None else f"micro-batch {known.batch_id}"
+def _batch_id(known: BatchMarker | CommitEntry | None) -> str:
+    return "none" if known is None else str(known.batch_id)

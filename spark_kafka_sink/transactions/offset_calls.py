@@ -1,4 +1,4 @@
-"""Reads and writes the ledger's offsets, repeating what brokers cannot answer yet."""
+"""Reads and writes the ledger's offsets; repeats requests that brokers cannot answer yet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_kafka_sink.librdkafka.group_offsets import (
     store_offset,
 )
 
-# A refusal to name the coordinator is noticed only when a request's time is up.
+# If brokers refuse to name the coordinator, that is noticed only when the request times out.
 _FIRST_REQUEST_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05
@@ -44,27 +44,27 @@ _REFUSED: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class BrokerWait:
-    """A wait for the brokers, the option that bounds it, and what it is for."""
+    """A wait for the brokers: its deadline, the option that sets it, and its purpose."""
 
     deadline: Deadline
     option: str
     purpose: str
 
     def at_most(self, seconds: float) -> BrokerWait:
-        """The same wait, cut short."""
+        """The same wait with a shorter deadline."""
         return replace(self, deadline=self.deadline.at_most(seconds))
 
     def error(self, code: int, text: str = "") -> KafkaSinkError:
-        """For what the brokers answered last."""
-        said = f"{text or error_text(code)} ({error_name(code)})"
+        """The error for the brokers' latest answer."""
+        answer = f"{text or error_text(code)} ({error_name(code)})"
         if code in _REFUSED:
             return TransactionFailed(
-                f"{self.purpose}: {said}; {_REFUSED[code]}", code=error_name(code)
+                f"{self.purpose}: {answer}; {_REFUSED[code]}", code=error_name(code)
             )
         return DeadlineExceeded(
-            f"{self.purpose}: {said}, until the time was up ({self.option}). Check that the "
+            f"{self.purpose}: {answer}, until the time-out ({self.option}). Check that the "
             "brokers are reachable, and that the coordinators of transactions and groups have "
-            "enough replicas in sync; Spark's next attempt finds out what was committed"
+            "enough replicas in sync; Spark's next attempt reads from the ledger what was committed"
         )
 
     def is_over(self, code: int) -> bool:
@@ -89,7 +89,7 @@ class GroupOffset:
     def _connect(self) -> None:
         self._session = Session(GroupClient, for_group(self._settings, self.group))
         self._client = self._session.client
-        #: why the brokers do not name the coordinator
+        #: code with which the brokers refuse to name the coordinator
         self._refusal = ErrorCode.NO_ERROR
 
     def read(self, wait: BrokerWait) -> CommittedOffset | None:
@@ -121,7 +121,7 @@ class GroupOffset:
             if wait.is_over(code):
                 raise wait.error(code)
             wait.pause()
-            # It may go on asking a broker that hangs, or is no longer the coordinator.
+            # The client may keep asking a broker that hangs, or is no longer the coordinator.
             self.close()
             self._connect()
             seconds = min(2 * seconds, _REQUEST_SECONDS)

@@ -50,30 +50,30 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
         raise ValueError("delivery.guarantee is at-least-once")
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
-    release_freed_memory()  # of the previous task, as with a lease
+    release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task)
-    began = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
+    sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
-        yield began
+        yield sender
     except KafkaSinkError as error:
         if transaction.state is TransactionState.OPEN:
-            outcome = f"No record of {task} becomes visible to read_committed readers by it"
+            outcome = f"This attempt made no record of {task} visible to read_committed readers"
             add_sentence(error, outcome)
         raise
     finally:
         state = transaction.state
         transaction.close()
-        began.collect_report(state)
+        sender.collect_report(state)
 
 
 def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
-    """The option, or a name made from the query's id. Raises InvalidOption if both are unknown."""
+    """The option, or else a name with the query's id. Raises InvalidOption without either."""
     if settings.prefix is not None:
         return settings.prefix
     if query_id is None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
-            "does not tell the query's id; choose a name that no other query uses, and keep it"
+            "does not pass the query's id; choose a name that no other query uses, and keep it"
         )
     return f"{DEFAULT_PREFIX}{query_id}"
 
@@ -82,7 +82,7 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
     if origin.batch_id is None or origin.task_partition is None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs a streaming query that runs micro-batches: "
-            "Spark tells no micro-batch's id here"
+            "Spark passes no id of a micro-batch here"
         )
     if settings.partitions is None:
         raise ValueError("foreach_batch has not set the number of partitions")
@@ -101,7 +101,7 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
 def _begin(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
 ) -> tuple[Transaction, CommitEntry | None]:
-    """The task's transaction, and what was committed before; claims the layout if need be."""
+    """The task's transaction, and what was committed before; claims the layout if necessary."""
     budget = options.producer.budget
     wait = BrokerWait(
         Deadline(budget.metadata_seconds),
@@ -118,8 +118,8 @@ def _begin(
                 options.producer, transactional_id, settings.transaction_timeout_ms
             )
             try:
-                # In this order: an earlier attempt could commit between a look at the ledger and
-                # its end.
+                # In this order, because an earlier attempt that is not fenced could commit after
+                # the ledger is read.
                 transaction.initialize([options.topic or settings.ledger_topic], wait)
                 found = reader.look(wait)
                 decision = found.decide(task, prefix)
@@ -131,7 +131,7 @@ def _begin(
             except BaseException:
                 transaction.close()
                 raise
-            # A claim may fence this client, so the next round has another one.
+            # A claim may fence this client, so the next iteration creates another one.
             transaction.close()
             if awaits_claim:
                 awaits_claim = False
@@ -140,15 +140,15 @@ def _begin(
             try:
                 claim(options, settings, prefix, task, reader, wait)
             except TransactionFenced:
-                # Another task claims. Most probably one of the same stage.
+                # Another task claims, most probably one of the same stage.
                 wait.pause()
 
 
 class PartitionTransaction:
     """The transaction of one task; ``close`` commits it.
 
-    ``committed``: what an earlier attempt has committed of this micro-batch. ``report``: of the
-    task, as soon as it has ended; of records that were committed before, it tells none.
+    ``committed``: the commit entry of an earlier attempt of this micro-batch. ``report``: complete
+    when the task has ended; it does not include records that were committed before.
     """
 
     def __init__(
@@ -173,13 +173,13 @@ class PartitionTransaction:
             self._transaction.producer.prefetch(topics)
 
     def send(self, records: RecordColumns) -> None:
-        """Send records, or only look at them if they were committed before."""
+        """Send records, or only add them to the fingerprint if they were committed before."""
         self._fingerprint.add(records)
         if self._committed is None:
             self._transaction.send(records)
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
-        """There are none: options exclude them."""
+        """Raise InvalidRecord: the options exclude dead letters with exactly-once."""
         raise InvalidRecord(rejected.reason)
 
     def close(self, timeout_seconds: float) -> None:
@@ -203,7 +203,7 @@ class PartitionTransaction:
         self._transaction.commit(wait)
 
     def collect_report(self, state: TransactionState) -> None:
-        """What became of the records, from the transaction's last state before it was closed."""
+        """Set ``report`` from the transaction's last state before it was closed."""
         if self._committed is not None:
             return
         report = replace(self._transaction.producer.collect_report(), producers_created=1)

@@ -31,7 +31,7 @@ from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
-# An abort spares readers the wait for the transaction's time-out. It is not needed for safety.
+# With an abort, readers need not wait for the transaction's time-out. It is not needed for safety.
 _ABORT_SECONDS = 5.0
 
 
@@ -49,8 +49,8 @@ class Transaction:
 
     librdkafka lacks KIP-890, so a request to end a transaction that arrives late could end the
     next one of the same producer epoch. With a new client for each, it has an old epoch.
-    Used by one thread. Every method raises TransactionFenced once another client has taken over,
-    TransactionFailed if the brokers refuse it, DeadlineExceeded when its wait is over.
+    Used by one thread. Every method raises TransactionFenced once another client has taken over the
+    id, TransactionFailed if the brokers reject the call, DeadlineExceeded when its wait expires.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Transaction:
 
         Raises InvalidOption if the brokers do not allow the transaction's time-out.
         """
-        # Not only for the records: librdkafka asks for a producer id half a second after its
-        # start, or when it learns of a broker.
+        # Not only for the records: librdkafka requests a producer id half a second after its
+        # start, or as soon as it finds a broker.
         self.producer.prefetch(topics)
         failure = self._repeat(calls.init_transactions, wait)
         if failure is not None:
@@ -95,14 +95,14 @@ class Transaction:
         Raises TransactionTimeout too, and what ``NonBlockingProducer.send`` raises.
         """
         self._check_age()
-        with self._named():
+        with self._fatal_error_named():
             self.producer.send(records)
             self.producer.raise_failure()
 
     def flush(self, seconds: float) -> None:
         """Wait until all records are acknowledged."""
         self._check_age()
-        with self._named():
+        with self._fatal_error_named():
             self.producer.flush(seconds)
 
     def send_offset(
@@ -125,10 +125,10 @@ class Transaction:
     def commit(self, wait: BrokerWait) -> None:
         """Commit records and offsets, after ``flush``.
 
-        If the wait is over while the brokers commit, only they know the outcome.
+        If the wait expires while the brokers commit, only they know the outcome.
         """
         self._check_age()
-        # From here on, a failure does not mean that nothing was committed.
+        # From here on, the transaction may be committed even if this call fails.
         self.state = TransactionState.ENDED
         failure = self._repeat(calls.commit_transaction, wait)
         if failure is not None:
@@ -138,7 +138,7 @@ class Transaction:
         self.state = TransactionState.COMMITTED
 
     def close(self) -> None:
-        """Abort the transaction if it is open, and free the client; bounded, whatever happens."""
+        """Abort the transaction if it is open, and free the client; always returns in time."""
         try:
             if self.state is TransactionState.OPEN:
                 self.state = TransactionState.ENDED
@@ -153,16 +153,16 @@ class Transaction:
                     failure = calls.abort_transaction(client, deadline.slice(_CALL_SECONDS))
                 self.producer.poll()
             except KafkaSinkError:
-                return  # the error that leads here says more
+                return  # the error that caused the abort says more
             if failure is None or not failure.is_retriable or deadline.expired:
                 return
             if failure.code != ErrorCode.TIMED_OUT:
-                time.sleep(deadline.slice(_CALL_SECONDS))  # the call for an offset is still open
+                time.sleep(deadline.slice(_CALL_SECONDS))  # the call for an offset has not returned
 
     def _repeat(
         self, call: Callable[[Client, float], CallFailed | None], wait: BrokerWait
     ) -> CallFailed | None:
-        """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
+        """Repeat a resumable call until it succeeds, fails, or the wait expires."""
         while True:
             with self.producer.exclusive_client() as client:
                 failure = call(client, wait.deadline.slice(_CALL_SECONDS))
@@ -196,13 +196,13 @@ class Transaction:
     def _fenced(self) -> KafkaSinkError:
         if self._age_seconds * 1000 >= self._timeout_ms:
             return self._timed_out()
-        outcome = "nothing of this one becomes visible"
+        outcome = "nothing that this attempt sent becomes visible"
         if self.state is TransactionState.ENDED:
-            outcome = "whether this one was committed before is in the ledger"
+            outcome = "the ledger shows whether this attempt was committed first"
         return TransactionFenced(
             f"another attempt of this task has taken over the transaction {self._id}; {outcome}. "
-            "Expected if Spark repeats or speculates tasks. Otherwise two queries use the same "
-            "transactional.id.prefix or checkpoint: stop one of them"
+            "This is normal if Spark repeats or speculates tasks. Otherwise two queries use the "
+            "same transactional.id.prefix or checkpoint: stop one of them"
         )
 
     def _timed_out(self) -> TransactionTimeout:
@@ -225,8 +225,8 @@ class Transaction:
             raise self._timed_out()
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Of a client that was fenced, every record fails: name the cause."""
+    def _fatal_error_named(self) -> Iterator[None]:
+        """If the client was fenced, every record fails: raise the cause instead."""
         try:
             yield
         except ProducerClosed:
@@ -249,9 +249,9 @@ def fence(
     topics: Sequence[str],
     wait: BrokerWait,
 ) -> None:
-    """Take a transactional id over from whoever has it, and wait until its transaction has ended.
+    """Take over a transactional id, and wait until its current transaction has ended.
 
-    One whose commit has begun is committed, another one aborted. Raises what
+    A transaction whose commit has begun is committed, any other is aborted. Raises what
     ``Transaction.initialize`` raises.
     """
     successor = Transaction(options, transactional_id, timeout_ms)

@@ -179,7 +179,7 @@ def test_brokers_that_are_away_when_a_task_begins(kafka, sink):
 
 def test_an_older_checkpoint(sink):
     expected = sink.write_batch(0) + sink.write_batch(1)
-    with pytest.raises(LedgerAhead, match=r"has sealed micro-batch 1.*restore the newer one"):
+    with pytest.raises(LedgerAhead, match=r"latest complete micro-batch is 1.*restore the newer one"):
         sink.write(0, 0, ["0-a", "0-b"])
     # Micro-batch 2 has begun, and has no marker.
     sink.write(2, 0, ["2-a", "2-b"])
@@ -208,7 +208,7 @@ def test_a_ledger_that_was_deleted(kafka, sink, name):
 
 
 def test_a_checkpoint_that_was_written_without_a_ledger(sink):
-    with pytest.raises(LedgerLost, match=r"has sealed none.*exactly\.once\.first\.batch=7"):
+    with pytest.raises(LedgerLost, match=r"latest complete micro-batch is none.*exactly\.once\.first\.batch=7"):
         sink.write(7, 0, ["7-a", "7-b"])
     sink.options["exactly.once.first.batch"] = "7"
     sink.write(7, 0, ["7-a", "7-b"])
@@ -261,9 +261,9 @@ def test_other_partitions_than_the_option_says(sink):
 
 def test_other_rows_on_a_replay(sink):
     sink.write(0, 0, ["0-a", "0-b"])
-    with pytest.raises(ReplayDiffers, match=r"has committed 2 rows, and 1 now"):
+    with pytest.raises(ReplayDiffers, match=r"has committed 2 rows, not 1"):
         sink.write(0, 0, ["0-a"])
-    with pytest.raises(ReplayDiffers, match=r"has committed 2 other rows"):
+    with pytest.raises(ReplayDiffers, match=r"has committed 2 different rows"):
         sink.write(0, 0, ["0-a", "0-c"])
     assert sink.write_batch(0) == sink.committed()
 

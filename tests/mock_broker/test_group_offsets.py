@@ -112,7 +112,7 @@ def test_a_refused_request_is_an_error(cluster, offset, call, request_kind, code
 
 def test_an_unstable_offset_is_no_offset_yet(cluster, offset):
     cluster.push_errors(OFFSET_FETCH, [UNSTABLE_OFFSET_COMMIT] * 1000)
-    with pytest.raises(DeadlineExceeded, match=r"until the time was up \(an\.option, 1 s\)"):
+    with pytest.raises(DeadlineExceeded, match=r"until the time-out \(an\.option, 1 s\)"):
         offset.read(wait(1))
 
 

@@ -208,7 +208,7 @@ def test_on_report_never_fails_the_query(listener, caplog):
 
     with caplog.at_level(logging.WARNING, "spark_kafka_sink"):
         listener.on_report(Broken())
-    assert "could not take in a report" in caplog.text
+    assert "could not read a report" in caplog.text
     assert "update spark-kafka-sink" in caplog.text
 
 

@@ -277,7 +277,7 @@ def test_health_is_503_from_a_failure_to_the_next_micro_batch_that_ends(listener
     listener.onQueryTerminated(terminated(FAILURE))
     assert health() == (503, ["orders has failed: DeliveryFailed: 2 records"])
     listener.onQueryStarted(started())
-    again = "orders has failed and runs again, but has ended no micro-batch since"
+    again = "orders has failed and runs again, but has completed no micro-batch since"
     assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])
     listener.onQueryProgress(idle())  # written before the micro-batch that may fail again
     assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])

@@ -95,7 +95,7 @@ def test_a_file_that_a_killed_task_did_not_finish_is_a_warning(tmp_path, caplog,
     (tmp_path / "failed-tasks").mkdir()
     (tmp_path / "failed-tasks" / "task-0-x.json").write_text(left)
     append(report(0), str(tmp_path))
-    assert "task-0-x.json, left by a failed task, is cut off" in caplog.text
+    assert "task-0-x.json, the report of a failed task, is truncated" in caplog.text
     assert batches(tmp_path) == {"report-000000001.jsonl": [0]}
     assert list((tmp_path / "failed-tasks").iterdir()) == []
 
@@ -190,7 +190,7 @@ def test_storage_is_tried_once_before_the_tasks(tmp_path, caplog):
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-# --- files that cannot be appended to, or are cut off ---------------------------------------------
+# --- files that cannot be appended to, or are truncated -------------------------------------------
 
 
 def test_where_files_cannot_be_appended_to_each_report_is_a_file(tmp_path, monkeypatch, caplog):
