@@ -283,5 +283,6 @@ def _check_asynchronous_progress(given: Mapping[str, str]) -> None:
     if is_on and DELIVERY_GUARANTEE.read(given) == "exactly-once":
         raise InvalidOption(
             f"{DELIVERY_GUARANTEE.name}=exactly-once cannot be combined with "
-            f"{_ASYNCHRONOUS_PROGRESS}: with it, Spark does not record every micro-batch before it starts; remove it"
+            f"{_ASYNCHRONOUS_PROGRESS}: with it, Spark does not record every micro-batch "
+            "before it starts; remove it"
         )

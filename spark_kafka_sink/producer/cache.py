@@ -127,7 +127,7 @@ class ProducerCache:
             del self._live_topics[next(iter(self._live_topics))]
 
     def evict_expired(self) -> None:
-        """Close producers that were idle for too long, and the longest idle if there are too many."""
+        """Close producers that were idle for too long; of too many, the longest idle ones."""
         now = self._clock()
         too_many = len(self._idle) - _MOST_IDLE
         for position, (options, idle) in enumerate(list(self._idle.items())):

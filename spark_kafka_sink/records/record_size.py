@@ -45,7 +45,7 @@ def are_small(records: RecordColumns, limit: int) -> bool:
 
 
 def split_to_fit(partitioned: PartitionedRecords, max_batch_bytes: int) -> list[PartitionedRecords]:
-    """Parts with at most one batch of that size per partition; a record that is too large is alone."""
+    """Parts with at most one batch of that size per partition; a too large record is alone."""
     sizes = record_bytes(partitioned.records) + _LATER_RECORD_BYTES
     part_of = np.empty(len(sizes), dtype=np.int64)
     for start, end in zip(partitioned.starts[:-1], partitioned.starts[1:], strict=True):

@@ -179,7 +179,9 @@ def test_brokers_that_are_away_when_a_task_begins(kafka, sink):
 
 def test_an_older_checkpoint(sink):
     expected = sink.write_batch(0) + sink.write_batch(1)
-    with pytest.raises(LedgerAhead, match=r"latest complete micro-batch is 1.*restore the newer one"):
+    with pytest.raises(
+        LedgerAhead, match=r"latest complete micro-batch is 1.*restore the newer one"
+    ):
         sink.write(0, 0, ["0-a", "0-b"])
     # Micro-batch 2 has begun, and has no marker.
     sink.write(2, 0, ["2-a", "2-b"])
@@ -208,7 +210,9 @@ def test_a_ledger_that_was_deleted(kafka, sink, name):
 
 
 def test_a_checkpoint_that_was_written_without_a_ledger(sink):
-    with pytest.raises(LedgerLost, match=r"latest complete micro-batch is none.*exactly\.once\.first\.batch=7"):
+    with pytest.raises(
+        LedgerLost, match=r"latest complete micro-batch is none.*exactly\.once\.first\.batch=7"
+    ):
         sink.write(7, 0, ["7-a", "7-b"])
     sink.options["exactly.once.first.batch"] = "7"
     sink.write(7, 0, ["7-a", "7-b"])
@@ -294,7 +298,7 @@ def test_a_timeout_that_the_brokers_do_not_allow(sink):
         sink.write(0, 0, ["0-a"], kafka_transaction_timeout_ms="900001")
 
 
-def test_a_record_that_the_topic_refuses_aborts_the_transaction(sink):
+def test_a_record_that_the_topic_rejects_aborts_the_transaction(sink):
     options = {"kafka_max_request_size": "4000000"}
     with pytest.raises(spark_kafka_sink.DeliveryFailed, match="No record of micro-batch 0"):
         sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
@@ -351,7 +355,7 @@ def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions
         if stable[n] < ends[n]
     ]
     assert sum(int(row[4]) for row in held) == 3
-    # The partitions' leaders tell the same of the producers as the coordinators.
+    # The partitions' leaders report the same producers as the coordinators.
     names = {f"{name} (producer {number}, epoch {epoch})" for name, *_, number, epoch, _ in ids}
     assert {row[5] for row in held} <= names
 

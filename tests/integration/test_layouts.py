@@ -1,5 +1,5 @@
 """The number of Spark partitions of a micro-batch changes, on a real Kafka: every row once, or all
-tasks of the new number are refused before they send, and the former number completes it.
+tasks of the new number fail before they send, and the former number completes it.
 
 ``ROWS`` are dealt out to the partitions in turn, so another number puts them elsewhere.
 """
@@ -59,8 +59,8 @@ def process(sink, batch_id, partition, number, point):
     return Process(sink, batch_id, partition, values, point, exactly_once_partitions=str(number))
 
 
-def refuse(sink, batch_id, number, former):
-    """All tasks of a stage are refused, and nothing of theirs was sent."""
+def expect_failure(sink, batch_id, number, former):
+    """All tasks of a stage fail, and none of their records was sent."""
     sink.committed()  # until the end of the last transaction is in all partitions
     before = sink.topics.ends(sink.topic)
     for partition in range(number):
@@ -73,7 +73,7 @@ def refuse(sink, batch_id, number, former):
 def test_a_micro_batch_that_is_begun_and_partly_committed(sink, begun, other):
     complete(sink, 0, 2)
     write(sink, 1, begun - 1, begun)
-    refuse(sink, 1, other, begun)
+    expect_failure(sink, 1, other, begun)
     complete(sink, 1, begun)
     complete(sink, 2, other)
     assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
@@ -82,7 +82,7 @@ def test_a_micro_batch_that_is_begun_and_partly_committed(sink, begun, other):
 @pytest.mark.parametrize(("begun", "other"), CHANGES)
 def test_the_first_micro_batch_is_begun_and_partly_committed(sink, begun, other):
     write(sink, 0, begun - 1, begun)
-    refuse(sink, 0, other, begun)
+    expect_failure(sink, 0, other, begun)
     complete(sink, 0, begun)
     complete(sink, 1, other)
     assert sink.committed() == sorted(rows(0) + rows(1))
@@ -107,7 +107,7 @@ def test_a_change_that_is_taken_back(sink):
     complete(sink, 0, 2)
     write(sink, 1, 2, 3)
     write(sink, 1, 1, 3)
-    refuse(sink, 1, 2, 3)
+    expect_failure(sink, 1, 2, 3)
     complete(sink, 1, 3)
     complete(sink, 2, 2)
     assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))

@@ -314,17 +314,17 @@ def test_a_client_asks_for_a_token_and_connects_when_it_has_one():
 
 
 @pytest.mark.parametrize(
-    ("tell", "reason"),
+    ("report", "reason"),
     [
         (lambda client: client.fail_token("the reason"), "the reason"),
         (lambda client: client.set_token("token", 1, "", {}), "Must supply an unexpired token"),
         (lambda client: client.set_token("t", 2**50, "", {"no 1": ""}), "extension keys must only"),
     ],
 )
-def test_a_token_that_is_missing_or_refused_is_an_error(tell, reason):
+def test_a_token_that_is_missing_or_refused_is_an_error(report, reason):
     client = Client(OAUTH, asks_for_tokens=True)
     events_until(client, TokenNeeded)
-    tell(client)
+    report(client)
     (error,) = [e for e in events_until(client, BrokerError) if isinstance(e, BrokerError)]
     assert error.code == ErrorCode.AUTHENTICATION
     assert reason in error.text

@@ -406,13 +406,13 @@ def test_records_accepted_before_the_buffer_filled_can_be_told_from_the_others(
     p.flush(10)
     cluster.set_round_trip(1, 300)
     values = [f"{i:05}" for i in range(1500)]
-    everything = records(values)
+    all_records = records(values)
     with pytest.raises(BufferExhausted) as raised:
-        p.send(everything)
-    taken = raised.value.accepted_rows
-    assert 0 < taken < 1500
+        p.send(all_records)
+    accepted = raised.value.accepted_rows
+    assert 0 < accepted < 1500
     p.flush(10)
-    p.send(everything.take(np.arange(taken, 1500)))
+    p.send(all_records.take(np.arange(accepted, 1500)))
     p.flush(10)
     messages = read(cluster.bootstrap_servers, "t", 1501)
     assert [m.value().decode() for m in messages] == ["first", *values]
@@ -668,7 +668,7 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_close_zero(
     with handling(Closing()):
         with pytest.raises(ProducerClosed):
             waits()
-        p.close(5)  # the handler may run in the background thread, which then ends its turn
+        p.close(5)  # the handler may run in the background thread, which then releases access
     assert took[0] < SLACK_SECONDS
     assert "acting as close(0)" in caplog.text
     assert delivery.delivery.total_failed == 10
@@ -702,7 +702,7 @@ def test_close_is_bounded_when_the_resolver_hangs(new_producer, records, monkeyp
     p = new_producer(kafka_bootstrap_servers="example.invalid:9092")
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
-    assert not p.close(1)  # a thread stays behind, and the caller is told so
+    assert not p.close(1)  # a thread still runs, and the caller learns it
     assert time.monotonic() - started < 1 + SLACK_SECONDS
     assert delivery.delivery.total_failed == 100
 

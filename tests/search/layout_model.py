@@ -46,7 +46,7 @@ class Kafka(NamedTuple):
     entries: tuple[Recorded | None, ...]
     marker: Recorded | None
     layout: Claimed | None
-    #: a layout in an open transaction: whoever reads the group waits until it has ended
+    #: a layout in an open transaction: readers of the group wait until it has ended
     pending: Claimed | None
     #: by micro-batch, how often each row is visible
     log: tuple[tuple[int, ...], ...]
@@ -150,12 +150,12 @@ def step(
     The numbers: which transactional ids it has taken over; ``LAYOUT_ID`` is that of the layout.
     """
     for outcome in _STEPS[attempt.step](variant, kafka, attempt):
-        after, moved, taken = outcome
+        after, moved, taken_over = outcome
         if moved.step not in variant.joined:
             yield outcome
             continue
         for later, last, more in step(variant, after, moved):
-            yield later, last, taken + more
+            yield later, last, taken_over + more
 
 
 def _initialize(variant, kafka, attempt):
@@ -204,8 +204,8 @@ def _commit(variant, kafka, attempt):
 def _claim(variant, kafka, attempt):
     """Take over the layout's transactional id, which aborts a claim that is open."""
     task = attempt.task
-    taken = attempt._replace(step=LOOK, holds_layout=True)
-    yield kafka._replace(pending=None), taken, (LAYOUT_ID,)
+    taken_over = attempt._replace(step=LOOK, holds_layout=True)
+    yield kafka._replace(pending=None), taken_over, (LAYOUT_ID,)
     number = partitions_of(task.batch_id, kafka.marker, kafka.layout)
     if kafka.pending is None and number == task.partitions:
         # Or wait for the others, and see that one of them has claimed.
@@ -298,17 +298,19 @@ def _after_a_running_task(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.running):
         if attempt.step in ENDED:
             continue
-        for kafka, moved, taken in step(variant, run.kafka, attempt):
-            running = put(_without(run.running, taken), index, moved)
-            zombies = _sorted(_without(run.zombies, taken), kafka)
+        for kafka, moved, taken_over in step(variant, run.kafka, attempt):
+            running = put(_without(run.running, taken_over), index, moved)
+            zombies = _sorted(_without(run.zombies, taken_over), kafka)
             yield run._replace(kafka=kafka, running=running, zombies=zombies)
 
 
 def _after_a_zombie(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.zombies):
-        for kafka, moved, taken in step(variant, run.kafka, attempt):
-            zombies = _sorted(put(_without(run.zombies, taken), index, moved), kafka)
-            yield run._replace(kafka=kafka, running=_without(run.running, taken), zombies=zombies)
+        for kafka, moved, taken_over in step(variant, run.kafka, attempt):
+            zombies = _sorted(put(_without(run.zombies, taken_over), index, moved), kafka)
+            yield run._replace(
+                kafka=kafka, running=_without(run.running, taken_over), zombies=zombies
+            )
 
 
 def _new_stages(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
@@ -331,14 +333,14 @@ def write_marker(run: Run) -> Run:
     return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + 1, run.stages)
 
 
-def _without(attempts: tuple[Attempt, ...], taken: tuple[int, ...]) -> tuple[Attempt, ...]:
-    """The attempts when somebody has taken over ids; who has, is replaced afterwards."""
-    if not taken:
+def _without(attempts: tuple[Attempt, ...], taken_over: tuple[int, ...]) -> tuple[Attempt, ...]:
+    """The attempts after some ids were taken over; the caller replaces the one that took them."""
+    if not taken_over:
         return attempts
     return tuple(
         a._replace(
-            holds_id=a.holds_id and a.task.partition not in taken,
-            holds_layout=a.holds_layout and LAYOUT_ID not in taken,
+            holds_id=a.holds_id and a.task.partition not in taken_over,
+            holds_layout=a.holds_layout and LAYOUT_ID not in taken_over,
         )
         if a.holds_id or a.holds_layout
         else a

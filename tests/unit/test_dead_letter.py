@@ -46,7 +46,7 @@ def test_a_dead_letter_is_the_record_with_more_headers():
     }
 
 
-def test_a_timestamp_is_kept_unless_brokers_would_refuse_it():
+def test_a_timestamp_is_kept_unless_brokers_would_reject_it():
     milliseconds = [1, NOW_MS + 3_600_000, NOW_MS + 3_600_001, None]
     given = rejected(timestamp=pa.array(milliseconds, pa.timestamp("ms")))
     kept, renewed = letters(given)
@@ -56,7 +56,7 @@ def test_a_timestamp_is_kept_unless_brokers_would_refuse_it():
     assert dict(renewed[0].headers)[b"kafka-nb.timestamp"] == b"%d" % (NOW_MS + 3_600_001)
 
 
-def test_a_refused_timestamp_is_told_and_not_kept():
+def test_a_rejected_timestamp_is_reported_and_not_kept():
     given = rejected("INVALID_TIMESTAMP", timestamp=pa.array([5], pa.timestamp("ms")))
     (((row),),) = letters(given)
     assert row.timestamp_ms == 0

@@ -70,7 +70,7 @@ def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_w
     assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
-def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
+def test_a_rejected_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
     engine.know("t", DLQ)
     delivery = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
@@ -101,7 +101,7 @@ def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     assert engine.deliveries.report.buffer_peak_bytes == peak  # all of it was given back
 
 
-def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(engine):
+def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones(engine):
     first = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
     engine.report(first, [1], ErrorCode.INVALID_RECORD)
@@ -157,7 +157,7 @@ def test_one_batch_per_partition_is_in_flight_in_a_topic_of_small_batches(engine
     assert engine.sent(delivery) == [0, 1, 2, 3]
 
 
-def test_records_that_the_brokers_would_refuse_are_not_sent(engine):
+def test_records_that_the_brokers_would_reject_are_not_sent(engine):
     delivery = engine.send_values("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
     engine.know("t", DLQ, cleanup_policy="compact")
     assert engine.sent(delivery) == [0, 2]
@@ -206,7 +206,7 @@ LARGE = ["x" * 3000]
 
 @pytest.fixture(params=[{}, SMALL_BATCHES], ids=["one-batch-at-a-time", "many-batches"])
 def with_old_limits(request):
-    """A topic whose limits refuse records of LARGE, and have been known for some time."""
+    """A topic whose limits reject records of LARGE, and have been known for some time."""
     engine = Engine(**request.param)
     delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ, max_message_bytes="2000")
@@ -216,7 +216,7 @@ def with_old_limits(request):
     return engine
 
 
-def test_a_record_that_old_limits_refuse_waits_for_new_ones_and_is_sent_if_they_allow_it(
+def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_allow_it(
     with_old_limits,
 ):
     engine = with_old_limits
@@ -228,7 +228,7 @@ def test_a_record_that_old_limits_refuse_waits_for_new_ones_and_is_sent_if_they_
     assert engine.dead == {}
 
 
-def test_a_record_is_a_dead_letter_once_new_limits_refuse_it_too_and_recent_ones_ask_nobody(
+def test_a_record_is_a_dead_letter_once_new_limits_reject_it_too_and_recent_ones_ask_nobody(
     with_old_limits,
 ):
     engine = with_old_limits
@@ -370,7 +370,7 @@ def test_a_missing_topic_for_dead_letters_is_one(engine):
     assert engine.topics.waits.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def test_a_refused_dead_letter_is_a_failure(engine):
+def test_a_rejected_dead_letter_is_a_failure(engine):
     delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     engine.report(delivery, [0], ErrorCode.INVALID_RECORD)

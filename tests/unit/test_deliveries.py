@@ -52,7 +52,7 @@ def fail(deliveries, delivery, code, possibly_persisted=False, count=1):
     deliveries.fail(delivery, failed)
 
 
-def test_refused_names_that_kafka_forbids_are_counted_together(deliveries):
+def test_rejected_names_that_kafka_forbids_are_counted_together(deliveries):
     """They come from the data, so there may be as many as rows."""
     topics = [*(f"bad name {number}" for number in range(50)), "", None]
     batch = pa.record_batch({"value": ["v"] * len(topics), "topic": pa.array(topics, pa.string())})

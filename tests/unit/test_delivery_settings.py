@@ -136,7 +136,7 @@ def test_a_delivery_timeout_is_measured_against_the_defaults_too():
 @pytest.mark.parametrize("request_timeout", ["0", "30000"])
 def test_endless_delivery_is_refused(request_timeout):
     settings = {"linger.ms": "0", "request.timeout.ms": request_timeout}
-    assert "retry for ever" in refusal({"delivery.timeout.ms": "0", **settings})
+    assert "retry forever" in refusal({"delivery.timeout.ms": "0", **settings})
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def rejections(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> 
         ),
     ],
 )
-def test_bad_rows_are_refused(columns, rows, error, topic, reason):
+def test_bad_rows_are_rejected(columns, rows, error, topic, reason):
     batch = a_batch(**columns)
     (rejected,) = rejections(batch, None if "topic" in columns else "t")
     assert rejected[:3] == (rows, error, topic)
@@ -364,7 +364,7 @@ def test_bad_rows_are_refused(columns, rows, error, topic, reason):
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
 @pytest.mark.parametrize("unit", PER_SECOND)
 @pytest.mark.parametrize("time", [0, -1, -(10**9)])
-def test_timestamp_of_the_epoch_or_before_is_refused(unit, zone, time):
+def test_timestamp_of_the_epoch_or_before_is_rejected(unit, zone, time):
     times = pa.array([PER_SECOND[unit], None, time], pa.timestamp(unit, zone))
     (rejected,) = rejections(a_batch(timestamp=times), "t")
     assert rejected[:2] == ([2], "INVALID_TIMESTAMP")
@@ -377,7 +377,7 @@ def test_rows_are_counted_from_the_first_row_of_a_sliced_batch():
     assert [rejected.records.rows.tolist() for rejected in split_batch.rejected] == [[101]]
 
 
-def test_a_row_with_several_flaws_is_refused_once():
+def test_a_row_with_several_problems_is_rejected_once():
     batch = a_batch(
         topic=["a", None, "c d", "b", "b"],
         partition=pa.array([0, -1, -1, -1, 1], pa.int32()),
@@ -388,7 +388,7 @@ def test_a_row_with_several_flaws_is_refused_once():
     assert set(split(batch, None)) == {"a", "b"}
 
 
-def test_rows_are_refused_by_the_topic_that_they_were_meant_for():
+def test_rows_are_rejected_by_the_topic_that_they_were_meant_for():
     partitions = pa.array([-1, -1, -1, 0], pa.int32())
     batch = a_batch(topic=["a", "b", "a", "b"], partition=partitions)
     assert [rejected[:3] for rejected in rejections(batch, None)] == [

@@ -26,12 +26,12 @@ def times(*milliseconds):
     return pa.array(milliseconds, pa.timestamp("ms"))
 
 
-def test_an_unknown_configuration_refuses_nothing():
+def test_an_unknown_configuration_rejects_nothing():
     assert rejected(TopicLimits(), key=["k", None], timestamp=times(1, 10**15)) == set()
     assert limits_from({}) == TopicLimits()
 
 
-def test_a_compacted_topic_refuses_records_without_a_key():
+def test_a_compacted_topic_rejects_records_without_a_key():
     limits = limits_from({"cleanup.policy": "delete,compact"})
     assert rejected(limits, key=["", None, "k"]) == {("INVALID_RECORD", 1)}
     assert rejected(limits, value=["a", "b"]) == {("INVALID_RECORD", 0), ("INVALID_RECORD", 1)}
