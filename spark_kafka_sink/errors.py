@@ -117,7 +117,7 @@ class DeliveryFailed(KafkaSinkError):
 
 
 class DeadlineExceeded(KafkaSinkError):
-    """A wait ended before the brokers had acknowledged everything.
+    """A wait expired before the brokers had acknowledged all records.
 
     What to do: check that the brokers are reachable and keep up. If they are only slow, raise the
     option that the message names.

@@ -108,7 +108,7 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
     It would say so itself, but only where it also fetches the first token.
     """
     if settings.get("sasl.oauthbearer.metadata.authentication.type", "none").lower() != "none":
-        return  # a cloud's own service, which knows its clients
+        return  # a cloud's own service, which identifies its clients itself
     uses_secret = settings.get("sasl.oauthbearer.grant.type", _CREDENTIALS).lower() == _CREDENTIALS
     needed = (_URL, _ID, _SECRET) if uses_secret else (_URL,)
     missing = [f"kafka.{name}" for name in needed if not settings.get(name)]

@@ -17,7 +17,7 @@ PREFIX = "kafka."
 
 T = TypeVar("T")
 
-#: schemes of URIs that pyarrow.fs.FileSystem.from_uri knows, and Hadoop's other name of one
+#: schemes of URIs that pyarrow.fs.FileSystem.from_uri supports, and Hadoop's alias of one
 _SCHEMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
 _OTHER_SCHEMES = {"s3a": "s3"}
 # In their URIs, the part before the @ may be a container.
@@ -113,7 +113,7 @@ def true_or_false(text: str) -> bool:
 
 
 def folder(text: str) -> str:
-    """An absolute path, or a URI that pyarrow knows. No ValueError shows credentials."""
+    """An absolute path, or a URI that pyarrow supports. No ValueError shows credentials."""
     if text.startswith("/"):
         return text
     scheme, colon, rest = text.partition("://")

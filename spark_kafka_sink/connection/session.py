@@ -57,7 +57,7 @@ class Session(Generic[ClientT]):
 
     @property
     def awaits_token(self) -> bool:
-        """Whether the client has yet to get a token, the first one or one that it asked for."""
+        """Whether the client still waits for a token, its first or one that it has requested."""
         return not self._has_asked_for_token or self._tokens.is_pending
 
     def discard_token(self) -> None:

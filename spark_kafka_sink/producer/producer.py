@@ -293,12 +293,12 @@ class NonBlockingProducer:
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, timeout_seconds: float) -> bool:
-        """Send what can be sent in time, fail the rest, free everything (KIP-15).
+        """Send what can be sent in time, fail the rest, and free the client (KIP-15).
 
         With 0, remaining records fail at once. A second call does nothing. A call while an event
         is being handled logs an error and acts as close(0). Other threads that wait in ``send``
         get ProducerClosed at once, those in ``flush`` or ``result`` when records are dropped.
-        Returns within a second of the timeout: True if everything is freed. Raises ValueError if
+        Returns within a second of the timeout: True if the client is freed. Raises ValueError if
         the timeout is negative.
         """
         if not timeout_seconds >= 0:

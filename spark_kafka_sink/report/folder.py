@@ -69,7 +69,7 @@ def append(report: DeliveryReport, folder: str) -> DeliveryReport:
     """Append the report of a micro-batch to the newest file of the folder, and delete old files.
 
     Returns it with the reports of failed tasks in the folder. ``folder``: a path on this machine,
-    or a URI that pyarrow knows, such as ``s3://bucket/reports``
+    or a URI that pyarrow supports, such as ``s3://bucket/reports``
     (``pyarrow.fs.FileSystem.from_uri``). A failure is logged as a warning: no query fails
     because of a report, or waits for it longer than some seconds.
     """

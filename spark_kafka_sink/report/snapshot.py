@@ -1,4 +1,4 @@
-"""Snapshot: what a listener knows at a moment, as rows, as a DataFrame of pandas or as HTML."""
+"""Snapshot: the state of a listener at one moment, as rows, pandas DataFrame or HTML."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Transaction:
     ) -> None:
         """Make the group's offset part of the transaction.
 
-        Until the transaction ends, nobody can read the stable offset of that group.
+        Until the transaction ends, the stable offset of that group cannot be read.
         """
         self._check_age()
         seconds = wait.deadline.remaining()
