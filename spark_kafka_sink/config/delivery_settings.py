@@ -33,7 +33,7 @@ def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> 
         # before the retry.
         raise InvalidOption(
             f"{PREFIX}{_IN_FLIGHT}=1 does not keep the order of records without idempotence: the "
-            "client sends the next request before it retries a failed one. Leave "
+            "client sends the next request before it retries a failed one. Keep "
             f"{PREFIX}{_IDEMPOTENCE}=true, which keeps the order with up to {_MOST_IN_FLIGHT} "
             f"requests in flight; or set {PREFIX}retries=0; or, if order does not matter, set "
             f"{PREFIX}{_IN_FLIGHT} to 2 or more"

@@ -45,7 +45,7 @@ class TokenCall:
         self._configuration = settings.get("sasl.oauthbearer.config", "")
         self._clock = clock
         #: until then, clients that need a token wait for this call
-        self._expires = Deadline(_CALL_SECONDS, clock)
+        self._pending_until = Deadline(_CALL_SECONDS, clock)
         #: until then, other clients get its token too
         self._shared_until: Deadline | None = None
         #: the brokers refused the token
@@ -59,7 +59,7 @@ class TokenCall:
     def is_for_others(self) -> bool:
         """Whether a client that needs a token can use this call's, instead of another call."""
         if self.outcome is None:
-            return not self._expires.expired
+            return not self._pending_until.expired
         is_shared = self._shared_until is not None and not self._shared_until.expired
         return is_shared and not self.is_discarded
 

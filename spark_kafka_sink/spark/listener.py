@@ -64,7 +64,7 @@ class KafkaSinkListener(StreamingQueryListener):
     - ``report_path``: the folder of the option ``report.path``, or a list of them, of which the
       listener reads what is appended from now on. They must be on this machine.
 
-    Without reports, the figures of the sink are unknown: the snapshot and the metrics omit them.
+    Without reports, the sink's figures are None in the snapshot and absent from the metrics, not 0.
 
     ``keep_micro_batches``: how many of the latest ones a snapshot contains. ``expected_queries``:
     names of queries that have to start; ``/health`` answers 503 until all of them have. Raises

@@ -59,7 +59,7 @@ class LedgerReader:
         self._marker, self._layout, self._entry = marker, layout, entry
 
     def look(self, wait: BrokerWait) -> Ledger:
-        """Like ``read``, but reports an open claim, perhaps of a dead task, without a wait."""
+        """Like ``read``, but reports a claim that stays open, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
         # Last: the layout stays valid until another task takes over the transactional id.
         return Ledger(marker, self._look_at_layout(wait), entry)
