@@ -300,7 +300,7 @@ def test_a_timeout_that_the_brokers_do_not_allow(sink):
 
 def test_a_record_that_the_topic_rejects_aborts_the_transaction(sink):
     options = {"kafka_max_request_size": "4000000"}
-    with pytest.raises(spark_kafka_sink.DeliveryFailed, match="No record of micro-batch 0"):
+    with pytest.raises(spark_kafka_sink.DeliveryFailed, match="made no record of micro-batch 0"):
         sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
     assert sink.write_batch(0) == sink.committed()
 

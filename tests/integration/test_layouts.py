@@ -203,7 +203,7 @@ def test_foreach_batch_with_a_number_leaves_the_partitions_as_they_are(spark, si
 def test_fewer_tasks_than_an_earlier_attempt_are_told_that_rows_may_be_doubled(sink):
     for partition in (2, 0, 1):
         write(sink, 0, partition, 3)
-    with pytest.raises(PartitionsChanged, match="rows may be in Kafka twice"):
+    with pytest.raises(PartitionsChanged, match="rows may be duplicated"):
         sink.write_batch_marker(0, tasks=2)
     write(sink, 1, 0, 2)
     write(sink, 1, 1, 2)

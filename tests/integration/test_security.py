@@ -337,7 +337,7 @@ MISTAKES = {
     "wrong host name": (
         "sasl_ssl",
         lambda s: scram() | trusting(s.ca) | {"bootstrap.servers": "localhost"},
-        rf"{NO_TLS}localhost:\d+: .*not valid for 'localhost'. Connect under a name that",
+        rf"{NO_TLS}localhost:\d+: .*not valid for 'localhost'. Connect with a host name that",
     ),
     "no certificate": ("mutual_tls", lambda s: trusting(s.ca), NO_CERTIFICATE),
     "certificate of another authority": (

@@ -162,15 +162,16 @@ def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice
     error = ledger_error(decision, Task(5, 1, 2), marker(4), None, entry(None), "orders")
     assert type(error) is kind
     assert str(error).startswith("micro-batch 5, partition 1: ")
-    assert "the ledger orders has marker micro-batch 4, and has none of this partition" in str(
-        error
-    )
+    assert (
+        "in the ledger orders, the latest complete micro-batch is 4, and the latest one that this "
+        "partition committed is none"
+    ) in str(error)
     assert advice in str(error)
 
 
 def test_a_marker_that_was_set_back_is_named():
     error = ledger_error(LOST, Task(5, 1, 2), marker(2), None, entry(4), "orders")
-    assert "Its driver group is older" in str(error)
+    assert "The driver's marker is older" in str(error)
     assert "set exactly.once.first.batch=5" in str(error)
 
 

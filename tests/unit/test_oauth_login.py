@@ -140,7 +140,7 @@ def test_a_comma_in_an_extension_does_not_end_it():
         ),
         (
             java(CREDENTIALS, **ENDPOINT) | {"sasl.oauthbearer.client.id": "other"},
-            r"client\.id and kafka\.sasl\.jaas\.config set the same; keep one",
+            r"client\.id and kafka\.sasl\.jaas\.config set the same thing; keep one",
         ),
         (
             java(CREDENTIALS, **{"sasl.oauthbearer.token.endpoint.url": "file:///token"}),

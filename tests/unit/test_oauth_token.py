@@ -119,9 +119,9 @@ def test_what_the_function_returns_reaches_the_client(login, function, more, pri
     [
         (VALUE, "it has to return the token and its expiry"),
         ((VALUE,), "it has to return the token and its expiry"),
-        ((b"bytes", LATER), "the token is not a text"),
-        ((f"{VALUE}\n\x00", LATER), "the token is not a text"),
-        (("", LATER), "the token is not a text"),
+        ((b"bytes", LATER), "the token is not a string"),
+        ((f"{VALUE}\n\x00", LATER), "the token is not a string"),
+        (("", LATER), "the token is not a string"),
         ((VALUE, "soon"), "the expiry is not a number of seconds"),
         ((VALUE, None), "the expiry is not a number of seconds"),
         ((VALUE, float("nan")), "the expiry is not a number of seconds"),
