@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
         import warnings
 
         new = _RENAMED[name]
-        message = f"{name} is now called {new}; the former name goes in 0.2"
+        message = f"{name} is now called {new}; the former name will be removed in 0.2"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return globals().get(new) or __getattr__(new)
     if name in _LAZY:

@@ -1,4 +1,4 @@
-"""Calls that end in time, whatever hangs inside: a name look-up cannot be interrupted."""
+"""Calls that return by a deadline even if they hang: a name look-up cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def call_each(
 ) -> list[Call[T]]:
     """Call ``function`` with each argument, all at once, each in a daemon thread.
 
-    The error of a call that has not ended by the deadline is a TimeoutError; its thread is left
-    behind.
+    A call that has not ended by the deadline gets a TimeoutError; its thread continues to run.
     """
     started = time.monotonic()
     calls: dict[int, Call[T]] = {}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 Clock = Callable[[], float]
-"""Seconds on a clock that never goes back, such as ``time.monotonic``."""
+"""Seconds on a monotonic clock, such as ``time.monotonic``."""
 
 
 class Deadline:

@@ -7,7 +7,8 @@ from spark_kafka_sink.tools.doctor import Outcome, Result, diagnose
 __all__ = ["Outcome", "Result", "diagnose"]
 
 warnings.warn(
-    f"{__name__} is now called spark_kafka_sink.tools.doctor; the former name goes in 0.2",
+    f"{__name__} is now called spark_kafka_sink.tools.doctor; "
+    "the former name will be removed in 0.2",
     DeprecationWarning,
     stacklevel=2,
 )

@@ -24,7 +24,7 @@ class KafkaSinkError(Exception):
 
 
 def add_sentence(error: KafkaSinkError, sentence: str) -> None:
-    """Add to an error's message what only a caller knows, such as what became of the records."""
+    """Add what only the caller knows to an error's message, such as the fate of the records."""
     error.args = (f"{error}. {sentence}", *error.args[1:])
 
 
@@ -72,7 +72,7 @@ class BrokerUnavailable(KafkaSinkError):
 
 
 class AuthenticationFailed(KafkaSinkError):
-    """The brokers refuse the credentials, or TLS fails. Raised on the driver.
+    """The brokers refuse the login, or TLS fails. Raised on the driver.
 
     What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.
     """
@@ -117,10 +117,10 @@ class DeliveryFailed(KafkaSinkError):
 
 
 class DeadlineExceeded(KafkaSinkError):
-    """A wait ended before the brokers had acknowledged everything.
+    """A wait expired before the brokers had acknowledged all records.
 
-    What to do: check that the brokers are reachable and keep up; raise the option that the message
-    names if they are only slow.
+    What to do: check that the brokers are reachable and keep up. If they are only slow, raise the
+    option that the message names.
     """
 
 
@@ -163,15 +163,15 @@ class LedgerAhead(KafkaSinkError):
 
 
 class LedgerLost(KafkaSinkError):
-    """Exactly-once: the consumer groups that say what was committed are missing or outdated.
+    """Exactly-once: the consumer groups that record what was committed are missing or outdated.
 
     What to do: find out whether the micro-batch is in the topics, then start a new ledger with
-    ``exactly.once.first.batch``, also to switch an older checkpoint over.
+    ``exactly.once.first.batch``. The same option switches an existing query to exactly-once.
     """
 
 
 class ReplayDiffers(KafkaSinkError):
-    """Exactly-once: a partition that is committed already has other rows this time.
+    """Exactly-once: a partition that is already committed has different rows this time.
 
     What to do: make the query deterministic, as the message says.
     """
@@ -180,22 +180,22 @@ class ReplayDiffers(KafkaSinkError):
 class RowsIncomplete(KafkaSinkError):
     """Exactly-once: Spark ended a task before it had passed all rows, so nothing was committed.
 
-    What to do: nothing about this error. The query was stopped, or another error ended it.
+    What to do: look for the error that ended the query; nothing if the query was stopped.
     """
 
 
 class PartitionsChanged(KafkaSinkError):
     """Exactly-once: the number of Spark partitions is not ``exactly.once.partitions``, or not the
-    one with which the micro-batch was begun.
+    one with which the micro-batch began.
 
-    What to do: end the query with ``repartition(P, key)``, or go back to the earlier number.
+    What to do: end the query with ``repartition(P, key)``, or restore the earlier number.
     """
 
 
 class TransactionFailed(KafkaSinkError):
-    """The brokers refuse a step of a transaction.
+    """The brokers rejected a step of a transaction.
 
-    What to do: as the message says. ``code`` is librdkafka's name for the error.
+    What to do: follow the message. ``code`` is librdkafka's name for the error.
     """
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -204,10 +204,10 @@ class TransactionFailed(KafkaSinkError):
 
 
 class TransactionFenced(KafkaSinkError):
-    """Another attempt of the same task has taken over, and decides what becomes visible.
+    """Another attempt of the same task has replaced this one, and decides what becomes visible.
 
-    What to do: nothing, if Spark repeats or speculates tasks. If it goes on, two queries use the
-    same ``transactional.id.prefix`` or checkpoint: stop one.
+    What to do: nothing, if Spark repeats or speculates tasks. If it keeps happening, two queries
+    use the same ``transactional.id.prefix`` or checkpoint: stop one.
     """
 
 
@@ -221,7 +221,7 @@ class TransactionTimeout(KafkaSinkError):
 class LibraryUnavailable(KafkaSinkError):
     """librdkafka, which the wheel ``confluent-kafka`` contains, is missing or too old.
 
-    What to do: ``pip install 'confluent-kafka>=2.14'`` where the message says.
+    What to do: run ``pip install 'confluent-kafka>=2.14'`` on the machine that the message names.
     """
 
 

@@ -7,7 +7,8 @@ from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, java_home
 __all__ = ["LocalKafka", "Security", "java_home"]
 
 warnings.warn(
-    f"{__name__} is now called spark_kafka_sink.tools.local_kafka; the former name goes in 0.2",
+    f"{__name__} is now called spark_kafka_sink.tools.local_kafka; "
+    "the former name will be removed in 0.2",
     DeprecationWarning,
     stacklevel=2,
 )

@@ -48,7 +48,7 @@ def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> C
 def transactional(
     settings: ClientSettings, transactional_id: str, timeout_ms: int
 ) -> ClientSettings:
-    """The producer's settings with a transaction, which none of its waits outlasts."""
+    """The producer's settings with a transaction; none of its waits lasts longer."""
     socket_timeout_ms = int(settings.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS))
     added = {
         "transactional.id": transactional_id,
@@ -77,12 +77,12 @@ def for_sending(options: ProducerOptions) -> ClientSettings:
 
 
 def asking(statistics_interval_ms: int) -> dict[str, str]:
-    """What a client that sends no records has in place of a producer's: preflight's, and doctor's.
+    """What preflight's and doctor's clients, which send no records, have instead of a producer's.
 
     The statistics say whether it is connected; its errors say what its log lines would.
     """
     return {
-        # A user who may not write must be let in all the same.
+        # A user without the right to write must be able to log in, too.
         "enable.idempotence": "false",
         "log_level": "0",
         "statistics.interval.ms": str(statistics_interval_ms),

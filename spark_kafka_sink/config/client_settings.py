@@ -27,7 +27,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.librdkafka.configuration import SettingSpec
+    from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
 
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
 _TRUE = ("true", "t", "1")  # what librdkafka reads as true, in any case
@@ -107,7 +107,7 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
 @cache
 def _setting_specs() -> Mapping[str, SettingSpec]:
     # Imported here: finding the format must not load librdkafka.
-    from spark_kafka_sink.librdkafka.configuration import producer_setting_specs
+    from spark_kafka_sink.librdkafka.setting_specs import producer_setting_specs
 
     return producer_setting_specs()
 
@@ -133,7 +133,7 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _as_named(setting: str, value: str) -> str:
-    """A valid value as librdkafka's manual names it, where the client takes other words too."""
+    """A valid value as librdkafka's manual spells it; the client accepts other spellings too."""
     spec = _setting_specs().get(setting)
     if spec is None or spec.type not in ("boolean", "enum value"):
         return value
@@ -154,7 +154,7 @@ def _check_value(name: str, target: str, value: str) -> None:
 
 def _refusal(setting: str, value: str) -> str | None:
     """What is wrong with a value, or None."""
-    from spark_kafka_sink.librdkafka.configuration import refusal_of
+    from spark_kafka_sink.librdkafka.setting_specs import refusal_of
 
     if setting in ALLOWED:
         return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"

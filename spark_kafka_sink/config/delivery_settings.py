@@ -10,7 +10,7 @@ from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.librdkafka.configuration import SettingSpec
+    from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
 
 _IDEMPOTENCE = "enable.idempotence"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
@@ -33,7 +33,7 @@ def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> 
         # before the retry.
         raise InvalidOption(
             f"{PREFIX}{_IN_FLIGHT}=1 does not keep the order of records without idempotence: the "
-            "client sends the next request before it retries a failed one. Leave "
+            "client sends the next request before it retries a failed one. Keep "
             f"{PREFIX}{_IDEMPOTENCE}=true, which keeps the order with up to {_MOST_IN_FLIGHT} "
             f"requests in flight; or set {PREFIX}retries=0; or, if order does not matter, set "
             f"{PREFIX}{_IN_FLIGHT} to 2 or more"
@@ -93,7 +93,7 @@ def timeouts(
 def _check_delivery_timeout(delivery: int, shortest: int, effective: Mapping[str, str]) -> None:
     if delivery == 0:
         raise InvalidOption(
-            f"{PREFIX}{_DELIVERY}=0 would let the client retry for ever; set it to at least "
+            f"{PREFIX}{_DELIVERY}=0 would let the client retry forever; set it to at least "
             f"{shortest}"
         )
     if delivery < shortest:

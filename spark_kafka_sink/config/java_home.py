@@ -76,7 +76,7 @@ def _without_vector_module(home: Path) -> Path:
     script = _WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")))
     wrapped = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
     java = wrapped / "bin" / "java"
-    with explained(CACHE_ADVICE):
+    with os_errors_as(CACHE_ADVICE):
         if not java.exists():
             java.parent.mkdir(parents=True, exist_ok=True)
             draft = java.with_name(f"java.{os.getpid()}")
@@ -104,7 +104,7 @@ def _java_version(java: Path) -> int:
 
 
 @contextmanager
-def explained(advice: str) -> Iterator[None]:
+def os_errors_as(advice: str) -> Iterator[None]:
     """Raise any OSError of the block as LocalKafkaError, followed by ``advice``."""
     try:
         yield

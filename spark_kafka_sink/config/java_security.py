@@ -84,7 +84,7 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     others = sorted(options.keys() - {"username", "password"})
     if others:
         raise InvalidOption(
-            f"{option}: only username and password are supported; leave out {', '.join(others)}"
+            f"{option}: only username and password are supported; remove {', '.join(others)}"
         )
     for name in ("username", "password"):
         if name not in options:
@@ -159,13 +159,13 @@ def trust_store(given: Mapping[str, str]) -> dict[str, str]:
             return {"ssl.ca.pem": certificates(location, kind, password)}
     if "ssl.truststore.password" in given:
         raise InvalidOption(
-            "kafka.ssl.truststore.password: a PEM trust store has no password; leave it out"
+            "kafka.ssl.truststore.password: a PEM trust store has no password; remove it"
         )
     return {} if location is None else {"ssl.ca.location": location}
 
 
 def key_store(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a PEM or PKCS12 key store; others are refused with a command to convert them."""
+    """Settings for a PEM or PKCS12 key store. For others, InvalidOption says how to convert."""
     location = given.get("ssl.keystore.location")
     if location is None:
         return {}

@@ -1,4 +1,4 @@
-"""Java's producer settings: their librdkafka names, or the advice with which they are refused."""
+"""Java's producer settings: their librdkafka names, or the advice for those that are refused."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ MINUS_ONE_IS_ZERO = frozenset(
 )
 
 _BYTES = "the sink writes bytes; serialize in Spark, for instance with to_json, to_avro or cast"
-_JVM_TLS = "it configures Java's TLS, but this client uses OpenSSL; leave it out"
+_JVM_TLS = "it configures Java's TLS, but this client uses OpenSSL; remove it"
 _OURS = "the sink sets it itself"
-_JAVA_METRICS = "it configures Java's metrics; leave it out"
-_NO_SUCH_SETTING = "the client has no such setting; leave it out"
+_JAVA_METRICS = "it configures Java's metrics; remove it"
+_NO_SUCH_SETTING = "the client has no such setting; remove it"
 _PLACEMENT = (
     "keys choose partitions as in Java's default partitioner (murmur2); to choose them yourself, "
     "write a column `partition`"
@@ -59,7 +59,7 @@ REFUSED: Mapping[str, str] = {
     "partitioner.availability.timeout.ms": _NO_SUCH_SETTING,
     "config.providers": "pass the values themselves, for instance from dbutils.secrets",
     "interceptor.classes": "it names Java classes; transform the rows in Spark",
-    "metric.reporters": "it names Java classes; leave it out",
+    "metric.reporters": "it names Java classes; remove it",
     "metrics.num.samples": _JAVA_METRICS,
     "metrics.recording.level": _JAVA_METRICS,
     "metrics.sample.window.ms": _JAVA_METRICS,
@@ -71,8 +71,8 @@ REFUSED: Mapping[str, str] = {
     "topic.metadata.refresh.interval.ms": "set kafka.metadata.max.age.ms",
     "socket.connection.setup.timeout.max.ms": "set kafka.socket.connection.setup.timeout.ms",
     "security.providers": _JVM_TLS,
-    "ssl.cipher.suites": "it would bind TLS 1.2 only, not TLS 1.3 as in Java, and OpenSSL has "
-    "names of its own; set ssl.cipher.suites of the brokers, which binds all versions",
+    "ssl.cipher.suites": "it would restrict only TLS 1.2, not TLS 1.3 as in Java, and OpenSSL "
+    "has other names; set ssl.cipher.suites on the brokers, which restricts all versions",
     "ssl.protocol": _JVM_TLS,
     "ssl.enabled.protocols": _JVM_TLS,
     "ssl.provider": _JVM_TLS,
@@ -110,8 +110,8 @@ REFUSED: Mapping[str, str] = {
         ),
         _NO_SUCH_SETTING,
     ),
-    "enable.gapless.guarantee": "leave it out; with it, a client could send nothing more "
-    "after one failed record",
+    "enable.gapless.guarantee": "remove it; with it, a client could send nothing more after "
+    "one failed record",
     "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
     "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
     "delivery.report.only.error": _OURS,

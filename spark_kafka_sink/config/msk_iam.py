@@ -38,7 +38,7 @@ def as_oauthbearer(given: Mapping[str, str], oauth_callback: str) -> dict[str, s
     """The settings for OAUTHBEARER with ``CALLBACK``; raises InvalidOption."""
     if oauth_callback or "sasl.oauthbearer.config" in given:
         raise InvalidOption(
-            f"kafka.sasl.mechanism={MECHANISM} makes its tokens itself; leave out oauth.callback "
+            f"kafka.sasl.mechanism={MECHANISM} makes its tokens itself; remove oauth.callback "
             "and kafka.sasl.oauthbearer.config"
         )
     own = ("sasl.mechanism", "sasl.mechanisms", "sasl.jaas.config", _HANDLER)
@@ -78,9 +78,9 @@ def _jaas_options(given: Mapping[str, str]) -> dict[str, str]:
     parsed = parsed_jaas(text)
     if parsed is None or parsed[0] != _MODULE:
         raise InvalidOption(
-            f"kafka.sasl.jaas.config: for kafka.sasl.mechanism={MECHANISM} it has to be "
-            f"`software.amazon.msk.auth.iam.{_MODULE} required;`, perhaps with options (its text "
-            "is not shown); or leave it out"
+            f"kafka.sasl.jaas.config: for kafka.sasl.mechanism={MECHANISM} it must be "
+            f"`software.amazon.msk.auth.iam.{_MODULE} required;`, optionally with options (its "
+            "text is not shown); or remove it"
         )
     unknown = sorted(parsed[1].keys() - set(_JAAS_OPTIONS))
     if unknown:

@@ -62,17 +62,17 @@ def as_oidc(given: Mapping[str, str]) -> dict[str, str]:
     if handler.removeprefix(_SHADED) not in _HANDLERS:
         raise InvalidOption(
             f"kafka.{_HANDLER}={handler} is not supported: name Java's own, {_HANDLERS[0]}; or "
-            "leave it out, and set oauth.callback, a function in Python that makes the tokens"
+            "remove it, and set oauth.callback, a function in Python that makes the tokens"
         )
     parsed = parsed_jaas(result.get(_JAAS, ""))
     if parsed is not None and parsed[0] == OAUTH_MODULE:
         del result[_JAAS]
         for name, value in _login(parsed[1]).items():
             if name in result:
-                raise InvalidOption(f"kafka.{name} and kafka.{_JAAS} set the same; keep one")
+                raise InvalidOption(f"kafka.{name} and kafka.{_JAAS} set the same thing; keep one")
             result[name] = value
     if _URL in result:
-        # In Java, only other login classes do without.
+        # In Java, only other login classes work without it.
         result.setdefault(TOKEN_METHOD, "oidc")
     return result
 
@@ -108,7 +108,7 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
     It would say so itself, but only where it also fetches the first token.
     """
     if settings.get("sasl.oauthbearer.metadata.authentication.type", "none").lower() != "none":
-        return  # a cloud's own service, which knows its clients
+        return  # a cloud's own service, which identifies its clients itself
     uses_secret = settings.get("sasl.oauthbearer.grant.type", _CREDENTIALS).lower() == _CREDENTIALS
     needed = (_URL, _ID, _SECRET) if uses_secret else (_URL,)
     missing = [f"kafka.{name}" for name in needed if not settings.get(name)]
@@ -121,6 +121,6 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
         )
     if settings[_URL].lower().startswith("file:"):
         raise InvalidOption(
-            f"kafka.{_URL} is a file, which only Java's client takes for a token; set "
+            f"kafka.{_URL} is a file, which only Java's client reads as a token; set "
             "oauth.callback instead, a function that reads it"
         )

@@ -17,7 +17,7 @@ PREFIX = "kafka."
 
 T = TypeVar("T")
 
-#: schemes of URIs that pyarrow.fs.FileSystem.from_uri knows, and Hadoop's other name of one
+#: schemes of URIs that pyarrow.fs.FileSystem.from_uri supports, and Hadoop's alias of one
 _SCHEMES = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
 _OTHER_SCHEMES = {"s3a": "s3"}
 # In their URIs, the part before the @ may be a container.
@@ -79,7 +79,7 @@ class Option(Generic[T]):
     def _given_name(self, given: Mapping[str, str]) -> str | None:
         names = [name for name in self.names if name.lower() in given]
         if len({given[name.lower()].strip() for name in names}) > 1:
-            raise InvalidOption(f"{' and '.join(names)} set the same option; leave one out")
+            raise InvalidOption(f"{' and '.join(names)} set the same option; remove one")
         return names[-1] if names else None
 
     def _check_range(self, name: str, value: T) -> None:
@@ -113,24 +113,24 @@ def true_or_false(text: str) -> bool:
 
 
 def folder(text: str) -> str:
-    """An absolute path, or a URI that pyarrow knows. No ValueError shows credentials."""
+    """An absolute path, or a URI that pyarrow supports. No ValueError shows credentials."""
     if text.startswith("/"):
         return text
     scheme, colon, rest = text.partition("://")
     if not colon:
         raise ValueError(f"{text!r} is neither an absolute path nor a URI")
     scheme = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
-    # What stands behind an unknown scheme may hold credentials, too.
+    # The text after an unknown scheme may contain credentials, too.
     if scheme not in _SCHEMES:
         raise ValueError(
-            f"'{scheme}://...' is not in storage that Python on the driver can reach: take a path "
+            f"'{scheme}://...' is not in storage that Python on the driver can reach: use a path "
             f"on the driver's machine, or a URI that begins with {', '.join(_SCHEMES)}"
         )
     if _has_credentials(scheme, rest):
         raise ValueError(
-            f"'{scheme}://...' holds credentials, which logs and plans would show. Leave them out "
-            "of the URI, and give them to the process: in its environment, or as a role of its "
-            "machine"
+            f"'{scheme}://...' contains credentials, which logs and plans would show. Remove them "
+            "from the URI, and provide them to the process: in its environment, or as a role of "
+            "its machine"
         )
     if scheme == "file" and not rest.startswith("/"):
         raise ValueError(f"{text!r} names a machine; write three slashes before the path")

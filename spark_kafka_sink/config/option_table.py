@@ -169,7 +169,7 @@ TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     any_text,
     default=None,
     if_absent="`kafka-nb-` and the query's id",
-    meaning="Prefix of the names of transactions, and of the consumer groups that hold the ledger. "
+    meaning="Prefix of the names of transactions, and of the consumer groups with the ledger. "
     "Each sink of a query needs its own. Required with `foreach_batch` under Spark Connect.",
 )
 EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(

@@ -82,7 +82,7 @@ class SinkOptions:
 
 
 def check_for_format(options: SinkOptions) -> None:
-    """Raise InvalidOption for what only ``foreach_batch`` can do without, or takes."""
+    """Raise InvalidOption for options that only ``foreach_batch`` accepts, or can do without."""
     if options.exactly_once is None:
         return
     wanted = f"{DELIVERY_GUARANTEE.name}=exactly-once"
@@ -94,8 +94,8 @@ def check_for_format(options: SinkOptions) -> None:
         )
     if options.batch_id is not None:
         raise InvalidOption(
-            f"{BATCH_ID.name}={options.batch_id} does not go with {wanted}: Spark's own id of the "
-            "micro-batch says what was committed; leave it out"
+            f"{BATCH_ID.name}={options.batch_id} cannot be combined with {wanted}: Spark's own id "
+            "of the micro-batch identifies what was committed; remove it"
         )
 
 
@@ -192,7 +192,7 @@ def _rack(given: Mapping[str, str]) -> RackOptions | None:
     if name is not None and variable is not None:
         raise InvalidOption(
             f"{CLIENT_RACK.name} and {CLIENT_RACK_VARIABLE.name} both say where executors are; "
-            "leave one out"
+            "remove one"
         )
     if name is None and variable is None:
         if is_preferred:
@@ -210,18 +210,18 @@ def _dead_letter_topic(given: Mapping[str, str]) -> str | None:
         if topic is not None:
             raise InvalidOption(
                 f"{DEAD_LETTER_TOPIC.name} has an effect only with "
-                f"{ON_RECORD_ERROR.name}=dead-letter; set that, or leave it out"
+                f"{ON_RECORD_ERROR.name}=dead-letter; set that, or remove it"
             )
         return None
     if topic is None:
         raise InvalidOption(
             f"{ON_RECORD_ERROR.name}=dead-letter needs {DEAD_LETTER_TOPIC.name}: the topic for "
-            "records that are refused"
+            "rejected records"
         )
     if topic == TOPIC.read(given):
         raise InvalidOption(
             f"{DEAD_LETTER_TOPIC.name} and {TOPIC.name} are both {topic}; a dead letter would be "
-            "refused like its record"
+            "rejected like its record"
         )
     return topic
 
@@ -236,7 +236,7 @@ def _block_budget(given: Mapping[str, str]) -> BlockBudget:
         raise InvalidOption(
             f"{MAX_BLOCK_METADATA_MS.name} has an effect only with "
             f"{MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {MAX_BLOCK_MS.name}=0; "
-            "set one of them, or leave it out"
+            "set one of them, or remove it"
         )
     return budget
 
@@ -247,7 +247,7 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
         for option in ONLY_EXACTLY_ONCE:
             if option.is_given(given):
                 raise InvalidOption(
-                    f"{option.name} has an effect only with {wanted}; set that, or leave it out"
+                    f"{option.name} has an effect only with {wanted}; set that, or remove it"
                 )
         return None
     ledger_topic = EXACTLY_ONCE_LEDGER_TOPIC.read(given) or TOPIC.read(given)
@@ -258,16 +258,14 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
         )
     prefix = TRANSACTIONAL_ID_PREFIX.read(given)
     if prefix == "":
-        raise InvalidOption(
-            f"{TRANSACTIONAL_ID_PREFIX.name} is empty; give it a name, or leave it out"
-        )
+        raise InvalidOption(f"{TRANSACTIONAL_ID_PREFIX.name} is empty; set a name, or remove it")
     if producer.dead_letter_topic is not None:
         raise InvalidOption(
-            f"{wanted} does not go with {ON_RECORD_ERROR.name}=dead-letter: the client aborts a "
-            "transaction when brokers refuse one of its records. Filter such rows in Spark"
+            f"{wanted} cannot be combined with {ON_RECORD_ERROR.name}=dead-letter: the client "
+            "aborts a transaction when brokers reject one of its records. Filter such rows in Spark"
         )
     if producer.client["enable.idempotence"] == "false":
-        raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; leave that out")
+        raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; remove the option")
     return ExactlyOnceOptions(
         partitions=EXACTLY_ONCE_PARTITIONS.read(given),
         prefix=prefix,
@@ -284,6 +282,7 @@ def _check_asynchronous_progress(given: Mapping[str, str]) -> None:
     is_on = given.get(_ASYNCHRONOUS_PROGRESS.lower(), "false").strip().lower() != "false"
     if is_on and DELIVERY_GUARANTEE.read(given) == "exactly-once":
         raise InvalidOption(
-            f"{DELIVERY_GUARANTEE.name}=exactly-once does not go with {_ASYNCHRONOUS_PROGRESS}: "
-            "Spark then does not record every micro-batch before it starts; leave that out"
+            f"{DELIVERY_GUARANTEE.name}=exactly-once cannot be combined with "
+            f"{_ASYNCHRONOUS_PROGRESS}: with it, Spark does not record every micro-batch "
+            "before it starts; remove it"
         )

@@ -79,7 +79,7 @@ class BlockBudget:
 
     @property
     def buffer_seconds(self) -> float:
-        """How long a send may wait while the buffer is full and no record leaves it."""
+        """How long a send may wait while the buffer is full and no record is acknowledged."""
         return self.max_block_ms / 1000
 
     @property
@@ -113,7 +113,7 @@ class MetadataLifetime:
 
 @dataclass(frozen=True)
 class RackOptions:
-    """Where a producer is: the name of its rack, or the environment variable that holds it.
+    """Where a producer is: the name of its rack, or the environment variable that contains it.
 
     ``is_preferred``: records without a key go to leaders in that rack (KIP-1123).
     """
@@ -129,7 +129,7 @@ class RackOptions:
             raise InvalidOption(
                 f"the environment variable {self.variable} (client.rack.variable) is not set in "
                 f"this Python worker on {socket.gethostname()}: set it on every executor, for "
-                f"instance with spark.executorEnv.{self.variable}, or leave the option out"
+                f"instance with spark.executorEnv.{self.variable}, or remove the option"
             )
         return rack
 
@@ -142,7 +142,7 @@ class ProducerOptions:
     buffer_memory_bytes: int
     budget: BlockBudget
     lifetime: MetadataLifetime
-    #: None: a refused record fails its task
+    #: None: a rejected record fails its task
     dead_letter_topic: str | None = None
     rack: RackOptions | None = None
 

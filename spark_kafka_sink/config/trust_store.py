@@ -25,8 +25,8 @@ def certificates(location: str, kind: str, password: str | None) -> str:
     """The certificates that Java's clients trust with this store, as PEM text.
 
     ``kind``: a type of Java's, such as JKS or PKCS12. ``password`` None: as in Java, nothing checks
-    whether somebody has changed the store. Starts a Java, but once per process unless the file
-    changes. Raises InvalidOption, which says how to convert the store.
+    whether the store was modified. Starts Java, once per process unless the file changes. Raises
+    InvalidOption, which says how to convert the store.
     """
     try:
         file = Path(location).stat()
@@ -89,8 +89,8 @@ def _listing(location: str, kind: str, password: str | None) -> str:
     except OSError as error:
         raise _unreadable(location, kind, f"keytool: {error.strerror}") from None
     if answer.returncode != 0:
-        told = _REASON.search(answer.stdout)
-        raise _unreadable(location, kind, told[1] if told else "keytool fails")
+        reason_line = _REASON.search(answer.stdout)
+        raise _unreadable(location, kind, reason_line[1] if reason_line else "keytool failed")
     return answer.stdout
 
 

@@ -37,18 +37,18 @@ class Token:
     extensions: Mapping[str, str]
 
 
-class Call:
-    """One call of the option's function, in a daemon thread, for which nobody waits for ever."""
+class TokenCall:
+    """One call of the option's function, in a daemon thread; every wait for it is bounded."""
 
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._name = settings.oauth_callback
         self._configuration = settings.get("sasl.oauthbearer.config", "")
         self._clock = clock
-        #: of the clients that ask while it runs
-        self._patience = Deadline(_CALL_SECONDS, clock)
-        #: of a token: until then, other clients get it too
+        #: until then, clients that need a token wait for this call
+        self._pending_until = Deadline(_CALL_SECONDS, clock)
+        #: until then, other clients get its token too
         self._shared_until: Deadline | None = None
-        #: brokers refuse the token
+        #: the brokers refused the token
         self.is_discarded = False
         #: None while the function runs; then its token, or why there is none
         self.outcome: Token | str | None = None
@@ -59,7 +59,7 @@ class Call:
     def is_for_others(self) -> bool:
         """Whether a client that needs a token can use this call's, instead of another call."""
         if self.outcome is None:
-            return not self._patience.expired
+            return not self._pending_until.expired
         is_shared = self._shared_until is not None and not self._shared_until.expired
         return is_shared and not self.is_discarded
 
@@ -77,7 +77,7 @@ class Call:
     def _run(self) -> None:
         try:
             returned = resolve(self._name)(str(self._configuration))
-        except BaseException as error:  # noqa: BLE001 - the user's code; the client is told
+        except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
             text = str(error).partition("\n")[0]
             if self._configuration:
                 text = text.replace(self._configuration, repr(Secret(self._configuration)))
@@ -98,15 +98,19 @@ class LatestCalls:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards _calls
-        self._calls: dict[tuple[str, str], Call] = {}
+        self._calls: dict[tuple[str, str], TokenCall] = {}
 
     def call(
-        self, settings: ClientSettings, clock: Clock, given: Call | None, pending: Call | None
-    ) -> Call:
-        """The call that a client waits for: the latest one if it will do, or else a new one.
+        self,
+        settings: ClientSettings,
+        clock: Clock,
+        given: TokenCall | None,
+        pending: TokenCall | None,
+    ) -> TokenCall:
+        """The call that a client waits for: the latest one if it is usable, or else a new one.
 
-        ``given``: the call whose token, or failure, the client has had. ``pending``: a call that
-        had no outcome in time.
+        ``given``: the call whose token, or failure, the client has received. ``pending``: a call
+        that had no outcome in time.
         """
         key = settings.oauth_callback, settings.get("sasl.oauthbearer.config", "")
         with self._lock:
@@ -115,7 +119,7 @@ class LatestCalls:
                 return latest
             if pending is not None:
                 return pending
-            self._calls[key] = Call(settings, clock)
+            self._calls[key] = TokenCall(settings, clock)
             return self._calls[key]
 
 
@@ -124,7 +128,7 @@ class TokenFunction:
 
     It is called as confluent_kafka calls ``oauth_cb``: it gets ``sasl.oauthbearer.config``, and
     returns the token and its expiry in seconds since the epoch, and perhaps the principal and a
-    dict of SASL extensions. It may take long or hang.
+    dict of SASL extensions. It may be slow or hang.
 
     Clients of a process share calls and tokens, except for calls that hang and tokens that brokers
     refuse. Used by one thread at a time.
@@ -141,14 +145,14 @@ class TokenFunction:
         self._latest_calls = latest_calls or _latest_calls_of(os.getpid())
         #: of the wait for the call, while a token is needed
         self._deadline: Deadline | None = None
-        self._pending: Call | None = None
-        #: whose token, or failure, the client has had
-        self._given: Call | None = None
+        self._pending: TokenCall | None = None
+        #: whose token, or failure, the client has received
+        self._given: TokenCall | None = None
 
     def call(self) -> None:
-        """A token is needed, not the one that the client has.
+        """Request a new token for the client.
 
-        If an earlier call still hangs, its token will do.
+        If an earlier call still hangs, its token is used.
         """
         self._deadline = Deadline(_CALL_SECONDS, self._clock)
         self._pending = self._latest_calls.call(
@@ -161,7 +165,7 @@ class TokenFunction:
         return self._deadline is not None
 
     def pass_on(self, client: TokenClient) -> None:
-        """Give the client what came of the call, if that is known by now: a token, or why not."""
+        """Pass the outcome of the call, if there is one, to the client: a token, or an error."""
         if self._deadline is None or self._pending is None:
             return
         outcome = self._pending.outcome
@@ -180,16 +184,16 @@ class TokenFunction:
             client.fail_token(outcome)
 
     def discard(self) -> None:
-        """No other client gets the token that this one has, because brokers refuse it."""
+        """Stop sharing the client's token, because brokers refuse it."""
         if self._given is not None:
             self._given.is_discarded = True
 
     def fetch(self, seconds: float) -> Token | str:
-        """Call the function, whatever other clients have, and wait that long.
+        """Call the function, even if other clients have a token, and wait that long.
 
         Returns a token, or why there is none.
         """
-        return Call(self._settings, self._clock).join(seconds)
+        return TokenCall(self._settings, self._clock).join(seconds)
 
     def problem(self, seconds: float) -> str:
         """Call the function, and wait that long: why it gives no token, or ""."""
@@ -199,7 +203,7 @@ class TokenFunction:
 
 @cache
 def _latest_calls_of(_pid: int) -> LatestCalls:
-    """A fork gets its own: threads do not survive it, and a lock may be held for ever."""
+    """A fork gets its own: threads do not survive a fork, and a lock may stay locked."""
     return LatestCalls()
 
 
@@ -216,14 +220,14 @@ def _token(returned: Any) -> Token:
     """Raises ValueError with a sentence that does not show the token."""
     if not isinstance(returned, tuple) or not 2 <= len(returned) <= 4:
         raise ValueError(
-            "it has to return the token and its expiry in seconds since the epoch, and may add the "
-            f"principal and a dict of extensions; it returned a {type(returned).__name__}"
+            "it has to return the token and its expiry in seconds since the epoch, and optionally "
+            f"the principal and a dict of extensions; it returned a {type(returned).__name__}"
         )
     value, expiry = returned[:2]
     principal = returned[2] if len(returned) > 2 else ""
     extensions = returned[3] if len(returned) > 3 else {}
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise ValueError("the token is not a text of printable ASCII characters")
+        raise ValueError("the token is not a string of printable ASCII characters")
     if isinstance(expiry, bool) or not isinstance(expiry, (int, float)) or math.isnan(expiry):
         raise ValueError("the expiry is not a number of seconds since the epoch")
     if expiry >= _MOST_SECONDS:

@@ -1,4 +1,4 @@
-"""What exactly-once needs of the brokers, as far as their settings show it."""
+"""What exactly-once requires from the brokers, as far as their settings show it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COORDINATORS: Mapping[str, tuple[str, str]] = {
 
 
 def unmet(broker: Mapping[str, str], topic_name: str, topic: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each unmet precondition; settings that are unknown count as right."""
+    """A sentence for each unmet precondition; unknown settings count as correct."""
     for replicas, in_sync in COORDINATORS.values():
         yield from _too_few("the brokers have", replicas, broker.get(replicas), _LEAST_REPLICAS)
         yield from _too_few("the brokers have", in_sync, broker.get(in_sync), _LEAST_IN_SYNC)
@@ -27,7 +27,7 @@ def unmet(broker: Mapping[str, str], topic_name: str, topic: Mapping[str, str]) 
     if broker.get("transaction.partition.verification.enable") == "false":
         yield (
             "the brokers have transaction.partition.verification.enable=false: a request that "
-            "arrives late may leave a transaction open, which holds up readers"
+            "arrives late may leave a transaction open, which blocks readers"
         )
 
 
@@ -44,13 +44,13 @@ def unmet_by_topic(
     if settings.get("unclean.leader.election.enable") == "true":
         yield (
             f"{who} unclean.leader.election.enable=true: committed records may be lost when a "
-            "broker is"
+            "broker fails"
         )
 
 
 def _too_few(who: str, name: str, value: str | None, least: int) -> Iterator[str]:
     if value is not None and value.isdecimal() and int(value) < least:
         yield (
-            f"{who} {name}={value}, less than {least}: what is committed may be lost when a broker "
-            "is"
+            f"{who} {name}={value}, less than {least}: committed records may be lost when a "
+            "broker fails"
         )

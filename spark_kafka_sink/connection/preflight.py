@@ -1,4 +1,4 @@
-"""The driver's check before a micro-batch: a broker answers, takes the login, has the topic."""
+"""The driver's check before a micro-batch: a broker answers, accepts the login, has the topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_kafka_sink.config.added_settings import for_asking
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet
-from spark_kafka_sink.connection.reached_brokers import remember, were_reached
+from spark_kafka_sink.connection.reached_brokers import mark_reached, were_reached
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.connection.topic_errors import topic_unavailable
@@ -24,7 +24,7 @@ from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
     ClusterDescription,
-    Configuration,
+    ConfigurationDescription,
     RequestFailed,
     Statistics,
     TopicDescription,
@@ -34,7 +34,7 @@ _log = logging.getLogger("spark_kafka_sink")
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
 # 5 s or more in a new session; together this stays below 10 s.
-_REFUSAL_SECONDS = 3.0
+_UNREACHABLE_SECONDS = 3.0
 # A connected broker that is slow to describe the topic must not delay the micro-batch.
 _ANSWER_SECONDS = 0.25
 _CONFIGURATION_SECONDS = 3.0
@@ -42,21 +42,21 @@ _STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
 
-_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's words
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
 _ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
 
-Answer = TopicDescription | ClusterDescription | Configuration
-AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, Configuration)
+Answer = TopicDescription | ClusterDescription | ConfigurationDescription
+AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, ConfigurationDescription)
 
 
 def check(options: SinkOptions, folder: Path | None = None) -> None:
     """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
 
     Runs once per process and configuration, so it runs again when Spark plans in a new process,
-    which then needs the application's ``folder`` (``reached_brokers``). A failed check is repeated.
+    which then needs the application's ``folder`` (``reached_brokers``). A failed check runs again.
     A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
     after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
-    survives a short outage. What the brokers do not answer in time is left to the tasks.
+    survives a short outage. The tasks find out what the brokers do not answer in time.
     With exactly-once, settings of the brokers that endanger it are logged as warnings.
     """
     if options.preflight:
@@ -85,26 +85,26 @@ def _check(
 ) -> None:
     with _Brokers(settings) as brokers:
         descriptions = _reach(brokers, budget, topics, were_reached(settings, folder))
-        remember(settings, folder)
+        mark_reached(settings, folder)
         for description in descriptions:
             _check_topic(brokers, description)
 
 
 @cache
 def _warn(settings: ClientSettings, topic: str) -> None:
-    """Log what exactly-once lacks, if the brokers tell their settings in time."""
+    """Log what exactly-once lacks, if the brokers report their settings in time."""
     deadline = Deadline(_CONFIGURATION_SECONDS)
     with _Brokers(settings) as brokers:
         broker = _broker_configuration(brokers, deadline)
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
-        of_topic = brokers.wait_for(Configuration, deadline)
+        of_topic = brokers.wait_for(ConfigurationDescription, deadline)
     of_broker = {} if broker is None else broker.settings
     for sentence in unmet(of_broker, topic, {} if of_topic is None else of_topic.settings):
         _log.warning("exactly-once: %s", sentence)
 
 
 class _Brokers:
-    """A client, and what it has learned about the brokers. Closed at the end."""
+    """A client, and what is known about the brokers. Closed at the end."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
@@ -112,7 +112,7 @@ class _Brokers:
         self.are_down = False
         #: when to stop waiting for an answer; None while no broker is connected
         self.end_of_answers: Deadline | None = None
-        #: the latest error, in the client's words
+        #: the text of the client's latest error
         self.problem = ""
         self._session = Session(Client, for_asking(settings, _STATE_INTERVAL_MS))
         self.client = self._session.client
@@ -178,7 +178,7 @@ class _Brokers:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            # It may be due to the token, such as to the groups in it: the next check has a new one.
+            # The token may be the cause, such as the groups in it: the next check gets a new one.
             self._session.discard_token()
         self.client.close(Deadline(_FREE_SECONDS))
 
@@ -190,15 +190,15 @@ def _reach(
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
-    seconds = max(budget.metadata_seconds, _REFUSAL_SECONDS)
+    seconds = max(budget.metadata_seconds, _UNREACHABLE_SECONDS)
     deadline = Deadline(seconds)
-    refusal = deadline if reached_before else Deadline(_REFUSAL_SECONDS)
+    until_unreachable = deadline if reached_before else Deadline(_UNREACHABLE_SECONDS)
     if topics:
         brokers.client.fetch_metadata(topics, seconds, include_rights=True)
     else:
         brokers.client.connect(seconds)
-    while not deadline.expired and not (brokers.are_down and refusal.expired):
-        is_late = brokers.answers_are_late  # then still take what has arrived
+    while not deadline.expired and not (brokers.are_down and until_unreachable.expired):
+        is_late = brokers.answers_are_late  # then only read what has arrived
         answers = brokers.listen(Deadline(0.0) if is_late else deadline)
         # One answer is about all topics.
         if descriptions := [each for each in answers if isinstance(each, TopicDescription)]:
@@ -242,11 +242,11 @@ def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
     return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
 
 
-def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> Configuration | None:
+def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> ConfigurationDescription | None:
     """The settings of one of the brokers, or None if there is no answer by the deadline."""
     brokers.client.connect(deadline.remaining())
     cluster = brokers.wait_for(ClusterDescription, deadline)
     if cluster is None or not cluster.broker_ids:
         return None
     brokers.client.fetch_broker_configuration(cluster.broker_ids[0], deadline.remaining())
-    return brokers.wait_for(Configuration, deadline)
+    return brokers.wait_for(ConfigurationDescription, deadline)

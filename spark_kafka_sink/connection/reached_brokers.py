@@ -1,6 +1,6 @@
 """Which brokers a Spark application has reached before, shared by all its Python workers.
 
-A folder of None remembers nothing.
+Without a folder, nothing is stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
     """Whether ``remember`` was called for these brokers with this folder.
 
-    If nothing can be stored, they count as reached: it is worse to end a stream after a short
-    outage than to report a wrong address late.
+    If nothing can be stored, they count as reached: ending a stream after a short outage is worse
+    than reporting a wrong address late.
     """
     if folder is None:
         return False
@@ -31,7 +31,7 @@ def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def remember(settings: ClientSettings, folder: Path | None) -> None:
+def mark_reached(settings: ClientSettings, folder: Path | None) -> None:
     """Create an empty marker file for these brokers; never raises."""
     if folder is not None:
         flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY

@@ -20,8 +20,8 @@ ClientT = TypeVar("ClientT", bound=EventClient)
 class Session(Generic[ClientT]):
     """Used by one thread at a time, like its client.
 
-    ``new_client``: Client, or what takes the same arguments. Raises InvalidOption if librdkafka
-    refuses the settings.
+    ``new_client``: Client, or a callable with the same arguments. Raises InvalidOption if
+    librdkafka refuses the settings.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Session(Generic[ClientT]):
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:
         """Yield the client's events, waiting that long for the first, except those of the login.
 
-        Passes tokens on to the client meanwhile. Read it to the end.
+        Also passes tokens to the client. The caller must exhaust the iterator.
         """
         for event in self.client.poll(seconds):
             if isinstance(event, TokenNeeded):
@@ -57,9 +57,9 @@ class Session(Generic[ClientT]):
 
     @property
     def awaits_token(self) -> bool:
-        """Whether the client has yet to get a token, the first one or one that it asked for."""
+        """Whether the client still waits for a token, its first or one that it has requested."""
         return not self._has_asked_for_token or self._tokens.is_pending
 
     def discard_token(self) -> None:
-        """Let no other client have the token of this one."""
+        """Stop sharing this client's token with other clients."""
         self._tokens.discard()

@@ -1,4 +1,4 @@
-"""TCP and TLS connections to servers, outside the Kafka client: what it does not explain."""
+"""TCP and TLS connections to servers without the Kafka client, to explain its errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> 
 
 
 def certificate_refused(error: ssl.SSLCertVerificationError, server: Server) -> tuple[str, str]:
-    """What is wrong with the server's certificate, and what to do."""
+    """Why the server's certificate is refused, and what to do."""
     return (
         f"the broker's certificate is refused: {error.verify_message.rstrip('.')}",
         _certificate_advice(error, server),
@@ -119,8 +119,8 @@ def _certificate_advice(error: ssl.SSLCertVerificationError, server: Server) -> 
         return "Check the clocks of this machine and of the one that issued the certificate"
     if error.verify_code in _OTHER_HOST:
         return (
-            f"Connect under a name that the certificate contains, or issue one for {server.host} "
-            "(subjectAltName)"
+            f"Connect with a host name that the certificate contains, or issue one for "
+            f"{server.host} (subjectAltName)"
         )
     return (
         "Add the certificate of the authority that signed the broker's to the file of "

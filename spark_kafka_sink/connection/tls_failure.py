@@ -1,4 +1,4 @@
-"""Why TLS fails: the Kafka client's own words do not tell a wrong name from an expired date."""
+"""Why TLS fails: the Kafka client's error can mean a wrong name or an expired certificate."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from spark_kafka_sink.deadline import Deadline
 
 _SECONDS = 3.0
-_SERVER = re.compile(r"\w+://([^/]+)/")  # how the client begins what it says about a broker
+_SERVER = re.compile(r"\w+://([^/]+)/")  # the beginning of the client's errors about a broker
 _ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)")
 
 
 def concerns_clients_certificate(text: str) -> bool:
-    """Whether the client's ``text`` says that a broker misses or refuses its certificate.
+    """Whether the client's ``text`` says that a broker requires or refuses its certificate.
 
     With TLS 1.3 it arrives after the handshake, and so with the code of a lost connection.
     """
@@ -22,17 +22,20 @@ def concerns_clients_certificate(text: str) -> bool:
 
 
 def explanation(text: str, settings: Mapping[str, str]) -> str:
-    """What is wrong, and what to do, from the client's ``text`` and a look at the broker."""
+    """What is wrong, and what to do, from the client's ``text`` and a handshake with the broker."""
     problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
     if concerns_clients_certificate(text):
         return (
-            f"{problem}. The brokers require a client's certificate that they trust and that has "
-            "not expired: set or correct kafka.ssl.keystore.*"
+            f"{problem}. The brokers require a client certificate that they trust and that has not "
+            "expired: set or correct kafka.ssl.keystore.*"
         )
-    return _seen(text, settings) or f"{problem}. Correct kafka.security.protocol or kafka.ssl.*"
+    return (
+        _by_handshake(text, settings)
+        or f"{problem}. Correct kafka.security.protocol or kafka.ssl.*"
+    )
 
 
-def _seen(text: str, settings: Mapping[str, str]) -> str:
+def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
     """What a handshake shows about the broker's certificate, or nothing."""
     # Imported here: only a failure needs it.
     from spark_kafka_sink.bounded import call_each

@@ -1,4 +1,4 @@
-"""A topic that waiting does not make usable, in words."""
+"""The error for a topic that waiting does not make usable."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.configuration import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
@@ -27,6 +26,7 @@ from spark_kafka_sink.librdkafka.messages import (
     Rejection,
     prepare,
 )
+from spark_kafka_sink.librdkafka.setting_specs import ERROR_TEXT_SIZE, set_value
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
@@ -37,13 +37,13 @@ _REPORTS_AT_ONCE = 64
 
 
 class Client:
-    """One producer handle (``rd_kafka_t``) in event mode: no callback ever enters Python.
+    """One producer handle (``rd_kafka_t``) in event mode: no callback enters Python.
 
     It connects with its first request or record, so that topics opened before are part of the
     client's own first request. Only the process that created a Client may use it, and only one
     thread at a time.
     ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses. With
-    ``asks_for_tokens``, TokenNeeded events ask for what ``set_token`` gives it.
+    ``asks_for_tokens``, TokenNeeded events ask the caller for ``set_token``.
 
     Values are not copied: the client keeps an Arrow batch until each of its records is reported,
     or the handle is freed. It counts them itself, because librdkafka may still read the records of
@@ -56,9 +56,9 @@ class Client:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
-        #: delivery id -> how many of its records librdkafka still has, their Arrow batch and topic
+        #: delivery id -> how many of its records are unreported, their Arrow batch and topic
         self._unreported: dict[int, tuple[int, object, str]] = {}
-        #: opaque -> what the request is about, of requests without an answer
+        #: opaque -> the topics or brokers of each request without an answer
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
         self._calls: list[threading.Thread] = []
@@ -77,12 +77,12 @@ class Client:
         if not self._handle:
             c.conf_destroy(conf)
             raise ValueError(text.value.decode(errors="replace"))
-        #: not connected to yet
+        #: the bootstrap servers, until they are added; then ""
         self._servers = settings.get("bootstrap.servers", "")
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
         # Its threads run until it is closed, even if nothing refers to it. Its batches must live as
-        # long, even when the interpreter clears everything at exit.
+        # long, even when the interpreter clears all modules at exit.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
     @property
@@ -127,7 +127,7 @@ class Client:
     # --- producing -------------------------------------------------------------------------------
 
     def enqueue(self, batch: MessageBatch) -> list[Rejection]:
-        """Put the rest of the batch into the send queue, as far as there is room. Never waits.
+        """Put the rest of the batch into the send queue while there is room. Never waits.
 
         Counts accepted and rejected records in ``batch.enqueued``, and returns the rejections.
         """
@@ -136,15 +136,15 @@ class Client:
             topic = self.open_topic(records.topic)
             batch.prepared = prepare(topic, batch.partitioned, batch.delivery_id)
         self._bootstrap()
-        before, left = batch.enqueued, len(batch) - batch.enqueued
-        # Counted before the call: on an error the batch is kept too long rather than too short.
-        self._add_unreported(batch.delivery_id, left, records.batch, records.topic)
+        before, remaining = batch.enqueued, len(batch) - batch.enqueued
+        # Counted before the call: after an error, the batch is kept too long, not released early.
+        self._add_unreported(batch.delivery_id, remaining, records.batch, records.topic)
         if isinstance(batch.prepared, MessageArray):
             batch.enqueued, rejected = self._enqueue_groups(batch.prepared, before)
         else:
             batch.enqueued, rejected = self._enqueue_each(batch.prepared, before)
-        not_taken = len(batch) - batch.enqueued + len(rejected)
-        self._add_unreported(batch.delivery_id, -not_taken, records.batch, records.topic)
+        not_accepted = len(batch) - batch.enqueued + len(rejected)
+        self._add_unreported(batch.delivery_id, -not_accepted, records.batch, records.topic)
         positions = batch.partitioned.positions
         return [Rejection(int(positions[index]), code) for index, code in rejected]
 
@@ -172,11 +172,11 @@ class Client:
                 errors = array.messages["err"][start:end]
                 full = np.flatnonzero(errors == ErrorCode.QUEUE_FULL)
                 # A full queue fails the rest of a group, so resuming there keeps the order.
-                taken = int(full[0]) if len(full) else end - start
-                failed = np.flatnonzero(errors[:taken])
+                processed = int(full[0]) if len(full) else end - start
+                failed = np.flatnonzero(errors[:processed])
                 rejected += [(start + i, int(errors[i])) for i in failed.tolist()]
                 if len(full):
-                    return start + taken, rejected
+                    return start + processed, rejected
             start = end
         return start, rejected
 
@@ -186,20 +186,20 @@ class Client:
         counts = np.diff(starts)
         rejected: list[tuple[int, int]] = []
         calls = map(c.produceva, repeat(self.handle), addresses.tolist(), counts.tolist())
-        for taken, error in enumerate(calls):
+        for index, error in enumerate(calls):
             if error:
                 code = c.error_code(error)
                 c.error_destroy(error)
                 if code == ErrorCode.QUEUE_FULL:
-                    return first + taken, rejected
-                rejected.append((first + taken, code))
+                    return first + index, rejected
+                rejected.append((first + index, code))
         return first + len(counts), rejected
 
     def flush(self, seconds: float) -> None:
         """Send without lingering; return when the queue is empty or after that many seconds.
 
-        In event mode it does not take reports: alternate short calls with ``poll``, or reported
-        records never leave the queue (``rd_kafka_flush``).
+        In event mode it does not read reports: alternate short calls with ``poll``, or reported
+        records stay in the queue (``rd_kafka_flush``).
         """
         c.flush(self.handle, milliseconds(seconds))
 
@@ -261,10 +261,11 @@ class Client:
     def set_token(
         self, value: str, expires_at_ms: int, principal: str, extensions: Mapping[str, str]
     ) -> None:
-        """Give the client an OAUTHBEARER token, for which connections wait.
+        """Set the OAUTHBEARER token that the client's connections wait for.
 
         ``expires_at_ms``: since the epoch. After 80 % of the token's life, the client asks for the
-        next one. What it refuses becomes a BrokerError event (``rd_kafka_oauthbearer_set_token``).
+        next one. A token that it refuses becomes a BrokerError event
+        (``rd_kafka_oauthbearer_set_token``).
         """
         pairs = [text.encode() for pair in extensions.items() for text in pair]
         text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
@@ -282,7 +283,7 @@ class Client:
             self.fail_token(text.value.decode(errors="replace"))
 
     def fail_token(self, reason: str) -> None:
-        """Say why there is no token: a BrokerError event, and a TokenNeeded event 10 s later.
+        """Report why there is no token: a BrokerError event, and a TokenNeeded event 10 s later.
 
         (``rd_kafka_oauthbearer_set_token_failure``)
         """
@@ -321,7 +322,7 @@ class Client:
     def fetch_broker_configuration(self, broker_id: int, timeout: float) -> None:
         """Request a broker's settings, without waiting (``rd_kafka_DescribeConfigs``).
 
-        The answer, or that there is none, arrives as a Configuration event.
+        The answer, or that there is none, arrives as a ConfigurationDescription event.
         """
         self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout)
 
@@ -388,7 +389,7 @@ class Client:
 
         Queued records are dropped: flush or purge first. ``rd_kafka_destroy`` joins all broker
         threads, and one may hang in a name look-up, as may a call of ``start_call``. So it runs in
-        a daemon thread, which may outlive this one. Where no thread can be started, the handle
+        a daemon thread, which may outlive the caller. Where no thread can be started, the handle
         stays until the process ends: Python 3.12.0 and 3.12.1 start none at exit.
         """
         handle, self._handle = self._handle, None

@@ -63,8 +63,8 @@ STALE_METADATA_ERRORS = frozenset(
     }
 )
 
-#: Records fail with one of these for their own sake, or because of another record of their batch.
-REFUSALS = frozenset(
+#: Records fail with one of these for their content, or because of another record of their batch.
+REJECTIONS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.MSG_SIZE_TOO_LARGE,
@@ -78,7 +78,7 @@ REFUSALS = frozenset(
     }
 )
 
-#: Brokers refuse a whole batch with one of these, and do not say because of which record.
+#: Brokers reject a whole batch with one of these, and do not say because of which record.
 BATCH_ERRORS = frozenset({ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
 
 #: errors of records that a closing producer drops

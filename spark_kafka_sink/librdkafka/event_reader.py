@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.error_codes import REFUSALS
+from spark_kafka_sink.librdkafka.error_codes import REJECTIONS
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
     ClusterDescription,
-    Configuration,
+    ConfigurationDescription,
     Event,
     FailedRecords,
     RequestFailed,
@@ -52,8 +52,8 @@ def read(event: int, requests: MutableMapping[int, Names]) -> Sequence[Event]:
     """Convert an event to Python values; log lines go to the logger instead.
 
     Delivery reports are for ``read_reports``.
-    ``requests``: by its opaque, what each request is about that has no answer yet. The one that the
-    event answers is removed.
+    ``requests``: opaque -> topics or brokers, of requests without an answer; the one that the event
+    answers is removed.
     """
     kind = c.event_type(event)
     if kind in _ANSWER_READERS:
@@ -115,7 +115,7 @@ def read_reports(events: Sequence[int]) -> list[AcknowledgedRecords | FailedReco
             bool(possibly_persisted[start]),
         )
         failures[failure] += number
-        if failure[2] in REFUSALS:
+        if failure[2] in REJECTIONS:
             positions[failure] += (opaques[start : start + number] & c.POSITION_MASK).tolist()
     return [acknowledged] * bool(len(first)) + [
         FailedRecords(*failure, number, tuple(positions[failure]))
@@ -192,7 +192,7 @@ def _rack(node: int) -> str | None:
 def _may_write(description: int) -> bool:
     count = ctypes.c_size_t()
     operations = c.topic_description_authorized_operations(description, ctypes.byref(count))
-    # None are known before Kafka 2.3: whoever sees the topic may at least describe it.
+    # None are known before Kafka 2.3: a user who sees the topic may at least describe it.
     return not count.value or c.ACL_OPERATION_WRITE in operations[: count.value]
 
 
@@ -210,16 +210,16 @@ def _cluster_answer(event: int, _: Names) -> list[ClusterDescription]:
     return [ClusterDescription(0, tuple(int(c.node_id(nodes[i])) for i in range(count.value)))]
 
 
-def _configurations(event: int, asked: Names) -> list[Configuration]:
+def _configurations(event: int, asked: Names) -> list[ConfigurationDescription]:
     if c.event_error(event):
-        return [Configuration(name, c.event_error(event), {}) for name in asked]
+        return [ConfigurationDescription(name, c.event_error(event), {}) for name in asked]
     count = ctypes.c_size_t()
     result = c.event_describe_configs_result(event)
     resources = c.describe_configs_result_resources(result, ctypes.byref(count))
     return [_configuration(resources[i]) for i in range(count.value)]
 
 
-def _configuration(resource: int) -> Configuration:
+def _configuration(resource: int) -> ConfigurationDescription:
     count = ctypes.c_size_t()
     entries = c.config_resource_configs(resource, ctypes.byref(count))[: count.value]
     settings = {
@@ -227,7 +227,7 @@ def _configuration(resource: int) -> Configuration:
         for entry in entries
     }
     name = c.config_resource_name(resource).decode()
-    return Configuration(name, int(c.config_resource_error(resource)), settings)
+    return ConfigurationDescription(name, int(c.config_resource_error(resource)), settings)
 
 
 def _forward_log(event: int) -> list[Event]:

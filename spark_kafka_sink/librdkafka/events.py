@@ -43,7 +43,7 @@ class FailedRecords:
 
     ``possibly_persisted`` says whether the brokers may have stored them anyway
     (``rd_kafka_message_status``). ``positions``: which records of the send, if ``code`` is among
-    ``REFUSALS``.
+    ``REJECTIONS``.
     """
 
     delivery_id: int
@@ -56,7 +56,7 @@ class FailedRecords:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """What the brokers say about a topic; ``code`` 0: it exists, and this is its metadata.
+    """The brokers' answer about a topic; ``code`` 0: it exists, and this is its metadata.
 
     ``available_partitions``: those that have a leader; ``leader_racks``: the rack of each of these
     leaders, None if the broker has none (``broker.rack``). ``may_write`` is False only if the
@@ -80,11 +80,11 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """The settings of a topic or broker by name; ``code`` 0: it is known.
+class ConfigurationDescription:
+    """The settings of a topic or broker by name; ``code`` 0: they are known.
 
-    ``resource``: the topic's name or broker's id. A request without an answer gives one of these
-    for each resource that it was about. Secret and unset settings are empty.
+    ``resource``: the topic's name or broker's id. A request without an answer yields one of these
+    for each of its resources. Secret and unset settings are empty.
     """
 
     resource: str
@@ -108,7 +108,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class TokenNeeded:
-    """The client needs an OAUTHBEARER token, the first one or one in place of one that expires."""
+    """The client needs an OAUTHBEARER token: its first, or the successor of one that expires."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ Event = (
     | FailedRecords
     | TopicDescription
     | ClusterDescription
-    | Configuration
+    | ConfigurationDescription
     | Statistics
     | TokenNeeded
     | RequestFailed

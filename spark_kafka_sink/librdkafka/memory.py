@@ -1,4 +1,4 @@
-"""Unused memory that the C library keeps."""
+"""Returns unused memory of the C library to the system."""
 
 from __future__ import annotations
 

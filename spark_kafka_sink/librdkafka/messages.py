@@ -61,7 +61,7 @@ class ProducevaArguments:
 
 @dataclass
 class MessageBatch:
-    """Partitioned records for ``Client.enqueue``, which has taken the first ``enqueued`` of them.
+    """Partitioned records for ``Client.enqueue``; it has processed the first ``enqueued`` of them.
 
     Reports on them carry ``delivery_id`` and their positions.
     """
@@ -77,7 +77,7 @@ class MessageBatch:
 
 
 class Rejection(NamedTuple):
-    """A record that librdkafka did not take: its position in the send, and why."""
+    """A record that librdkafka did not accept: its position in the send, and why."""
 
     position: int
     code: int

@@ -1,4 +1,4 @@
-"""What others need of a client, so that tests can have one without librdkafka.
+"""What the sink needs of a client, so that tests can have one without librdkafka.
 
 mypy compares ``Client`` and the tests' ``FakeClient`` with these where they are passed on.
 """

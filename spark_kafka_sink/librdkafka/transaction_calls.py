@@ -14,9 +14,9 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset, partition
 
 @dataclass(frozen=True)
 class CallFailed:
-    """Why a call failed, and what librdkafka says may follow.
+    """Why a call failed, and what may be done next, according to librdkafka.
 
-    ``is_retriable``: the same call may be made again, and goes on where it was.
+    ``is_retriable``: the call may be repeated, and resumes.
     ``requires_abort``: the transaction can only be aborted. ``is_fatal``: the client is unusable.
     """
 
@@ -43,8 +43,8 @@ def begin_transaction(client: Client) -> CallFailed | None:
 class OffsetCall:
     """Makes an offset part of the transaction (``rd_kafka_send_offsets_to_transaction``).
 
-    librdkafka aborts the transaction when the call's time is up, so there is only one call. It
-    looks at that time only when a broker answers or hangs up, so the call has a thread of its own.
+    librdkafka aborts the transaction when the call times out, so there is only one call. It checks
+    the time only when a broker answers or disconnects, so the call has a thread of its own.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class OffsetCall:
         self._outcome = client.start_call(call)
 
     def join(self, seconds: float) -> bool:
-        """Wait that long for the end of the call; False if it goes on."""
+        """Wait that long for the end of the call; returns whether it has ended."""
         return bool(wait([self._outcome], seconds).done)
 
     def outcome(self) -> CallFailed | None:
-        """None if the call has succeeded; a failure that may be repeated while it goes on."""
+        """None if the call has succeeded; a retriable failure while it still runs."""
         if not self._outcome.done():
             return CallFailed(
                 ErrorCode.TIMED_OUT,
@@ -82,14 +82,14 @@ class OffsetCall:
 
 
 def commit_transaction(client: Client, seconds: float) -> CallFailed | None:
-    """Commit; waits that long (``rd_kafka_commit_transaction``). Flush, and take reports, first."""
+    """Commit; waits that long (``rd_kafka_commit_transaction``). Flush, and poll reports, first."""
     return _failure(c.commit_transaction(client.handle, milliseconds(seconds)))
 
 
 def abort_transaction(client: Client, seconds: float) -> CallFailed | None:
     """Abort; waits that long (``rd_kafka_abort_transaction``).
 
-    It waits for reports that only ``Client.poll`` takes: alternate short calls with it.
+    It waits for reports that only ``Client.poll`` reads: alternate short calls with it.
     """
     return _failure(c.abort_transaction(client.handle, milliseconds(seconds)))
 

@@ -1,8 +1,8 @@
-"""Batches that the brokers refuse because of some of their records; only with dead letters.
+"""Batches that the brokers reject because of some of their records; only with dead letters.
 
-A broker refuses a whole batch because of one bad record, may not say which one, and may accept the
+A broker rejects a whole batch because of one bad record, may not say which one, and may accept the
 batches behind it. The good records have to be sent again before any later ones. So at most one
-request of a topic is with the client where a refusal is likely, each with one batch per partition
+request of a topic is with the client where a rejection is likely, each with one batch per partition
 (Java: muted partitions, ``RecordAccumulator.splitAndReenqueue``).
 
 ======== ======================================== ==================================================
@@ -15,16 +15,16 @@ MUTED    from the first retry until all retries   once nothing of the topic is u
          are reported; wins over SMALL            retry; sends wait
 ======== ======================================== ==================================================
 
-What becomes of refused records, and in which order:
+What happens to rejected records, and in which order:
 
 ========================= ==========================================================================
-refused                   outcome
+rejected                  outcome
 ========================= ==========================================================================
 by the pre-check          dead letters; the good records of the send go on
 by the pre-check, but its all records of the send wait for newer limits, and with them all later
 limits are not recent     sends of the topic
-alone, for its own sake   a dead letter
-in a batch, and the       retries: the two halves of the batch, one after the other, until a refused
+alone, for its content    a dead letter
+in a batch, and the       retries: the two halves of the batch, one after the other, until a bad
 brokers do not say why    record is alone
 because of others         a retry: they keep their order
 ========================= ==========================================================================
@@ -92,7 +92,7 @@ class BadBatches:
     def check(
         self, partitioned: PartitionedRecords, delivery_id: int
     ) -> tuple[list[FailedRecords], PartitionedRecords] | None:
-        """The records that would be refused, and the others; None: wait for newer limits."""
+        """The records that would be rejected, and the others; None: wait for newer limits."""
         topic = partitioned.records.topic
         failures, good = self._precheck.apply(partitioned, self._topics.limits(topic), delivery_id)
         is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
@@ -101,19 +101,19 @@ class BadBatches:
             return None
         return failures, partitioned.take(good) if failures else partitioned
 
-    def parts(self, request: SendRequest) -> list[SendRequest]:
-        """What to pass on of a send: itself, or parts that a SMALL topic accepts as batches."""
+    def split(self, request: SendRequest) -> list[SendRequest]:
+        """The request itself, or for a SMALL topic, parts of it that fit into one batch each."""
         topic = request.delivery.topic
         if request.messages is None or self.state(topic) is not BatchState.SMALL:
             return [request]
         limit = self._topics.limits(topic).max_batch_bytes
         parts = split_to_fit(request.messages.partitioned, limit)
-        return [_part(request.delivery, part) for part in parts]
+        return [_request(request.delivery, part) for part in parts]
 
     def retries(
         self, delivery: Delivery, records: RecordColumns, failed: FailedRecords
     ) -> list[SendRequest]:
-        """Requests for records whose batch was refused; mutes their topic."""
+        """Requests for records whose batch was rejected; mutes their topic."""
         count = len(records)
         positions = np.array(failed.positions, dtype=np.int64)
         partitioned = PartitionedRecords(
@@ -122,15 +122,15 @@ class BadBatches:
         middle = count // 2 if failed.code in BATCH_ERRORS else 0
         halves = np.split(np.arange(count), [middle])
         self._muted.add(delivery.topic)
-        return [_part(delivery, partitioned.take(half)) for half in halves if len(half)]
+        return [_request(delivery, partitioned.take(half)) for half in halves if len(half)]
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Forget evicted topics, which have no records anywhere."""
+        """Forget evicted topics; they have no records left."""
         self._muted.difference_update(topics)
 
 
 def may_be_good(failed: FailedRecords) -> bool:
-    """Whether brokers may have refused some of the records only because of others."""
+    """Whether brokers may have rejected some of the records only because of others."""
     if failed.code in BATCH_ERRORS:
         return failed.count > 1
     return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD
@@ -141,6 +141,6 @@ def retry_order(request: SendRequest) -> tuple[int, int]:
     return request.delivery.delivery_id, int(request.remaining[0])
 
 
-def _part(delivery: Delivery, partitioned: PartitionedRecords) -> SendRequest:
+def _request(delivery: Delivery, partitioned: PartitionedRecords) -> SendRequest:
     messages = MessageBatch(partitioned, delivery.delivery_id)
     return SendRequest(delivery, partitioned.records, messages)

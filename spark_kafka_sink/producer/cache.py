@@ -18,14 +18,14 @@ from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MOST_IDLE = 4
 
 
 class BorrowedProducer:
-    """A producer while one task uses it. ``report``: of the task, as soon as it has ended."""
+    """A producer while one task uses it. ``report``: of the task, once it has ended."""
 
     def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
         self.producer = producer
@@ -41,9 +41,9 @@ class BorrowedProducer:
         self.producer.send(records)
         self.producer.raise_failure()
 
-    def send_dead_letters(self, refused: RefusedRecords) -> None:
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """Send dead letters for rows; raises like ``send``."""
-        self.producer.send_dead_letters(refused)
+        self.producer.send_dead_letters(rejected)
         self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> DeliveryReport:
@@ -52,12 +52,12 @@ class BorrowedProducer:
         Raises what ``NonBlockingProducer.flush`` raises.
         """
         self.producer.flush(timeout_seconds)
-        self.take_report()
+        self.collect_report()
         return self.report
 
-    def take_report(self) -> None:
+    def collect_report(self) -> None:
         self.report = replace(
-            self.producer.take_report(),
+            self.producer.collect_report(),
             producers_created=int(self._is_new),
             producers_reused=int(not self._is_new),
         )
@@ -86,7 +86,7 @@ class ProducerCache:
         """A producer for one task: an idle or new one, kept afterwards if another task can use it.
 
         If the task fails, its remaining records are dropped, so that nothing of it is sent later;
-        our own errors then say what became of its records.
+        our own errors then say what happened to its records.
         """
         self.evict_expired()
         # Of the previous task: glibc would keep more than a whole Arrow batch.
@@ -103,7 +103,7 @@ class ProducerCache:
             yield borrowed
         except BaseException as error:
             self._close(key, producer)
-            borrowed.take_report()
+            borrowed.collect_report()
             if isinstance(error, KafkaSinkError) and borrowed.report.total_sent:
                 add_sentence(error, borrowed.report.counts())
             raise
@@ -127,7 +127,7 @@ class ProducerCache:
             del self._live_topics[next(iter(self._live_topics))]
 
     def evict_expired(self) -> None:
-        """Close producers that are idle for too long, and the longest idle of too many."""
+        """Close producers that were idle for too long; of too many, the longest idle ones."""
         now = self._clock()
         too_many = len(self._idle) - _MOST_IDLE
         for position, (options, idle) in enumerate(list(self._idle.items())):
@@ -136,7 +136,7 @@ class ProducerCache:
                 idle.producer.close(0)
 
     def close(self, timeout_seconds: float) -> None:
-        """Close one producer after another until the time is up."""
+        """Close one producer after another until the timeout."""
         idle, self._idle = list(self._idle.values()), {}
         end = self._clock() + timeout_seconds
         for each in idle:

@@ -6,10 +6,10 @@ import time
 
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import FailedRecords
-from spark_kafka_sink.producer.error_messages import refusal
+from spark_kafka_sink.producer.error_messages import rejection_reason
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin, dead_letters
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 
 
 class DeadLetterQueue:
@@ -21,15 +21,17 @@ class DeadLetterQueue:
         self.origin: Origin = UNKNOWN_ORIGIN
 
     def accepts(self, topic: str, failed: FailedRecords) -> bool:
-        """Whether these are records of another topic that were refused."""
+        """Whether these are records of another topic that were rejected."""
         return bool(failed.positions) and topic != self._topic
 
-    def refused(self, topic: str, records: RecordColumns, failed: FailedRecords) -> RefusedRecords:
+    def rejected(
+        self, topic: str, records: RecordColumns, failed: FailedRecords
+    ) -> RejectedRecords:
         """The failed ``records`` of that topic, with the reason."""
-        reason = refusal(topic, failed.partition, failed.code)
-        return RefusedRecords(records, error_name(failed.code), reason, topic.encode())
+        reason = rejection_reason(topic, failed.partition, failed.code)
+        return RejectedRecords(records, error_name(failed.code), reason, topic.encode())
 
-    def dead_letters(self, refused: RefusedRecords) -> list[RecordColumns]:
+    def dead_letters(self, rejected: RejectedRecords) -> list[RecordColumns]:
         """Dead letters for records of the present task."""
         now_ms = round(time.time() * 1000)
-        return dead_letters(refused, self._topic, self.origin, now_ms)
+        return dead_letters(rejected, self._topic, self.origin, now_ms)

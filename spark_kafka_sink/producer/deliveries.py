@@ -16,14 +16,14 @@ from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import AcknowledgedRecords, FailedRecords, Statistics
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.records.topic_name import FORBIDDEN_NAMES, is_topic_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilder
 
 
 @dataclass
 class Delivery:
-    """What has become of the records of one send.
+    """The state of the records of one send.
 
     ``failed`` counts records by partition (-1: not assigned yet) and error code.
     """
@@ -32,12 +32,12 @@ class Delivery:
     topic: str
     #: how many of the records the buffer accepted
     accepted: int = 0
-    #: the send is over: no more records will be accepted
-    is_sealed: bool = False
+    #: no more records will be accepted (Java: ``ProducerBatch.closeForRecordAppends``)
+    is_closed: bool = False
     acknowledged: int = 0
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
     #: records that are dead letters now
-    refused: int = 0
+    rejected: int = 0
 
     @property
     def total_failed(self) -> int:
@@ -46,11 +46,11 @@ class Delivery:
     @property
     def outstanding(self) -> int:
         """Records accepted, but not yet acknowledged, failed or made into dead letters."""
-        return self.accepted - self.acknowledged - self.total_failed - self.refused
+        return self.accepted - self.acknowledged - self.total_failed - self.rejected
 
     @property
     def is_complete(self) -> bool:
-        return self.is_sealed and self.outstanding == 0
+        return self.is_closed and self.outstanding == 0
 
     @property
     def first_error(self) -> tuple[int, int]:
@@ -74,9 +74,9 @@ class IncompleteDeliveries:
     def __init__(self, limit_bytes: int, clock: Clock = time.monotonic) -> None:
         self._limit_bytes = limit_bytes
         self._clock = clock
-        #: when the first delivery of the present report began
+        #: when the first delivery of the current report began
         self._began_at: float | None = None
-        #: of the client since its creation: by now, and before the present report
+        #: of the client since its creation: until now, and before the current report
         self._retried_requests = self._retried_before = 0
         self._ids = count(1)
         self._incomplete: dict[int, Delivery] = {}
@@ -105,7 +105,7 @@ class IncompleteDeliveries:
         return delivery
 
     def admit(self, delivery: Delivery, records: RecordColumns) -> bool:
-        """Admit the records if there is memory for them; True if they are admitted by now."""
+        """Admit the records if there is memory for them; returns whether they are admitted."""
         if delivery.delivery_id in self._admitted:
             return True
         if not self._has_room(records):
@@ -120,19 +120,19 @@ class IncompleteDeliveries:
         self._batches[id(records.batch)] += 1
         self._admitted[delivery.delivery_id] = records
 
-    def seal(self, delivery: Delivery, sent_bytes: int = 0) -> None:
+    def close(self, delivery: Delivery, sent_bytes: int = 0) -> None:
         """End the delivery's send: no more records will be accepted."""
-        if delivery.is_sealed:
+        if delivery.is_closed:
             return
-        delivery.is_sealed = True
+        delivery.is_closed = True
         self.report.sent_records[delivery.topic] += delivery.accepted
         self.report.sent_bytes_by_topic[delivery.topic] += sent_bytes
         self._complete(delivery)
 
-    def seal_all(self) -> None:
+    def close_all(self) -> None:
         """End all sends: the producer is closing."""
         for delivery in list(self._incomplete.values()):
-            self.seal(delivery)
+            self.close(delivery)
 
     def find(self, delivery_id: int) -> Delivery | None:
         """The delivery, if it is incomplete."""
@@ -142,18 +142,18 @@ class IncompleteDeliveries:
         """The failed records themselves, of an incomplete delivery."""
         return self._admitted[failed.delivery_id].take(np.array(failed.positions, dtype=np.int64))
 
-    def refuse(self, delivery: Delivery, refused: RefusedRecords) -> None:
+    def reject(self, delivery: Delivery, rejected: RejectedRecords) -> None:
         """Count records of the delivery that are dead letters now."""
-        delivery.refused += len(refused.records)
-        self.report.sent_records[delivery.topic] -= len(refused.records)
-        self.count_dead_letters(refused)
+        delivery.rejected += len(rejected.records)
+        self.report.sent_records[delivery.topic] -= len(rejected.records)
+        self.count_dead_letters(rejected)
         self._complete(delivery)
 
-    def count_dead_letters(self, refused: RefusedRecords) -> None:
-        topic = (refused.topic or b"").decode(errors="backslashreplace")
-        if refused.topic is not None and not is_topic_name(topic):
+    def count_dead_letters(self, rejected: RejectedRecords) -> None:
+        topic = (rejected.topic or b"").decode(errors="backslashreplace")
+        if rejected.topic is not None and not is_topic_name(topic):
             topic = FORBIDDEN_NAMES  # there may be as many as rows
-        self.report.dead_letters[topic, refused.error] += len(refused.records)
+        self.report.dead_letters[topic, rejected.error] += len(rejected.records)
 
     def acknowledge(self, acknowledged: AcknowledgedRecords) -> Iterable[str]:
         """Count acknowledged records of incomplete deliveries; returns their topics."""
@@ -185,7 +185,7 @@ class IncompleteDeliveries:
         self._complete(delivery)
 
     def note(self, statistics: Statistics) -> None:
-        """Take what the client has counted into the report."""
+        """Add the client's statistics to the report."""
         self._retried_requests = statistics.retried_requests
         self.report.retried_requests = statistics.retried_requests - self._retried_before
         if statistics.round_trip_ms is not None:
@@ -194,11 +194,11 @@ class IncompleteDeliveries:
     def outstanding(self) -> Iterator[FailedRecords]:
         """Reports that fail the outstanding records, one per delivery."""
         for delivery in self._incomplete.values():
-            if left := delivery.outstanding:
+            if outstanding := delivery.outstanding:
                 code = ErrorCode.PURGE_INFLIGHT
-                yield FailedRecords(delivery.delivery_id, UNASSIGNED, code, True, left)
+                yield FailedRecords(delivery.delivery_id, UNASSIGNED, code, True, outstanding)
 
-    def take_report(self) -> DeliveryReport:
+    def collect_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty."""
         report = self.report.build(buffer_memory_bytes=self._limit_bytes)
         self.report = ReportBuilder()

@@ -1,4 +1,4 @@
-"""Engine: the way of records to the client, and of reports and answers back. Never waits."""
+"""Engine: passes records to the client, and handles its reports and answers. Never waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
     ClusterDescription,
-    Configuration,
+    ConfigurationDescription,
     Event,
     FailedRecords,
     RequestFailed,
@@ -33,14 +33,14 @@ from spark_kafka_sink.producer.topic_state import assert_never
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.partitioner import Partitioner
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 
 
 class Engine:
     """A producer without its waits; used by one thread at a time.
 
-    No method waits: the caller polls the client, and passes the events to ``handle``. Then records
-    and requests are sent that have become due.
+    No method waits: the caller polls the client, and passes the events to ``handle``, which then
+    sends the records and requests that have become due.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Engine:
         self.topics = TopicMetadata(options.lifetime, clock, topic, rack)
         prefers_rack = options.rack is not None and options.rack.is_preferred
         partitioner = Partitioner(is_rack_aware=prefers_rack)
-        # Without a topic for dead letters, a refused batch fails its task.
+        # Without a topic for dead letters, a rejected batch fails its task.
         self._bad_batches = None if topic is None else BadBatches(options, client, self.topics)
         self._buffer = SendBuffer(client, self.topics, partitioner, self._bad_batches)
         self._fetcher = MetadataFetcher(client, self.topics)
@@ -70,41 +70,41 @@ class Engine:
             self._fetcher.connect()
 
     def send(self, records: RecordColumns) -> SendRequest:
-        """Accept records as far as there is room; call ``proceed`` until all are accepted."""
+        """Accept records while there is room; call ``proceed`` until all are accepted."""
         request = SendRequest(self.deliveries.begin(records.topic), records)
         try:
             self.topics.await_metadata(records.topic)
             self._fetch_metadata()
             self.proceed(request)
         except BaseException:
-            self._seal(request)
+            self._close_delivery(request)
             raise
         return request
 
     def proceed(self, request: SendRequest) -> None:
-        """Accept more of the request's records, as far as there is room; seal it after the last."""
+        """Accept more of the request's records while there is room; close it after the last one."""
         if self.deliveries.admit(request.delivery, request.records):
             self._apply_failures(self._buffer.put(request))
         if request.is_accepted:
-            self._seal(request)
+            self._close_delivery(request)
 
     @contextmanager
-    def sealed_on_failure(self, request: SendRequest) -> Iterator[None]:
+    def closed_on_failure(self, request: SendRequest) -> Iterator[None]:
         """After an error, accept no more of the request's records."""
         try:
             yield
         except BaseException:
-            self._seal(request)
+            self._close_delivery(request)
             raise
 
-    def _seal(self, request: SendRequest) -> None:
-        self.deliveries.seal(request.delivery, request.records.total_bytes)
+    def _close_delivery(self, request: SendRequest) -> None:
+        self.deliveries.close(request.delivery, request.records.total_bytes)
         self._release_topic(request.delivery.topic)
 
     @property
-    def is_holding(self) -> bool:
+    def has_buffered_records(self) -> bool:
         """Whether accepted records wait until they can be passed to the client."""
-        return self._buffer.is_holding
+        return self._buffer.has_buffered_records
 
     # --- dead letters ----------------------------------------------------------------------------
 
@@ -118,23 +118,23 @@ class Engine:
         if self._dead_letters is not None:
             self._dead_letters.origin = origin
 
-    def dead_letters(self, refused: RefusedRecords) -> list[RecordColumns]:
+    def dead_letters(self, rejected: RejectedRecords) -> list[RecordColumns]:
         """Dead letters for rows that cannot become records; none if there is no topic for them."""
-        return [] if self._dead_letters is None else self._dead_letters.dead_letters(refused)
+        return [] if self._dead_letters is None else self._dead_letters.dead_letters(rejected)
 
     def _send_dead_letters(
         self, queue: DeadLetterQueue, delivery: Delivery, failed: FailedRecords
     ) -> None:
-        """Send dead letters for records of a delivery that were refused."""
-        refused = queue.refused(delivery.topic, self.deliveries.records(failed), failed)
-        for letters in queue.dead_letters(refused):
-            request = SendRequest(self.deliveries.begin(letters.topic), letters)
-            # Without room, too: their Arrow batch is in the buffer already.
-            self.deliveries.admit_anyway(request.delivery, letters)
-            self.topics.await_metadata(letters.topic)
-            self._buffer.hold(request)
-            self._seal(request)
-        self.deliveries.refuse(delivery, refused)
+        """Send dead letters for records of a delivery that were rejected."""
+        rejected = queue.rejected(delivery.topic, self.deliveries.records(failed), failed)
+        for records in queue.dead_letters(rejected):
+            request = SendRequest(self.deliveries.begin(records.topic), records)
+            # Even if the buffer is full: it contains their Arrow batch already.
+            self.deliveries.admit_anyway(request.delivery, records)
+            self.topics.await_metadata(records.topic)
+            self._buffer.buffer(request)
+            self._close_delivery(request)
+        self.deliveries.reject(delivery, rejected)
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Engine:
         """Apply the client's events as they are read, then send what has become due."""
         self.apply(events)
         for topic, code in self.topics.waits.unusable():
-            self._apply_failures(self._buffer.refuse(topic, code))
+            self._apply_failures(self._buffer.reject(topic, code))
         self._apply_failures(self._buffer.drain())
         self._fetch_metadata()
 
@@ -159,7 +159,7 @@ class Engine:
         elif isinstance(event, TopicDescription):
             self._fetcher.apply(event, is_in_use=event.topic in self.deliveries.topics)
             self._buffer.on_metadata_change(event.topic)
-        elif isinstance(event, Configuration):
+        elif isinstance(event, ConfigurationDescription):
             self.topics.update_limits(event)
             self._buffer.on_metadata_change(event.resource)
         elif isinstance(event, RequestFailed):
@@ -183,7 +183,7 @@ class Engine:
             self._apply_failure(failed, by_broker=False)
 
     def _apply_failure(self, failed: FailedRecords, *, by_broker: bool) -> None:
-        """``by_broker``: a whole batch was refused, perhaps because of only some of its records."""
+        """``by_broker``: a whole batch was rejected, perhaps because of only some records."""
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
@@ -191,10 +191,10 @@ class Engine:
         if queue is None or bad_batches is None or not queue.accepts(delivery.topic, failed):
             self.deliveries.fail(delivery, failed)
         elif by_broker and may_be_good(failed):
-            # The topic's configuration has changed, or does not tell.
+            # The topic's configuration has changed, or does not show this limit.
             self.topics.renew_limits(delivery.topic)
             records = self.deliveries.records(failed)
-            self._buffer.hold_retries(bad_batches.retries(delivery, records, failed))
+            self._buffer.buffer_retries(bad_batches.retries(delivery, records, failed))
         else:
             self._send_dead_letters(queue, delivery, failed)
         if failed.code in STALE_METADATA_ERRORS:
@@ -224,7 +224,7 @@ class Engine:
     def abort(self) -> None:
         """Fail all records that the client does not have, and accept no more."""
         self._apply_failures(self._buffer.fail_all())
-        self.deliveries.seal_all()
+        self.deliveries.close_all()
 
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""

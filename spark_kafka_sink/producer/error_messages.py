@@ -1,4 +1,4 @@
-"""The producer's errors in words: what happened, why, and what to do."""
+"""The messages of the producer's errors: what happened, why, and what to do."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def first_failure(
     budget: BlockBudget,
     topic: str | None = None,
 ) -> KafkaSinkError | None:
-    """The error for the first failure since the last report, if there is one.
+    """The error for the first failure since the last report, or None.
 
     With ``topic``, only its metadata counts: each delivery counts its own failed records.
     """
@@ -108,7 +108,7 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
         # The client's own metadata showed this before our request was answered.
         return topic_unavailable(delivery.topic, code)
     return DeliveryFailed(
-        f"{refusal(delivery.topic, partition, code)}{_missing_producer_id(report)}"
+        f"{rejection_reason(delivery.topic, partition, code)}{_missing_producer_id(report)}"
         f"{_last_broker_error(report)}",
         topic=delivery.topic,
         partition=partition,
@@ -116,8 +116,8 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
     )
 
 
-def refusal(topic: str, partition: int, code: int) -> str:
-    """Why records were refused; ``partition`` -1: before they had one."""
+def rejection_reason(topic: str, partition: int, code: int) -> str:
+    """Why records were rejected; ``partition`` -1: before they had one."""
     where = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     text = error_text(code)
     if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:

@@ -12,7 +12,7 @@ from spark_kafka_sink.deadline import Deadline
 _LOOK_SECONDS = 0.05
 
 
-class State(IntEnum):
+class ProducerState(IntEnum):
     """OPEN -> DRAINING -> ABORTING -> CLOSED; states may be skipped, but never go back."""
 
     OPEN = 0
@@ -32,12 +32,12 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # guards everything below
-        self._state = State.OPEN
+        self._state = ProducerState.OPEN
         self._owner: int | None = None
         self._requests: deque[int] = deque()
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         return self._state
 
     @property
@@ -46,7 +46,7 @@ class Lifecycle:
         return self._owner == threading.get_ident()
 
     def acquire(self, deadline: Deadline) -> bool:
-        """Wait a moment for access, at most until the deadline; returns whether it was granted.
+        """Wait briefly for access, at most until the deadline; returns whether it was granted.
 
         Never granted once a thread is closing the producer.
         Raises RuntimeError if the calling thread has access already.
@@ -55,13 +55,13 @@ class Lifecycle:
         if self._owner == me:
             raise RuntimeError("the producer cannot be used from a handler of its own events")
         with self._changed:
-            if self._state is State.OPEN and self._owner is None and not self._requests:
+            if self._state is ProducerState.OPEN and self._owner is None and not self._requests:
                 self._owner = me  # the usual case, without a wait
                 return True
             self._requests.append(me)
             try:
                 self._changed.wait_for(
-                    lambda: self._state >= State.ABORTING or self._is_free_for(me),
+                    lambda: self._state >= ProducerState.ABORTING or self._is_free_for(me),
                     deadline.slice(_LOOK_SECONDS),
                 )
                 if not self._is_free_for(me):
@@ -72,9 +72,13 @@ class Lifecycle:
                 self._requests.remove(me)
 
     def _is_free_for(self, thread: int) -> bool:
-        return self._state is State.OPEN and self._owner is None and self._requests[0] == thread
+        return (
+            self._state is ProducerState.OPEN
+            and self._owner is None
+            and self._requests[0] == thread
+        )
 
-    def acquire_to_close(self, state: State, deadline: Deadline) -> bool:
+    def acquire_to_close(self, state: ProducerState, deadline: Deadline) -> bool:
         """Advance to a closing state and wait for access; False if another thread closed first.
 
         Also False if another thread keeps access beyond the deadline.
@@ -82,9 +86,10 @@ class Lifecycle:
         with self._changed:
             self._advance(state)
             self._changed.wait_for(
-                lambda: self._owner is None or self._state is State.CLOSED, deadline.remaining()
+                lambda: self._owner is None or self._state is ProducerState.CLOSED,
+                deadline.remaining(),
             )
-            if self._owner is not None or self._state is State.CLOSED:
+            if self._owner is not None or self._state is ProducerState.CLOSED:
                 return False
             self._owner = threading.get_ident()
             return True
@@ -94,16 +99,16 @@ class Lifecycle:
             self._owner = None
             self._changed.notify_all()
 
-    def advance(self, state: State) -> None:
+    def advance(self, state: ProducerState) -> None:
         """Advance to a state, unless it was already reached, and wake every waiting thread."""
         with self._changed:
             self._advance(state)
 
-    def _advance(self, state: State) -> None:
+    def _advance(self, state: ProducerState) -> None:
         self._state = max(self._state, state)
         self._changed.notify_all()
 
     def wait_until_aborting(self, seconds: float) -> bool:
-        """Wait that long for ABORTING; returns whether it was reached."""
+        """Wait that long for ABORTING; returns whether the state was reached."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._state >= State.ABORTING, seconds)
+            return self._changed.wait_for(lambda: self._state >= ProducerState.ABORTING, seconds)

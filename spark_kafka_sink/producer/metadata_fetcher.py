@@ -28,7 +28,7 @@ class MetadataFetcher:
         self._client.connect(self._request_seconds)
 
     def fetch_due(self, in_use: Container[str]) -> bool:
-        """Request all topics that are due; whether there were any.
+        """Request all topics that are due; returns whether there were any.
 
         ``in_use``: topics with incomplete deliveries.
         """

@@ -1,4 +1,4 @@
-"""Which topics' records wait for metadata, since when, and what becomes of them if they fail."""
+"""Which topics' records wait for metadata, since when, and how they fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_kafka_sink.producer.topic_state import TopicError
 class MetadataWaits:
     """With a ``dead_letter_topic``, records of other topics become dead letters instead of failing.
 
-    No call looks through all topics, unless one of them has become unusable.
+    No call searches all topics, unless one of them has become unusable.
     """
 
     def __init__(self, clock: Clock = time.monotonic, dead_letter_topic: str | None = None) -> None:
@@ -25,8 +25,8 @@ class MetadataWaits:
         self._since: dict[str, float] = {}
         #: the code of the latest answer about each of them, if that is an error
         self._errors: dict[str, int] = {}
-        #: those of them that brokers have refused
-        self._refused: dict[str, None] = {}
+        #: those of them that are forbidden or invalid
+        self._non_retriable: dict[str, None] = {}
         #: those of them whose records become dead letters, and when
         self._unusable_at: dict[str, float] = {}
         #: no topic is unusable before this time
@@ -46,7 +46,7 @@ class MetadataWaits:
         """No record waits for the topic any longer."""
         if self._since.pop(topic, None) is not None:
             self.clear_error(topic)
-            self._refused.pop(topic, None)
+            self._non_retriable.pop(topic, None)
 
     def clear_error(self, topic: str) -> None:
         """The latest answer is no error."""
@@ -60,7 +60,7 @@ class MetadataWaits:
         self.clear_error(topic)
         self._errors[topic] = error.code
         if error.code in NON_RETRIABLE_TOPIC_ERRORS:
-            self._refused[topic] = None
+            self._non_retriable[topic] = None
         if self._becomes_dead_letters(topic, error.code):
             missing_since = error.missing_since
             at = self._clock() if missing_since is None else missing_since + MISSING_TOPIC_SECONDS
@@ -91,12 +91,12 @@ class MetadataWaits:
         if not self._since:
             return None
         if topic is None:
-            waiting = chain(self._refused, self._since)
+            waiting = chain(self._non_retriable, self._since)
             topic = next((each for each in waiting if each not in self._unusable_at), None)
         if topic is None or topic not in self._since or topic in self._unusable_at:
             return None
         is_overdue = self._clock() - self._since[topic] >= budget_seconds
-        if not is_overdue and topic not in self._refused:
+        if not is_overdue and topic not in self._non_retriable:
             return None
         return topic, self._errors.get(topic, ErrorCode.NO_ERROR)
 

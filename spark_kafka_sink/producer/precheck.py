@@ -1,4 +1,4 @@
-"""Finds records that Kafka would refuse, before they spoil their batch."""
+"""Finds records that Kafka would reject, before their whole batch is rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PreCheck:
     def apply(
         self, partitioned: PartitionedRecords, limits: TopicLimits, delivery_id: int
     ) -> tuple[list[FailedRecords], npt.NDArray[np.int64]]:
-        """The records that would be refused, and the indices of the others.
+        """The records that would be rejected, and the indices of the others.
 
         Those without a partition exceed the client's own limit.
         """
@@ -40,11 +40,11 @@ class PreCheck:
         each = np.repeat(partitioned.partitions, np.diff(partitioned.starts))
         failures: list[FailedRecords] = []
         for code, mask, has_partition in masks:
-            refused = mask & is_good
+            rejected = mask & is_good
             is_good &= ~mask
             partitions = each if has_partition else np.full_like(each, UNASSIGNED)
-            for partition in np.unique(partitions[refused]).tolist():
-                indices = np.flatnonzero(refused & (partitions == partition))
+            for partition in np.unique(partitions[rejected]).tolist():
+                indices = np.flatnonzero(rejected & (partitions == partition))
                 positions = tuple(partitioned.positions[indices].tolist())
                 failures.append(
                     FailedRecords(delivery_id, partition, code, False, len(positions), positions)
@@ -54,7 +54,7 @@ class PreCheck:
     def _masks(
         self, records: RecordColumns, limits: TopicLimits
     ) -> Iterator[tuple[ErrorCode, npt.NDArray[np.bool_], bool]]:
-        """Masks of refused records; whether a partition refuses them, or the client."""
+        """Masks of rejected records; whether a partition rejects them, or the client."""
         if records.topic == self.options.dead_letter_topic:
             return
         client, batch_bytes = self.options.client, None
@@ -62,6 +62,6 @@ class PreCheck:
             batch_bytes = record_bytes(records) + BATCH_OVERHEAD_BYTES
             yield ErrorCode.MSG_SIZE_TOO_LARGE, batch_bytes > client.max_request_bytes, False
         now_ms = round(self.clock() * 1000)
-        by_topic = limits.refused(records, batch_bytes, now_ms, compressed=client.compresses)
+        by_topic = limits.rejected(records, batch_bytes, now_ms, compressed=client.compresses)
         for code, mask in by_topic:
             yield code, mask, True

@@ -27,11 +27,11 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.engine import Engine
-from spark_kafka_sink.producer.lifecycle import Lifecycle, State
+from spark_kafka_sink.producer.lifecycle import Lifecycle, ProducerState
 from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
 
 _log = logging.getLogger("spark_kafka_sink")
@@ -42,7 +42,7 @@ _REPORT_SECONDS = 0.02
 _FLUSH_SECONDS = 0.001
 # How long a call that never waits for the brokers may wait for other threads.
 _ACCESS_SECONDS = 5.0
-# What close may take beyond its timeout, and how much of that goes into collecting reports.
+# How much longer than its timeout close may take, and the part of it for collecting reports.
 _ABORT_SECONDS = 0.8
 _COLLECT_SECONDS = 0.5
 
@@ -114,10 +114,10 @@ class NonBlockingProducer:
         """
         with self._exclusive_access():
             request = self._engine.send(records)
-            with self._engine.sealed_on_failure(request):
-                self._drain_if_holding()
+            with self._engine.closed_on_failure(request):
+                self._drain_if_buffered()
                 self._handle_events(0.0)
-        if not request.delivery.is_sealed:
+        if not request.delivery.is_closed:
             self._wait_for_room(request)
         if not request.is_accepted:
             raise ProducerClosed("the producer was closed before it accepted all records")
@@ -127,23 +127,23 @@ class NonBlockingProducer:
         """Set the origin of the dead letters of this task."""
         self._engine.begin_task(origin)
 
-    def send_dead_letters(self, refused: RefusedRecords) -> None:
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """Send dead letters for rows that cannot become records; waits and raises like ``send``.
 
         Raises InvalidRecord if there is no topic for dead letters.
         """
         if not self._engine.has_dead_letters:
-            raise InvalidRecord(refused.reason)
-        for letters in self._engine.dead_letters(refused):
-            self.send(letters)
+            raise InvalidRecord(rejected.reason)
+        for records in self._engine.dead_letters(rejected):
+            self.send(records)
         with self._exclusive_access():
-            self._engine.deliveries.count_dead_letters(refused)
+            self._engine.deliveries.count_dead_letters(rejected)
 
     def _wait_for_room(self, request: SendRequest) -> None:
         deliveries, delivery = self._engine.deliveries, request.delivery
         deadline = Deadline(self._budget.buffer_seconds, self._clock)
-        while not delivery.is_sealed:
-            with self._exclusive_access(), self._engine.sealed_on_failure(request):
+        while not delivery.is_closed:
+            with self._exclusive_access(), self._engine.closed_on_failure(request):
                 progress = delivery.accepted, deliveries.acknowledged
                 # Records must not linger while others wait for room (as in Java).
                 with self._timed(Wait.BUFFER):
@@ -151,7 +151,7 @@ class NonBlockingProducer:
                     self._handle_events(deadline.slice(_POLL_SECONDS))
                 self._raise_failure()
                 self._engine.proceed(request)
-                self._drain_if_holding()
+                self._drain_if_buffered()
                 if progress != (delivery.accepted, deliveries.acknowledged):
                     deadline = Deadline(self._budget.buffer_seconds, self._clock)
                 elif deadline.expired:
@@ -166,15 +166,15 @@ class NonBlockingProducer:
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
-        """Count the time; records that await metadata explain any other wait."""
+        """Count the time; while records await metadata, it counts as a wait for metadata."""
         if self._engine.topics.waits:
             wait = Wait.METADATA
         started = self._clock()
         yield
         self._engine.deliveries.report.wait_us[wait] += round((self._clock() - started) * 1e6)
 
-    def _drain_if_holding(self) -> None:
-        if self._engine.is_holding and self._drainer is None:
+    def _drain_if_buffered(self) -> None:
+        if self._engine.has_buffered_records and self._drainer is None:
             self._drainer = threading.Thread(target=self._drain_in_background, daemon=True)
             self._drainer.start()
 
@@ -186,7 +186,7 @@ class NonBlockingProducer:
                     continue
                 # Restored only on success, so that a thread that failed is replaced.
                 drainer, self._drainer = self._drainer, None
-                if not self._engine.is_holding:
+                if not self._engine.has_buffered_records:
                     return
                 self._handle_events(0.0)
                 self._drainer = drainer
@@ -206,7 +206,7 @@ class NonBlockingProducer:
             with self._access(deadline) as is_granted:
                 if is_granted:
                     with self._timed(Wait.ACKNOWLEDGEMENT):
-                        self._push_out(deadline)
+                        self._flush_client(deadline)
                     self._raise_failure()
             if not self._engine.deliveries and self._engine.deliveries.first_failed is None:
                 return
@@ -238,27 +238,27 @@ class NonBlockingProducer:
             if is_granted:
                 self._handle_events(0.0)
 
-    def _push_out(self, deadline: Deadline) -> None:
+    def _flush_client(self, deadline: Deadline) -> None:
         """Let the client send without lingering, and handle the first events."""
-        # Its flush waits until all reports are taken, which only this thread does: keep it short.
+        # Its flush waits until all reports are polled, which only this thread does: keep it short.
         self._client.flush(_FLUSH_SECONDS)
         if self._engine.deliveries:
             self._handle_events(deadline.slice(_REPORT_SECONDS))
 
     def raise_failure(self) -> None:
-        """Raise the first failure of any record since ``take_report``, if there is one.
+        """Raise the first failure of any record since the last ``collect_report``.
 
         DeliveryFailed for failed records; MetadataTimeout or TopicUnavailable for a topic.
         """
         with self._exclusive_access():
             self._raise_failure()
 
-    def take_report(self) -> DeliveryReport:
+    def collect_report(self) -> DeliveryReport:
         """What happened since the last call; the next report begins empty.
 
         Call it after ``flush`` or ``close``.
         """
-        report = self._engine.deliveries.take_report()
+        report = self._engine.deliveries.collect_report()
         crossed = self._engine.topics.cross_rack_records(report.acknowledged_records)
         return replace(report, cross_rack_records=crossed)
 
@@ -293,12 +293,12 @@ class NonBlockingProducer:
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, timeout_seconds: float) -> bool:
-        """Send what can be sent in time, fail the rest, free everything (KIP-15).
+        """Send what can be sent in time, fail the rest, and free the client (KIP-15).
 
         With 0, remaining records fail at once. A second call does nothing. A call while an event
         is being handled logs an error and acts as close(0). Other threads that wait in ``send``
         get ProducerClosed at once, those in ``flush`` or ``result`` when records are dropped.
-        Returns within a second of the timeout: True if everything is freed. Raises ValueError if
+        Returns within a second of the timeout: True if the client is freed. Raises ValueError if
         the timeout is negative.
         """
         if not timeout_seconds >= 0:
@@ -311,11 +311,11 @@ class NonBlockingProducer:
                 "would never end; acting as close(0)",
                 timeout_seconds,
             )
-            self._lifecycle.advance(State.ABORTING)  # done when this access ends
+            self._lifecycle.advance(ProducerState.ABORTING)  # done when this access ends
             return False
         self._drain(Deadline(timeout_seconds, self._clock))
         deadline = Deadline(_ABORT_SECONDS, self._clock)
-        if self._lifecycle.acquire_to_close(State.ABORTING, deadline):
+        if self._lifecycle.acquire_to_close(ProducerState.ABORTING, deadline):
             try:
                 self._abort(deadline)
             finally:
@@ -324,18 +324,22 @@ class NonBlockingProducer:
 
     def _drain(self, deadline: Deadline) -> None:
         """Wait for records already accepted. Sends that wait for room accept no more."""
-        while not deadline.expired and self._lifecycle.acquire_to_close(State.DRAINING, deadline):
-            self._engine.deliveries.seal_all()
+        while not deadline.expired and self._lifecycle.acquire_to_close(
+            ProducerState.DRAINING, deadline
+        ):
+            self._engine.deliveries.close_all()
             try:
-                self._push_out(deadline)
+                self._flush_client(deadline)
             finally:
-                is_done = not self._engine.deliveries or self._lifecycle.state >= State.ABORTING
+                is_done = (
+                    not self._engine.deliveries or self._lifecycle.state >= ProducerState.ABORTING
+                )
                 self._release()
             if is_done:
                 return
 
     def _abort(self, deadline: Deadline) -> None:
-        """Fail what is left, collect the reports, free the client."""
+        """Fail the remaining records, collect the reports, free the client."""
         collecting = Deadline(deadline.slice(_COLLECT_SECONDS), self._clock)
         self._engine.abort()
         self._client.purge()
@@ -343,7 +347,7 @@ class NonBlockingProducer:
             self._engine.apply(self._session.poll(collecting.slice(_POLL_SECONDS)))
         self._engine.fail_unreported()
         self._is_freed = self._client.close(deadline)
-        self._lifecycle.advance(State.CLOSED)
+        self._lifecycle.advance(ProducerState.CLOSED)
 
     # --- exclusive access ------------------------------------------------------------------------
 
@@ -367,7 +371,7 @@ class NonBlockingProducer:
             with self._access(deadline) as is_granted:
                 if is_granted:
                     yield
-                elif self._lifecycle.state is not State.OPEN:
+                elif self._lifecycle.state is not ProducerState.OPEN:
                     raise ProducerClosed("the producer is closed or closing")
                 elif deadline.expired:
                     raise DeadlineExceeded(
@@ -376,14 +380,14 @@ class NonBlockingProducer:
                     )
 
     def _release(self) -> None:
-        # Closed while this thread handled an event, or by a thread that could wait no longer.
-        if self._lifecycle.state is State.ABORTING:
+        # Closed while this thread handled an event, or by a thread whose wait expired.
+        if self._lifecycle.state is ProducerState.ABORTING:
             self._abort(Deadline(_ABORT_SECONDS, self._clock))
         self._lifecycle.release()
 
     def _check_open(self) -> None:
         """Raise ProducerClosed once waiting is pointless."""
-        if self._lifecycle.state >= State.ABORTING:
+        if self._lifecycle.state >= ProducerState.ABORTING:
             raise ProducerClosed("the producer is closed")
 
     def _raise_failure(self, topic: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Passes records to the client at once, or later and in order: when their topic has metadata."""
+"""Passes records to the client in order: at once, or when their topic has metadata."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _TopicQueue:
 
 
 class SendBuffer:
-    """Keeps a topic's sends in order, and holds the records that cannot be sent yet.
+    """Keeps a topic's sends in order, and buffers the records that cannot be sent yet.
 
     The client would accept those of topics without metadata too, but would then request metadata
     topic by topic. No method waits. They return the records that were rejected.
@@ -65,12 +65,12 @@ class SendBuffer:
         self._sendable: dict[str, None] = {}  # topics whose waiting records have metadata
 
     @property
-    def is_holding(self) -> bool:
+    def has_buffered_records(self) -> bool:
         """Whether records wait here."""
         return bool(self._queues)
 
     def put(self, request: SendRequest) -> list[FailedRecords]:
-        """Take what fits, the first records of each partition, and count them as accepted."""
+        """Accept the records that fit, the first ones of each partition, and count them."""
         topic = request.delivery.topic
         partitions = self._topics.partitions(topic)
         bad = self._bad_batches
@@ -79,25 +79,25 @@ class SendBuffer:
             or topic in self._queues
             or (bad is not None and bad.state(topic) is not BatchState.OPEN)
         ):
-            self.hold(request)
+            self.buffer(request)
             return []
         failures: list[FailedRecords] | None = []
         if request.messages is None:
             failures = self._prepare(request, partitions)
         if failures is None:
-            self.hold(request)
+            self.buffer(request)
             return []
         failures += self._enqueue(request)
         request.delivery.accepted = request.enqueued
         return failures
 
-    def hold(self, request: SendRequest) -> None:
-        """Take all records, and send them with the next ``drain`` that can."""
+    def buffer(self, request: SendRequest) -> None:
+        """Accept all records, and send them with the next ``drain`` that can."""
         request.delivery.accepted = len(request.records)
         self._queue(request.delivery.topic).sends.append(request)
 
-    def hold_retries(self, requests: Iterable[SendRequest]) -> None:
-        """Take records back that are to be sent again, before all later ones of their topic."""
+    def buffer_retries(self, requests: Iterable[SendRequest]) -> None:
+        """Accept rejected records again, to be sent before all later ones of their topic."""
         for request in requests:
             insort(self._queue(request.delivery.topic).retries, request, key=retry_order)
 
@@ -136,7 +136,7 @@ class SendBuffer:
                 del self._queues[topic], self._sendable[topic]
         return failures
 
-    def refuse(self, topic: str, code: int) -> list[FailedRecords]:
+    def reject(self, topic: str, code: int) -> list[FailedRecords]:
         """Drop all records of a topic that cannot be written to."""
         queue = self._queues.pop(topic, _TopicQueue())
         self._sendable.pop(topic, None)
@@ -164,22 +164,22 @@ class SendBuffer:
     def _prepare_first(
         self, queue: _TopicQueue, partitions: TopicPartitions
     ) -> list[FailedRecords] | None:
-        """Like ``_prepare``, for the first request, or its parts."""
+        """Like ``_prepare``, for the first request, which may be split."""
         request = queue.first
         if request.messages is not None:
             return []
         failures = self._prepare(request, partitions)
         if failures is not None and self._bad_batches is not None:
             queue.sends.popleft()
-            queue.sends.extendleft(reversed(self._bad_batches.parts(request)))
+            queue.sends.extendleft(reversed(self._bad_batches.split(request)))
         return failures
 
     def _prepare(
         self, request: SendRequest, partitions: TopicPartitions
     ) -> list[FailedRecords] | None:
-        """Partition the records, without those that would be refused; returns these.
+        """Partition the records, without those that would be rejected; returns these.
 
-        None: they wait, because the topic's limits would refuse some of them, but may have changed.
+        None: they wait, because the topic's limits would reject some of them, but may be outdated.
         """
         delivery_id = request.delivery.delivery_id
         partitioned = self._partitioner.partition(request.records, partitions)

@@ -1,6 +1,6 @@
-"""What a topic's brokers refuse, as far as its configuration says so.
+"""What a topic's brokers reject, according to its configuration.
 
-A broker refuses a whole batch because of one bad record. If that record is not sent at all, the
+A broker rejects a whole batch because of one bad record. If that record is not sent at all, the
 others arrive in their order.
 """
 
@@ -19,7 +19,7 @@ from spark_kafka_sink.records.columns import RecordColumns
 
 @dataclass(frozen=True)
 class TopicLimits:
-    """As Kafka's ``LogValidator`` applies them; the defaults refuse nothing.
+    """As Kafka's ``LogValidator`` applies them; the defaults reject nothing.
 
     ``max_batch_bytes``: the topic's ``max.message.bytes``, for a batch as it is sent.
     """
@@ -29,7 +29,7 @@ class TopicLimits:
     timestamp_before_max_ms: int = sys.maxsize
     timestamp_after_max_ms: int = sys.maxsize
 
-    def refused(
+    def rejected(
         self,
         records: RecordColumns,
         batch_bytes: npt.NDArray[np.int64] | None,
@@ -37,7 +37,7 @@ class TopicLimits:
         *,
         compressed: bool,
     ) -> Iterator[tuple[ErrorCode, npt.NDArray[np.bool_]]]:
-        """Masks of the records that the brokers refuse.
+        """Masks of the records that the brokers reject.
 
         ``batch_bytes``: of each one alone; None if all are small. If they are ``compressed``, only
         the brokers know which ones are too large.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from spark_kafka_sink.config.producer_options import MetadataLifetime
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import Configuration, TopicDescription
+from spark_kafka_sink.librdkafka.events import ConfigurationDescription, TopicDescription
 from spark_kafka_sink.producer.metadata_plan import plan_fetch
 from spark_kafka_sink.producer.metadata_waits import MetadataWaits
 from spark_kafka_sink.producer.topic_limits import TopicLimits, limits_from
@@ -27,7 +27,7 @@ from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartit
 # No record waits for topics that are due only because of age, so search only this often.
 _SEARCH_SECONDS = 1.0
 
-#: Older limits refuse no record before the brokers have confirmed them.
+#: Older limits reject no record before the brokers have confirmed them.
 RECENT_SECONDS = 10.0
 
 _UNLIMITED = TopicLimits()
@@ -151,13 +151,13 @@ class TopicMetadata:
         return frozenset(partition for partition, rack in racks if rack == self._rack)
 
     def fail_request(self, topics: Iterable[str]) -> list[str]:
-        """A request failed as a whole: back off its topics. Returns those that records await."""
+        """A request got no answer: back off its topics. Returns those with waiting records."""
         failed = [topic for topic in topics if topic in self._topics]  # others were evicted
         for topic in failed:
             self._back_off(self._topics[topic])
         return [topic for topic in failed if topic in self.waits]
 
-    def update_limits(self, answer: Configuration) -> None:
+    def update_limits(self, answer: ConfigurationDescription) -> None:
         """Apply an answer.
 
         If the client may not read a topic's configuration, the limits that are known stay. Without
@@ -175,7 +175,7 @@ class TopicMetadata:
     def renew_limits(self, topic: str) -> None:
         """Let the topic's records wait until its limits have been fetched again.
 
-        Not at the expense of their budget: they wait no longer than that one request.
+        This does not use up their budget: they wait only for that one request.
         """
         state = self._use(topic)
         if isinstance(state.limits, KnownLimits):
@@ -183,7 +183,7 @@ class TopicMetadata:
         self._limits_due.add(topic)
 
     def delegate_to_client(self, topic: str) -> None:
-        """Let the topic's records leave without metadata; their budget keeps running."""
+        """Let the topic's records be sent without metadata; their budget keeps running."""
         self._topics[topic].is_delegated = True
 
     # --- what to do next --------------------------------------------------------------------------
@@ -269,14 +269,14 @@ class TopicMetadata:
         return crossed
 
     def limits(self, topic: str) -> TopicLimits:
-        """What the topic's brokers refuse, as far as known."""
+        """What the topic's brokers reject, as far as it is known."""
         state = self._topics.get(topic)
         if state is None or isinstance(state.limits, NoLimits):
             return _UNLIMITED
         return state.limits.limits
 
     def are_limits_recent(self, topic: str) -> bool:
-        """Whether the topic's limits are recent enough to refuse records."""
+        """Whether the topic's limits are recent enough to reject records."""
         limits = self._topics[topic].limits
         if isinstance(limits, NoLimits):
             return False

@@ -12,7 +12,7 @@ TopicError     Metadata, or TopicError       an answer arrives
 TopicError     NoMetadata                    the first records arrive after the answer
 
 NoLimits       KnownLimits                   an answer arrives, even that they may not be read
-KnownLimits    RenewedLimits                 they would refuse a record, and are not recent
+KnownLimits    RenewedLimits                 they would reject a record, and are not recent
 RenewedLimits  KnownLimits                   an answer arrives, even that they may not be read
 ============== ============================= =====================================================
 
@@ -63,7 +63,7 @@ MetadataState = NoMetadata | TopicError | Metadata
 
 @dataclass(frozen=True)
 class NoLimits:
-    """What its brokers refuse is not known yet, or not needed."""
+    """What its brokers reject is not known yet, or not needed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ LimitsState = NoLimits | KnownLimits | RenewedLimits
 
 @dataclass(frozen=True)
 class MetadataRequest:
-    """Whether the topic's metadata is requested, and not before when it may be."""
+    """Whether the topic's metadata is requested, and the earliest time of the next request."""
 
     is_in_flight: bool = False
     retry_at: float = 0.0
@@ -101,7 +101,7 @@ class MetadataRequest:
         return MetadataRequest(False, self.retry_at)
 
     def failed(self, now: float) -> MetadataRequest:
-        """The next one has to wait: twice as long as the one before."""
+        """The next request waits twice as long as this one did."""
         longer = min(2 * self.backoff_seconds, _LONGEST_BACKOFF_SECONDS)
         return MetadataRequest(False, now + self.backoff_seconds, longer)
 

@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
-from spark_kafka_sink.records.refusal import (
+from spark_kafka_sink.records.rejection import (
     INVALID_HEADER,
     INVALID_TIMESTAMP,
     INVALID_TOPIC,
     NEGATIVE_PARTITION,
     NULL_TOPIC,
-    RefusedRecords,
+    RejectedRecords,
 )
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
@@ -37,15 +37,15 @@ _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 @dataclass(frozen=True)
 class SplitBatch:
-    """``records`` by topic, each in the order of the rows; ``refused``: the other rows."""
+    """``records`` by topic, each in the order of the rows; ``rejected``: the other rows."""
 
     records: list[RecordColumns]
-    refused: list[RefusedRecords]
+    rejected: list[RejectedRecords]
 
 
 @dataclass(frozen=True)
-class _Flaw:
-    """Rows of a batch (their positions, ascending) that have the same flaw."""
+class _Problem:
+    """Rows of a batch (their positions, ascending) that have the same problem."""
 
     rows: npt.NDArray[np.int64]
     error: str
@@ -59,13 +59,13 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0)
     dictionary of one), ``topic`` (string, likewise; ignored if the argument ``topic`` is given),
     ``partition`` (int32), ``timestamp`` (any unit), ``headers``
     (list<struct<key: string, value: binary>>). Others are ignored. ``first_row`` is the number of
-    the batch's first row. A row with several flaws is refused for one of them.
+    the batch's first row. A row with several problems is rejected for one of them.
     """
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-    flaws: list[_Flaw] = []
-    everything = RecordColumns(
+    problems: list[_Problem] = []
+    all_records = RecordColumns(
         topic=topic or "",
-        **_record_columns(columns, flaws),
+        **_record_columns(columns, problems),
         rows=np.arange(first_row, first_row + batch.num_rows, dtype=np.int64),
         batch=batch,
         batch_bytes=batch.nbytes,
@@ -74,76 +74,78 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0)
         names = [topic.encode()]
         codes = np.zeros(batch.num_rows, dtype=np.int64)
     else:
-        names, codes = _topics(columns["topic"], flaws)
-    refused: list[RefusedRecords] = []
-    for flaw in _one_per_row(flaws, batch.num_rows):
-        refused += _refuse(flaw, everything, names, codes, columns)
-        codes[flaw.rows] = len(names)
+        names, codes = _topics(columns["topic"], problems)
+    rejected: list[RejectedRecords] = []
+    for problem in _one_per_row(problems, batch.num_rows):
+        rejected += _rejected_records(problem, all_records, names, codes, columns)
+        codes[problem.rows] = len(names)
     records = [
-        replace(everything if rows is None else everything.take(rows), topic=names[code].decode())
-        for code, rows in _rows_by_code(codes, len(names), has_others=bool(refused))
+        replace(all_records if rows is None else all_records.take(rows), topic=names[code].decode())
+        for code, rows in _rows_by_code(codes, len(names), has_others=bool(rejected))
     ]
-    return SplitBatch(records, refused)
+    return SplitBatch(records, rejected)
 
 
-def _record_columns(columns: Mapping[str, pa.Array], flaws: list[_Flaw]) -> dict[str, Any]:
+def _record_columns(columns: Mapping[str, pa.Array], problems: list[_Problem]) -> dict[str, Any]:
     """The fields of RecordColumns; None: there is no such column."""
     return {
-        each.field: _record_column(each, columns[each.name], flaws)
+        each.field: _record_column(each, columns[each.name], problems)
         if each.name in columns
         else None
         for each in RECORD_COLUMNS
     }
 
 
-def _record_column(column: Column, array: pa.Array, flaws: list[_Flaw]) -> Any:
+def _record_column(column: Column, array: pa.Array, problems: list[_Problem]) -> Any:
     """The column as a field of RecordColumns; adds the rows that cannot be sent because of it."""
     if column.kind is Kind.BYTES:
         return _bytes_column(array)
     if column.kind is Kind.HEADERS:
-        return _headers(array, flaws)
+        return _headers(array, problems)
     numbers = _numbers(array, column.if_null)
     check = _CHECKS.get(column.name)
-    return numbers if check is None else check(numbers, array, flaws)
+    return numbers if check is None else check(numbers, array, problems)
 
 
-def _one_per_row(flaws: Sequence[_Flaw], rows: int) -> list[_Flaw]:
-    """The flaws in the order of their first rows, each row only in the first one that has it."""
+def _one_per_row(problems: Sequence[_Problem], rows: int) -> list[_Problem]:
+    """The problems in the order of their first rows, each row only in the first one that has it."""
     is_seen = np.zeros(rows, dtype=bool)
     found = []
-    for flaw in sorted(flaws, key=lambda flaw: int(flaw.rows[0])):
-        unseen = flaw.rows[~is_seen[flaw.rows]]
+    for problem in sorted(problems, key=lambda problem: int(problem.rows[0])):
+        unseen = problem.rows[~is_seen[problem.rows]]
         is_seen[unseen] = True
         if len(unseen):
-            found.append(replace(flaw, rows=unseen))
+            found.append(replace(problem, rows=unseen))
     return found
 
 
-def _refuse(
-    flaw: _Flaw,
-    everything: RecordColumns,
+def _rejected_records(
+    problem: _Problem,
+    all_records: RecordColumns,
     names: Sequence[bytes],
     codes: npt.NDArray[np.int64],
     columns: Mapping[str, pa.Array],
-) -> Iterator[RefusedRecords]:
-    """The flaw's rows as refused records, topic by topic."""
-    for code in np.unique(codes[flaw.rows]).tolist():  # -1: null
-        rows = flaw.rows[codes[flaw.rows] == code]
-        yield RefusedRecords(
-            everything.take(rows),
-            flaw.error,
-            flaw.reason,
+) -> Iterator[RejectedRecords]:
+    """The problem's rows as rejected records, topic by topic."""
+    for code in np.unique(codes[problem.rows]).tolist():  # -1: null
+        rows = problem.rows[codes[problem.rows] == code]
+        yield RejectedRecords(
+            all_records.take(rows),
+            problem.error,
+            problem.reason,
             names[code] if code >= 0 else None,
-            _headers_json(columns["headers"], rows) if flaw.error == INVALID_HEADER else None,
+            _headers_json(columns["headers"], rows) if problem.error == INVALID_HEADER else None,
         )
 
 
-def _topics(column: pa.Array, flaws: list[_Flaw]) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+def _topics(
+    column: pa.Array, problems: list[_Problem]
+) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     """Each topic, in the order of their first rows, and the index of every row's; -1: null."""
     column = _decoded(column)
     if column.null_count:
         reason = "null topic; give every row a topic or set the option `topic`"
-        flaws.append(_Flaw(np.flatnonzero(~_is_valid(column)), NULL_TOPIC, reason))
+        problems.append(_Problem(np.flatnonzero(~_is_valid(column)), NULL_TOPIC, reason))
     encoded = column.dictionary_encode()
     names = _byte_strings(encoded.dictionary)
     codes = _codes(encoded, -1)
@@ -152,7 +154,7 @@ def _topics(column: pa.Array, flaws: list[_Flaw]) -> tuple[list[bytes], npt.NDAr
         text = name.decode(errors="backslashreplace")
         if not is_topic_name(text):
             rows = np.flatnonzero(codes == code)
-            flaws.append(_Flaw(rows, INVALID_TOPIC, topic_name_rule(text)))
+            problems.append(_Problem(rows, INVALID_TOPIC, topic_name_rule(text)))
     return names, codes
 
 
@@ -203,16 +205,16 @@ def _addresses(array: pa.Array) -> BytesColumn:
 
 
 def _partitions(
-    numbers: npt.NDArray[np.int32], array: pa.Array, flaws: list[_Flaw]
+    numbers: npt.NDArray[np.int32], array: pa.Array, problems: list[_Problem]
 ) -> npt.NDArray[np.int32]:
     negative = np.flatnonzero((numbers < 0) & _is_valid(array))
     if len(negative):
-        flaws.append(_Flaw(negative, NEGATIVE_PARTITION, "negative partition"))
+        problems.append(_Problem(negative, NEGATIVE_PARTITION, "negative partition"))
     return numbers
 
 
 def _timestamps(
-    ticks: npt.NDArray[np.int64], array: pa.Array, flaws: list[_Flaw]
+    ticks: npt.NDArray[np.int64], array: pa.Array, problems: list[_Problem]
 ) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch."""
     milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
@@ -222,18 +224,18 @@ def _timestamps(
             "timestamp of 1970-01-01 00:00:00 UTC or before, which this client cannot send; use "
             "null for the time of sending"
         )
-        flaws.append(_Flaw(impossible, INVALID_TIMESTAMP, reason))
+        problems.append(_Problem(impossible, INVALID_TIMESTAMP, reason))
     return milliseconds
 
 
-# What not every number can be: column -> what it becomes, and the rows that are refused for it.
-_CHECKS: Mapping[str, Callable[[Any, pa.Array, list[_Flaw]], Any]] = {
+# Columns whose numbers are restricted: column -> its conversion, which also finds rejected rows.
+_CHECKS: Mapping[str, Callable[[Any, pa.Array, list[_Problem]], Any]] = {
     "partition": _partitions,
     "timestamp": _timestamps,
 }
 
 
-def _headers(array: pa.Array, flaws: list[_Flaw]) -> HeaderColumn:
+def _headers(array: pa.Array, problems: list[_Problem]) -> HeaderColumn:
     offsets = _numbers(array.offsets, 0).astype(np.int64)
     # A null list may have a non-empty range in the child array.
     counts = np.diff(offsets) * _is_valid(array)
@@ -241,36 +243,36 @@ def _headers(array: pa.Array, flaws: list[_Flaw]) -> HeaderColumn:
     headers = array.values
     names = _decoded(headers.field("key"))
     nameless = ~(_is_valid(headers) & _is_valid(names))[used]
-    _add_header_flaw(flaws, nameless, starts, "header without a key")
+    _add_header_problem(problems, nameless, starts, "header without a key")
     encoded = names.dictionary_encode()
     unique_names = _byte_strings(encoded.dictionary)
     codes = _codes(encoded, 0)[used]
-    for flaw, has_flaw in (
+    for problem, has_problem in (
         ("with a zero byte", _has_zero_byte),
         ("that is not UTF-8", _is_no_text),
     ):
-        if flawed := [code for code, name in enumerate(unique_names) if has_flaw(name)]:
-            is_flawed = np.isin(codes, flawed) & ~nameless
-            _add_header_flaw(flaws, is_flawed, starts, f"header key {flaw}")
+        if bad_codes := [code for code, name in enumerate(unique_names) if has_problem(name)]:
+            is_bad = np.isin(codes, bad_codes) & ~nameless
+            _add_header_problem(problems, is_bad, starts, f"header key {problem}")
     return HeaderColumn(
         starts, codes, unique_names, _bytes_column(headers.field("value")).take(used)
     )
 
 
-def _add_header_flaw(
-    flaws: list[_Flaw],
+def _add_header_problem(
+    problems: list[_Problem],
     headers: npt.NDArray[np.bool_],
     starts: npt.NDArray[np.int64],
     reason: str,
 ) -> None:
-    """Add the rows that have a header for which the mask holds."""
+    """Add the rows with a header that is in the mask."""
     rows = np.unique(np.searchsorted(starts, np.flatnonzero(headers), side="right") - 1)
     if len(rows):
-        flaws.append(_Flaw(rows, INVALID_HEADER, reason))
+        problems.append(_Problem(rows, INVALID_HEADER, reason))
 
 
 def _headers_json(array: pa.Array, rows: npt.NDArray[np.int64]) -> list[bytes]:
-    """The headers of those rows as they are: no key, or one that is no text, can be among them."""
+    """The headers of those rows as JSON, even without a key or with one that is not text."""
     return [json.dumps([_header_json(header) for header in array[row]]).encode() for row in rows]
 
 
@@ -297,7 +299,7 @@ def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    # A dictionary in the batch may hold nulls and duplicates; one that we encode does not.
+    # A dictionary in the batch may contain nulls and duplicates; one that we encode does not.
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

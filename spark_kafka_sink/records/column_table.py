@@ -1,4 +1,4 @@
-"""The table of the columns that make up a record; whatever depends on a column follows from it.
+"""The table of the columns that make up a record; all that depends on a column follows from it.
 
 The driver imports it to check schemas, so it needs neither Arrow nor numpy.
 """
@@ -23,16 +23,16 @@ class Kind(Enum):
 class Kept(Enum):
     """Where a dead letter keeps a column, so that a replay restores it."""
 
-    AS_IT_IS = "in the same part of the record, or in a header if Kafka would refuse it again"
+    AS_IT_IS = "in the same part of the record, or in a header if Kafka would reject it again"
     AS_HEADER = "as text in a header of its own: in a dead letter, that part means something else"
 
 
 class Column:
-    """A column of a DataFrame, and what becomes of it.
+    """A column of a DataFrame, and how it is sent and kept.
 
     ``types``: those allowed, as Spark writes them (``DataType.simpleString``). ``field``: of
-    ``RecordColumns``. ``factor``: which of the fingerprint's constants it is multiplied with; a
-    new column takes the next number, and no number ever changes, because ledgers hold
+    ``RecordColumns``. ``factor``: the index of the fingerprint's constant for this column; a
+    new column gets the next number, and numbers never change, because ledgers store
     fingerprints. ``if_null``: the number that stands for null.
     """
 

@@ -55,7 +55,7 @@ class HeaderColumn:
 class RecordColumns:
     """Records of one topic, in the order of their rows in the Arrow batch.
 
-    A field for each of ``RECORD_COLUMNS``, None if there is no such column, whose ``take`` selects.
+    A field for each of ``RECORD_COLUMNS``, whose ``take`` selects; None if there is no such column.
     ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
     ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
     None if there is no such column. ``rows`` (int64[records]) are the numbers of their rows.
@@ -85,12 +85,12 @@ class RecordColumns:
         )
 
     def take(self, indices: npt.NDArray[np.int64]) -> RecordColumns:
-        taken: dict[str, Any] = {"rows": self.rows[indices]}
+        selected: dict[str, Any] = {"rows": self.rows[indices]}
         for column in RECORD_COLUMNS:
             values = getattr(self, column.field)
             if values is not None:
-                taken[column.field] = values.take(indices)
-        return replace(self, **taken)
+                selected[column.field] = values.take(indices)
+        return replace(self, **selected)
 
 
 def ranges(

@@ -1,4 +1,4 @@
-"""Refused records -> dead letters: the original records with headers that say why and where from.
+"""Rejected records -> dead letters: the original records with headers that give reason and origin.
 
 Names of the headers: ``kafka-nb.error``, ``.message``, ``.topic``, ``.partition`` (what the row's
 column said), ``.query.id``, ``.batch.id``, ``.task.partition`` and ``.row`` (counted from 0 in its
@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns
-from spark_kafka_sink.records.refusal import (
+from spark_kafka_sink.records.rejection import (
     INVALID_TIMESTAMP,
     NEGATIVE_PARTITION,
-    RefusedRecords,
+    RejectedRecords,
 )
 
 PREFIX = "kafka-nb."
@@ -36,7 +36,7 @@ _LATEST_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Origin:
-    """The task whose rows were refused; None: unknown."""
+    """The task whose rows were rejected; None: unknown."""
 
     query_id: str | None = None
     batch_id: str | None = None
@@ -47,44 +47,44 @@ UNKNOWN_ORIGIN = Origin()
 
 
 def dead_letters(
-    refused: RefusedRecords, topic: str, origin: Origin, now_ms: int
+    rejected: RejectedRecords, topic: str, origin: Origin, now_ms: int
 ) -> list[RecordColumns]:
-    """The refused records as records of ``topic``, with their own or with new timestamps.
+    """The rejected records as records of ``topic``, with their own or with new timestamps.
 
     Keys decide the partition.
     """
-    timestamps = refused.records.timestamps_ms
+    timestamps = rejected.records.timestamps_ms
     if timestamps is None:
-        return [_dead_letters(refused, topic, origin)]
+        return [_dead_letters(rejected, topic, origin)]
     has_new = (timestamps < 0) | (timestamps - now_ms > _LATEST_MS)
-    if refused.error == INVALID_TIMESTAMP:
+    if rejected.error == INVALID_TIMESTAMP:
         has_new[:] = True
     return [
-        _dead_letters(_some(refused, np.flatnonzero(has_new == new)), topic, origin, is_new=new)
+        _dead_letters(_some(rejected, np.flatnonzero(has_new == new)), topic, origin, is_new=new)
         for new in (False, True)
         if (has_new == new).any()
     ]
 
 
-def _some(refused: RefusedRecords, indices: npt.NDArray[np.int64]) -> RefusedRecords:
-    headers = refused.headers_json
+def _some(rejected: RejectedRecords, indices: npt.NDArray[np.int64]) -> RejectedRecords:
+    headers = rejected.headers_json
     return replace(
-        refused,
-        records=refused.records.take(indices),
+        rejected,
+        records=rejected.records.take(indices),
         headers_json=None if headers is None else [headers[i] for i in indices],
     )
 
 
 def _dead_letters(
-    refused: RefusedRecords, topic: str, origin: Origin, *, is_new: bool = False
+    rejected: RejectedRecords, topic: str, origin: Origin, *, is_new: bool = False
 ) -> RecordColumns:
-    records = refused.records
+    records = rejected.records
     timestamps = records.timestamps_ms
     columns: dict[str, Iterable[object]] = {
-        "error": [refused.error],
-        "message": [refused.reason],
-        "topic": [refused.topic],
-        **{each.name: _kept_numbers(each, refused) for each in _KEPT_NUMBERS},
+        "error": [rejected.error],
+        "message": [rejected.reason],
+        "topic": [rejected.topic],
+        **{each.name: _kept_numbers(each, rejected) for each in _KEPT_NUMBERS},
         "query.id": [origin.query_id],
         "batch.id": [origin.batch_id],
         "task.partition": [origin.task_partition],
@@ -93,8 +93,8 @@ def _dead_letters(
     if is_new and timestamps is not None:
         columns["timestamp"], timestamps = timestamps.tolist(), None
     originals = records.headers
-    if refused.headers_json is not None:
-        columns["headers"], originals = refused.headers_json, None
+    if rejected.headers_json is not None:
+        columns["headers"], originals = rejected.headers_json, None
     texts = {name: [_as_bytes(each) for each in column] for name, column in columns.items()}
     names = [(PREFIX + name).encode() for name in columns]
     added = _columns(texts.values())
@@ -112,12 +112,12 @@ def _no_kept_numbers() -> dict[str, Any]:
     return {each.field: None for each in _KEPT_NUMBERS}
 
 
-def _kept_numbers(column: Column, refused: RefusedRecords) -> list[int | None]:
-    """-1 stands for no partition, unless it was refused."""
-    numbers = getattr(refused.records, column.field)
+def _kept_numbers(column: Column, rejected: RejectedRecords) -> list[int | None]:
+    """-1 stands for no partition, unless it was rejected."""
+    numbers = getattr(rejected.records, column.field)
     if numbers is None:
         return [None]
-    is_null = (numbers == column.if_null) & (refused.error != NEGATIVE_PARTITION)
+    is_null = (numbers == column.if_null) & (rejected.error != NEGATIVE_PARTITION)
     return [None if null else n for null, n in zip(is_null, numbers.tolist(), strict=True)]
 
 

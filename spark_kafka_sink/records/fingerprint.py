@@ -1,4 +1,4 @@
-"""Fingerprint: tells whether two sets of records are equal, in whatever order they come."""
+"""Fingerprint: shows whether two sets of records are equal, regardless of their order."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _MASKS: _Words = (
 
 @dataclass
 class Fingerprint:
-    """Of everything that is sent, without its order: add all records of a task.
+    """Of all records of a task, regardless of their order.
 
-    Two sums of 64 bits over the hashes of the records, so it finds accidents; it does not withstand
-    somebody who chooses records to deceive it.
+    Two 64-bit sums over the hashes of the records: it detects accidents, not an attacker who
+    chooses the records.
     """
 
     records: int = 0

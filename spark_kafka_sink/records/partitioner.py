@@ -62,7 +62,7 @@ class PartitionedRecords:
 class Partitioner:
     """Spreads records without a key over the available partitions: one partition per send.
 
-    Like Java's sticky partitioner, which keeps to one partition until a batch is full. With
+    Like Java's sticky partitioner, which uses one partition until a batch is full. With
     ``is_rack_aware``, only over those that are near, if there are any (KIP-1123).
     """
 
@@ -85,7 +85,7 @@ class Partitioner:
         return partitions.available or range(partitions.count)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Drop what is kept for topics that are no longer in use."""
+        """Forget topics that are no longer in use."""
         for topic in topics:
             self._sends.pop(topic, None)
 

@@ -10,8 +10,8 @@ from spark_kafka_sink.records.partitioner import PartitionedRecords
 
 #: of a batch without records
 BATCH_OVERHEAD_BYTES = 61
-# What a record takes more, at most, when it is not the first of its batch: longer differences of
-# its offset and timestamp.
+# The most bytes that a record needs in addition if it is not the first of its batch: for larger
+# deltas of offset and timestamp.
 _LATER_RECORD_BYTES = 12
 _MOST_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
 
@@ -45,7 +45,7 @@ def are_small(records: RecordColumns, limit: int) -> bool:
 
 
 def split_to_fit(partitioned: PartitionedRecords, max_batch_bytes: int) -> list[PartitionedRecords]:
-    """Parts with at most one batch of that size for each partition; too large records are alone."""
+    """Parts with at most one batch of that size per partition; a too large record is alone."""
     sizes = record_bytes(partitioned.records) + _LATER_RECORD_BYTES
     part_of = np.empty(len(sizes), dtype=np.int64)
     for start, end in zip(partitioned.starts[:-1], partitioned.starts[1:], strict=True):

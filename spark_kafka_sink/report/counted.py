@@ -1,4 +1,4 @@
-"""The table of figures, first half: those that tasks count as they are.
+"""The table of figures, first half: those that tasks count directly.
 
 Every task imports it, so it needs neither Spark nor a client, and its class has no methods. What
 follows from a figure: ``figure(...)``. The other half: ``figures``.
@@ -35,7 +35,7 @@ class Wait(Enum):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
 class Counted:
-    """The figures that tasks count as they are."""
+    """The figures that tasks count directly."""
 
     query_id: str | None = figure(
         MICRO_BATCH, "Spark's id of the query; null in a batch write", latest, default=None
@@ -84,7 +84,7 @@ class Counted:
         plus,
         default=0,
         notebook="failed tasks",
-        is_wrong=True,
+        is_highlighted=True,
         metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
     )
     unsent_records: int = figure(
@@ -94,7 +94,7 @@ class Counted:
         default=0,
         notebook="records dropped before they were sent",
         line="- dropped before they were sent",
-        is_wrong=True,
+        is_highlighted=True,
         metric=counter(
             "spark_kafka_sink_unsent_records_total",
             "Failed records that were dropped before they were sent.",
@@ -108,7 +108,7 @@ class Counted:
         default=0,
         notebook="failed, but maybe in the topic",
         line="- perhaps in the topic anyway",
-        is_wrong=True,
+        is_highlighted=True,
         metric=counter(
             "spark_kafka_sink_possibly_persisted_records_total",
             "Failed records that may be in the topic anyway.",
@@ -164,11 +164,11 @@ class Counted:
     )
     buffer_memory_bytes: int = figure(
         CLIENT,
-        "the most that it may have, `kafka.buffer.memory`",
+        "the size of the buffer, `kafka.buffer.memory`",
         largest,
         default=0,
-        notebook="room in a buffer, bytes",
-        metric=gauge("kafka_producer_buffer_total_bytes", "Room in the buffer of a producer."),
+        notebook="size of a buffer, bytes",
+        metric=gauge("kafka_producer_buffer_total_bytes", "Size of the buffer of a producer."),
     )
     producers_created: int = figure(
         CLIENT,
@@ -186,7 +186,7 @@ class Counted:
         default=0,
         metric=counter(
             "spark_kafka_sink_producers_reused_total",
-            "Tasks that took over a producer of an earlier task.",
+            "Tasks that reused a producer of an earlier task.",
         ),
     )
     broker_error: str = figure(

@@ -1,4 +1,4 @@
-"""DeliveryReport: what a task delivered, what it did not, and what it waited for; and their sum."""
+"""DeliveryReport: what a task delivered, what failed, and what it waited for; and sums of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 #: codes of ``failed_records`` beside librdkafka's, which end at -200
 TRANSACTION_ABORTED, COMMIT_NOT_CONFIRMED = -1001, -1002
 
-# What the sink or the client gave up: no broker refused it. -152 is librdkafka's PURGE_QUEUE, -151
-# its PURGE_INFLIGHT.
+# Records that the sink or the client gave up; no broker rejected them. -152 is librdkafka's
+# PURGE_QUEUE, -151 its PURGE_INFLIGHT.
 _OWN_NAMES = {
     -152: "DROPPED_BEFORE_SEND",
     -151: "DROPPED_IN_FLIGHT",
@@ -29,7 +29,7 @@ _OWN_NAMES = {
 }
 
 # Rows may name any number of topics that do not exist.
-_MOST_REFUSED_TOPICS = 100
+_MOST_REJECTED_TOPICS = 100
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DeliveryReport(Counted):
     acknowledged_records: Counter[tuple[str, int]] = field(
         default_factory=Counter, metadata=adds(plus)
     )
-    #: refused records by topic ("" for null) and error; their dead letters are in ``sent_records``
+    #: rejected records by topic ("" for null) and error; their dead letters are in ``sent_records``
     dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter, metadata=adds(plus))
     #: the sum of the tasks' times, and the longest one
     task_seconds: float = field(default=0.0, metadata=adds(plus))
@@ -77,7 +77,7 @@ class DeliveryReport(Counted):
         return DeliveryReport(**added_up(self, other))
 
     def with_failed_tasks(self, failed: DeliveryReport) -> DeliveryReport:
-        """The report of a micro-batch, with what its failed tasks told.
+        """The report of a micro-batch, including the reports of its failed tasks.
 
         ``failed_tasks`` of both are the same tasks, unless one was repeated.
         """
@@ -97,13 +97,13 @@ class DeliveryReport(Counted):
         return delivered
 
     def counts(self) -> str:
-        """A sentence on a task that failed: what became of its records, by topic."""
+        """A sentence about a failed task: what happened to its records, by topic."""
         failed = self.failed_records_by_topic()
         by_topic = ", ".join(f"{topic}: {records}" for topic, records in sorted(failed.items()))
-        refused = self.total_failed - self.unsent_records - self.possibly_persisted_records
+        rejected = self.total_failed - self.unsent_records - self.possibly_persisted_records
         return (
             f"Of {self.total_sent} records, {self.acknowledged_records.total()} were delivered, "
-            f"{refused} failed, {self.unsent_records} were not sent, "
+            f"{rejected} failed, {self.unsent_records} were not sent, "
             f"{self.possibly_persisted_records} were in flight and may have arrived "
             f"({by_topic or 'none undelivered'})"
         )
@@ -119,7 +119,7 @@ class DeliveryReport(Counted):
         return json.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``to_json`` says."""
+        """The content of ``to_json``."""
         # Imported here: tasks make no JSON.
         from spark_kafka_sink.report.figures import FIGURES, VERSION
 
@@ -169,7 +169,7 @@ class DeliveryReport(Counted):
         return report_html(json.loads(self.to_json()))
 
     def to_plain(self) -> dict[str, Any]:
-        """All fields as JSON can hold them, for ``from_plain``."""
+        """All fields in the types of JSON, for ``from_plain``."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
 
     @classmethod
@@ -186,14 +186,14 @@ class DeliveryReport(Counted):
         )
 
     def dead_letters_by_topic(self) -> dict[str, dict[str, int]]:
-        """How many records of each topic ("" for null) were refused with each error.
+        """How many records of each topic ("" for null) were rejected with each error.
 
-        Only the topics with the most are named, so that a report and all that keeps it stay small.
+        Only the topics with the most are named, so that reports and metrics stay small.
         """
         totals: Counter[str] = Counter()
         for (topic, _), records in sorted(self.dead_letters.items()):
             totals[topic] += records
-        named = {topic for topic, _ in totals.most_common(_MOST_REFUSED_TOPICS)}
+        named = {topic for topic, _ in totals.most_common(_MOST_REJECTED_TOPICS)}
         by_topic: dict[str, Counter[str]] = {}
         for (topic, error), records in sorted(self.dead_letters.items()):
             place = topic if topic in named else OTHER_TOPICS
@@ -201,7 +201,7 @@ class DeliveryReport(Counted):
         return {topic: dict(by_error) for topic, by_error in by_topic.items()}
 
 
-# What a report begins with; when it ends is not known yet.
+# The initial values; the end of the report is not known yet.
 _DEFAULTS = {
     each.name: each.default for each in fields(DeliveryReport) if each.default is not MISSING
 }
@@ -212,7 +212,7 @@ _COUNTERS = [name for name in _ALL_COUNTERS if name != "wait_us"]
 class ReportBuilder(SimpleNamespace):
     """Counts while a task runs: has an attribute for each field of a DeliveryReport.
 
-    Only the thread that has the turn may change it; any thread may read it.
+    Only the thread with exclusive access may change it; any thread may read it.
     """
 
     sent_records: Counter[str]

@@ -58,7 +58,7 @@ class Exported:
     """The metric that exports a figure; those of the same name are one metric.
 
     ``labels``: besides those of every metric. ``at``: their values for this figure, unless it has
-    them itself. ``scale``: what a value is multiplied with. ``on_dashboard``: in docs/grafana.json.
+    them itself. ``scale``: the factor of each value. ``on_dashboard``: in docs/grafana.json.
     """
 
     # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
@@ -93,9 +93,9 @@ class Figure:
     """An entry of the table.
 
     ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
-    ``is_wrong``: emphasised there unless it is 0. ``line``: its name on a terminal and on the page
-    of ``python -m spark_kafka_sink report``. It is not shown where it has no name. ``one_of``: the
-    only values. ``is_new``: reports of earlier releases lack it; read from those, it is None.
+    ``is_highlighted``: emphasised there unless it is 0. ``line``: its name on a terminal and on the
+    page of ``python -m spark_kafka_sink report``. Without a name, it is not shown.
+    ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
     """
 
     def __init__(
@@ -104,13 +104,18 @@ class Figure:
         meaning: str,
         notebook: str,
         line: str,
-        is_wrong: bool,
+        is_highlighted: bool,
         metric: Exported | None,
         one_of: Sequence[str],
         is_new: bool,
     ) -> None:
         self.part, self.meaning, self.notebook, self.line = part, meaning, notebook, line
-        self.is_wrong, self.metric, self.one_of, self.is_new = is_wrong, metric, one_of, is_new
+        self.is_highlighted, self.metric, self.one_of, self.is_new = (
+            is_highlighted,
+            metric,
+            one_of,
+            is_new,
+        )
 
 
 def figure(
@@ -122,14 +127,14 @@ def figure(
     default_factory: Any = MISSING,
     notebook: str = "",
     line: str = "",
-    is_wrong: bool = False,
+    is_highlighted: bool = False,
     metric: Exported | None = None,
     one_of: Sequence[str] = (),
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
-    """A field. ``adds``: how it adds up; None: a sum takes nothing from its parts."""
-    entry = Figure(part, meaning, notebook, line, is_wrong, metric, one_of, is_new)
+    """A field. ``adds``: how it adds up; None: a sum has its default."""
+    entry = Figure(part, meaning, notebook, line, is_highlighted, metric, one_of, is_new)
     metadata = {"adds": adds, "figure": entry}
     return field(
         default=default, default_factory=default_factory, compare=compare, metadata=metadata

@@ -69,7 +69,8 @@ class Figures(Counted):
     )
     failed_records_by_error: Counter[str] = figure(
         RECORDS,
-        "the same by librdkafka's name for the error, or by the sink's own for what it gave up",
+        "the same by librdkafka's name for the error, or by the sink's own for records that it "
+        "gave up",
         plus,
         metric=counter(
             "spark_kafka_sink_record_errors_total",
@@ -79,13 +80,13 @@ class Figures(Counted):
     )
     dead_letters_by_topic: Mapping[str, Counter[str]] = figure(
         RECORDS,
-        "refused records by the topic that they were meant for and error; empty: null, "
+        "rejected records by the topic that they were meant for and error; empty: null, "
         "`(forbidden names)`: names that Kafka forbids, `(other topics)`: all but the 100 topics "
         "with the most",
         plus_each,
         metric=counter(
             "spark_kafka_sink_dead_letters_total",
-            "Refused records, by the topic that they were meant for.",
+            "Rejected records, by the topic that they were meant for.",
             "topic",
             "error",
         ),

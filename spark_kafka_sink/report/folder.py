@@ -25,10 +25,10 @@ _MOST_BYTES_PER_FILE = 8 * 1024 * 1024
 _MOST_FILES = 16
 # Of one line each, where nothing can be appended to a file.
 _MOST_SMALL_FILES = 10_000
-# A listing of all of them takes a request per thousand.
+# Listing all of them needs a request per thousand.
 _MICRO_BATCHES_PER_LISTING = 100
 _FAILED_TASKS = "failed-tasks"
-# Storage that does not answer must not hold up the query for long.
+# Storage that does not answer must not delay the query for long.
 _SECONDS = 10.0
 
 
@@ -36,8 +36,8 @@ _SECONDS = 10.0
 def prepare(folder: str) -> None:
     """On the driver, once in a process: create a folder of this machine, and try to write there.
 
-    Tasks that fail on this machine can leave their reports only in a folder that exists. If nothing
-    can be written, a warning says so.
+    Tasks that fail on this machine write their reports only to a folder that exists. If nothing can
+    be written, a warning says so.
     """
 
     def create_and_try() -> None:
@@ -49,10 +49,10 @@ def prepare(folder: str) -> None:
     _bounded(create_and_try, None, "reports of micro-batches cannot be written", folder)
 
 
-def leave(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
-    """Leave a failed task's report for ``append``: Spark passes nothing else to the driver.
+def write_failed_task(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
+    """Write a failed task's report for ``append``: Spark does not pass it to the driver.
 
-    Where the folder is another machine's, nothing is left. A failure is logged as a warning.
+    Writes nothing if the folder does not exist on this machine. Logs a failure as a warning.
     """
 
     def write() -> None:
@@ -68,42 +68,42 @@ def leave(report: DeliveryReport, folder: str, batch_id: str | None) -> None:
 def append(report: DeliveryReport, folder: str) -> DeliveryReport:
     """Append the report of a micro-batch to the newest file of the folder, and delete old files.
 
-    Returns it with what failed tasks have left in the folder. ``folder``: a path on this machine,
-    or a URI that pyarrow knows, such as ``s3://bucket/reports``
-    (``pyarrow.fs.FileSystem.from_uri``). A failure is logged as a warning: no query fails for want
-    of a report, and none waits for it longer than some seconds.
+    Returns it with the reports of failed tasks in the folder. ``folder``: a path on this machine,
+    or a URI that pyarrow supports, such as ``s3://bucket/reports``
+    (``pyarrow.fs.FileSystem.from_uri``). A failure is logged as a warning: no query fails
+    because of a report, or waits for it longer than some seconds.
     """
 
     def write() -> DeliveryReport:
         found = open_folder(folder)
-        left = _left(report, found)
-        told = report.with_failed_tasks(total(left.values())) if left else report
-        line = told.to_json().encode() + b"\n"
+        failed = _failed_task_reports(report, found)
+        complete = report.with_failed_tasks(total(failed.values())) if failed else report
+        line = complete.to_json().encode() + b"\n"
         if isinstance(found, LocalFolder):
             _append_to_newest(line, found)
         else:
             _add_file(line, report.batch_id, found)
-        for name in left:
+        for name in failed:
             found.delete(name)
-        return told
+        return complete
 
     what = f"the report of micro-batch {report.batch_id} was not written"
     return _bounded(write, report, what, folder)
 
 
-# --- what failed tasks leave ----------------------------------------------------------------------
+# --- reports of failed tasks ----------------------------------------------------------------------
 
 
 def _prefix(batch_id: object) -> str:
     return f"task-{'batch' if batch_id is None else batch_id}-"
 
 
-def _left(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
-    """What tasks of the report's micro-batch have left, by file.
+def _failed_task_reports(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
+    """The reports of the micro-batch's failed tasks, by file.
 
-    Tasks of another query, which used this folder before and was killed, may have left something
-    for a micro-batch with the same id. If no task succeeded, the report does not say which query
-    it is of; the tasks that failed last do.
+    Tasks of another query, which used this folder before and was killed, may have written some for
+    a micro-batch with the same id. If no task succeeded, the report does not name its query; the
+    tasks that failed last do.
     """
     prefix = _prefix(report.batch_id)
     reports: dict[str, DeliveryReport] = {}
@@ -113,7 +113,7 @@ def _left(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
             try:
                 reports[path] = DeliveryReport.from_plain(json.loads(found.read(path)))
             except (KeyError, TypeError, ValueError):
-                _log.warning("%s, left by a failed task, is cut off: it does not count", name)
+                _log.warning("%s, the report of a failed task, is truncated, and was skipped", name)
                 found.delete(path)
     query_id = report.query_id
     if query_id is None and reports:
@@ -131,7 +131,9 @@ def _append_to_newest(line: bytes, found: LocalFolder) -> None:
     if newest and found.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
         try:
             found.append_line(_file(newest), line)
-        except OSError:  # it refuses to append; if the disk is full, the next one fails too
+        except (
+            OSError
+        ):  # it does not allow appending; if the disk is full, the next write fails too
             keep = _MOST_SMALL_FILES
         else:
             return
@@ -140,7 +142,7 @@ def _append_to_newest(line: bytes, found: LocalFolder) -> None:
 
 
 def _add_file(line: bytes, batch_id: int | None, found: Folder) -> None:
-    # By the time, because the number of the newest file would take a listing of all.
+    # Named by the time, because finding the newest number would need a listing of all files.
     found.write(_file(time.time_ns() // 1000), line)
     if batch_id is None or batch_id % _MICRO_BATCHES_PER_LISTING == 0:
         _delete_oldest(found, _numbers(found), _MOST_SMALL_FILES)
@@ -161,7 +163,7 @@ def _file(number: int) -> str:
 
 
 def _bounded(work: Callable[[], T], otherwise: T, what: str, folder: str) -> T:
-    """What ``work`` returns, or if it fails or takes too long, a warning and ``otherwise``.
+    """The result of ``work``; if it fails or is too slow, logs a warning and returns ``otherwise``.
 
     Storage fails with errors of many kinds: pyarrow's own are no OSError.
     """

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spark_kafka_sink.report.figures import FIGURES
-from spark_kafka_sink.report.notebook import Wrong, box, line, table, wrong_line
+from spark_kafka_sink.report.notebook import Highlighted, box, highlighted_line, line, table
 
 _NO_TOPIC = "(null)"
 _MOST_TOPICS = 50
 
 
 def report_html(report: Mapping[str, Any]) -> str:
-    """From the names and values of ``DeliveryReport.to_json``; what is not known is left out."""
+    """From the names and values of ``DeliveryReport.to_json``; unknown figures are omitted."""
     parts = [_topics(report), table([], _facts(report))]
     if report.get("broker_error"):
-        parts.append(wrong_line(f"latest error of the brokers: {report['broker_error']}"))
+        parts.append(highlighted_line(f"latest error of the brokers: {report['broker_error']}"))
     return box(_title(report), *parts)
 
 
@@ -31,8 +31,8 @@ def _topics(report: Mapping[str, Any]) -> str:
     delivered = report["records_by_topic"]
     sent_bytes = report.get("sent_bytes_by_topic", {})
     failed = report.get("failed_records_by_topic", {})
-    refused = {name: sum(each.values()) for name, each in report["dead_letters_by_topic"].items()}
-    names = sorted({*delivered, *failed, *refused}, key=lambda name: -delivered.get(name, 0))
+    rejected = {name: sum(each.values()) for name, each in report["dead_letters_by_topic"].items()}
+    names = sorted({*delivered, *failed, *rejected}, key=lambda name: -delivered.get(name, 0))
     if not names:
         return line("no records")
     rows = [
@@ -40,8 +40,8 @@ def _topics(report: Mapping[str, Any]) -> str:
             name or _NO_TOPIC,
             delivered.get(name, 0),
             sent_bytes.get(name),
-            Wrong(failed.get(name, 0)),
-            Wrong(refused.get(name, 0)),
+            Highlighted(failed.get(name, 0)),
+            Highlighted(rejected.get(name, 0)),
         )
         for name in names[:_MOST_TOPICS]
     ]
@@ -54,4 +54,4 @@ def _facts(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for name, figure in FIGURES.items():
         value = report.get(name)
         if figure.notebook and value is not None:
-            yield figure.notebook, Wrong(value) if figure.is_wrong else value
+            yield figure.notebook, Highlighted(value) if figure.is_highlighted else value

@@ -31,11 +31,11 @@ _SECONDS = 1e-3  # per millisecond
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, and how it is read from what was told.
+    """A metric, and how it is read from its source.
 
     ``kind``: counter or gauge. ``labels``: besides ``QUERY_LABELS``. ``source``: the names of what
-    it is read from. ``read`` returns an empty mapping if the value is not known, and None if what
-    was told leaves it as it is.
+    it is read from. ``read`` returns an empty mapping if the value is not known, and None to keep
+    the previous value.
     """
 
     name: str
@@ -132,7 +132,7 @@ def _behind(progress: Mapping[str, Any]) -> Values:
 
 # --- the table ------------------------------------------------------------------------------------
 
-# What takes more than reading a figure.
+# Metrics that need more than one figure's value.
 _READERS: Mapping[str, Callable[[Report], Values | None]] = {
     "kafka_producer_record_error_total": _failed_by_topic,
     "spark_kafka_sink_micro_batches_total": _outcomes,
@@ -180,7 +180,7 @@ PROGRESS_METRICS = (
         "spark_streaming_max_offsets_behind_latest",
         "gauge",
         ("source",),
-        "Lag of the source's slowest partition, in records, if the source tells it.",
+        "Lag of the source's slowest partition, in records, if the source reports it.",
         "sources[].metrics.maxOffsetsBehindLatest",
         _behind,
     ),
@@ -214,14 +214,14 @@ METRICS = REPORT_METRICS + PROGRESS_METRICS + QUERY_METRICS
 
 @dataclass
 class QueryValues:
-    """The values of a query's metrics; what nobody has told is absent, not 0."""
+    """The values of a query's metrics; unknown values are absent, not 0."""
 
     of: dict[Metric, Values] = field(default_factory=dict)
 
-    def add(self, metrics: Iterable[Metric], told: object) -> None:
-        """Add to counters and replace gauges; ``told`` is what these metrics read."""
+    def add(self, metrics: Iterable[Metric], source: object) -> None:
+        """Add to counters and replace gauges; ``source`` is what these metrics read."""
         for metric in metrics:
-            read = metric.read(told)
+            read = metric.read(source)
             if read is None:
                 continue
             if metric.kind == "gauge":

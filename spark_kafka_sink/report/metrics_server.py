@@ -60,7 +60,7 @@ class MetricsServer:
 
 
 def _with_health(metrics: WSGIApplication, read_problems: ReadProblems) -> WSGIApplication:
-    """The application of prometheus_client, which takes any path for /metrics, and /health."""
+    """The application of prometheus_client, which serves metrics at any path, and /health."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/health":
@@ -83,8 +83,8 @@ class MetricsCollector(Collector):
         queries = self._read()
         for metric in METRICS:
             family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            told = family(metric.name, metric.help, labels=[*QUERY_LABELS, *metric.labels])
+            exported = family(metric.name, metric.help, labels=[*QUERY_LABELS, *metric.labels])
             for query, values in queries.items():
                 for labels, value in values.of.get(metric, {}).items():
-                    told.add_metric([*query, *labels], value)
-            yield told
+                    exported.add_metric([*query, *labels], value)
+            yield exported

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-# No colours of text or background but the notebook's own, and one red that both backgrounds bear.
+# Only the notebook's own colours, and one red that is readable on both backgrounds.
 _BOX = "color:inherit;font-size:13px;line-height:1.4;margin:4px 0 12px"
 _TABLE = "border-collapse:collapse;margin:4px 0;color:inherit;background:transparent"
 _ROW = "background:transparent"
 _CELL = "padding:2px 10px;border-bottom:1px solid rgba(128,128,128,.35);color:inherit"
-_WRONG = "color:#e5484d;font-weight:600"
+_HIGHLIGHT = "color:#e5484d;font-weight:600"
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """A cell that tells of something wrong; without emphasis if it is 0, None or ""."""
+class Highlighted:
+    """A cell that shows a problem; not emphasised if it is 0, None or ""."""
 
     content: object
 
@@ -30,8 +30,8 @@ def line(text: str) -> str:
     return f'<div style="opacity:.8">{escape(text)}</div>'
 
 
-def wrong_line(text: str) -> str:
-    return f'<div style="{_WRONG}">{escape(text)}</div>'
+def highlighted_line(text: str) -> str:
+    return f'<div style="{_HIGHLIGHT}">{escape(text)}</div>'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -52,20 +52,20 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(content: object) -> str:
-    is_wrong = isinstance(content, Wrong) and content.content
-    style = f"{_CELL};{_WRONG}" if is_wrong else _CELL
+    is_highlighted = isinstance(content, Highlighted) and content.content
+    style = f"{_CELL};{_HIGHLIGHT}" if is_highlighted else _CELL
     return f'<td style="{style};{_align(content)}">{escape(_text(content))}</td>'
 
 
 def _align(content: object) -> str:
-    if isinstance(content, Wrong):
+    if isinstance(content, Highlighted):
         content = content.content
     is_number = isinstance(content, int | float)
     return f"text-align:{'right' if is_number else 'left'};font-variant-numeric:tabular-nums"
 
 
 def _text(content: object) -> str:
-    if isinstance(content, Wrong):
+    if isinstance(content, Highlighted):
         content = content.content
     if content is None:
         return "–"

@@ -21,12 +21,13 @@ def rows_per_second(progress: Mapping[str, Any]) -> float | None:
 def offsets_behind_latest(progress: Mapping[str, Any]) -> dict[str, int]:
     """By source: how far its slowest partition is behind the latest record.
 
-    Only of the sources that tell it, such as Spark's Kafka source; of equal ones, the largest.
+    Only of sources that report it, such as Spark's Kafka source; of sources with the same name, the
+    largest.
     """
     behind: dict[str, int] = {}
     for source in progress["sources"]:
-        told = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
-        if told is not None:
+        lag = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
+        if lag is not None:
             name = source["description"]
-            behind[name] = max(int(told), behind.get(name, 0))
+            behind[name] = max(int(lag), behind.get(name, 0))
     return behind

@@ -20,7 +20,7 @@ from spark_kafka_sink.report.figures import FIGURES, VERSION, Figures
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Figures):
-    """The report of a micro-batch, as its line says it."""
+    """The report of a micro-batch, as its line contains it."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class ReportFiles:
             yield _report_or_skipped(line, file, number)
 
     def lines(self) -> Iterator[tuple[bytes, Path, int]]:
-        """The same as lines, with the file and the number of each.
+        """The same, as lines with their file and number.
 
-        A last line that is cut off is left for a later call: it is still being written, or its
-        writer was killed.
+        An incomplete last line is read by a later call: it is still being written, or its writer
+        was killed.
         """
         for file in _files(self._path):
             offset, number = self._read.get(file, (0, 0))
@@ -95,10 +95,10 @@ def parse(line: bytes) -> Report:
     try:
         found = json.loads(line.decode())
     except (ValueError, RecursionError):
-        raise ValueError("not JSON, or cut off") from None
+        raise ValueError("not JSON, or truncated") from None
     version = found.get("version") if isinstance(found, dict) else None
     if type(version) is not int or version < 1:
-        raise ValueError("no report of a micro-batch")
+        raise ValueError("not a report of a micro-batch")
     if version > VERSION:
         raise ValueError(
             f"a report of version {version}; this program reads version {VERSION}: "
@@ -136,7 +136,7 @@ def _number_of_ms(value: Any) -> float:
 
 
 def printable(text: str) -> str:
-    """Without control characters: a topic may come from a user's data, and a terminal obeys it."""
+    """Without control characters: a topic may come from user data, and terminals execute them."""
     shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in text)
     return "".join(shown)
 

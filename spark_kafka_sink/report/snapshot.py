@@ -1,4 +1,4 @@
-"""Snapshot: what a listener knows at a moment, as rows, as a DataFrame of pandas or as HTML."""
+"""Snapshot: the state of a listener at one moment, as rows, pandas DataFrame or HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.report.figures import FIGURES
-from spark_kafka_sink.report.notebook import Wrong, box, line, table
+from spark_kafka_sink.report.notebook import Highlighted, box, line, table
 from spark_kafka_sink.report.progress import offsets_behind_latest, rows_per_second
 from spark_kafka_sink.report.reading import Report
 
@@ -31,10 +31,10 @@ COLUMNS = ("query", "query_id", "batch_id", *_OF_PROGRESS, *_OF_REPORT)
 
 @dataclass(frozen=True)
 class QueryState:
-    """A query, and how much is known of it.
+    """A query, and what is known about it.
 
-    ``state``: running, ended, failed, or "" if Spark has not told of it. ``error``: why it failed,
-    or "". ``micro_batches``: of which Spark told. ``reports``: of the sink.
+    ``state``: running, ended, failed, or "" if Spark has not reported it. ``error``: why it failed,
+    or "". ``micro_batches``: reported by Spark. ``reports``: by the sink.
     """
 
     query_id: str | None
@@ -73,7 +73,7 @@ class Snapshot:
 
     def _repr_html_(self) -> str:
         queries = [
-            (each.label, each.state, each.micro_batches, each.reports, Wrong(each.error))
+            (each.label, each.state, each.micro_batches, each.reports, Highlighted(each.error))
             for each in self.queries
         ]
         header = ["query", "state", "micro-batches", "reports", "error"]
@@ -106,10 +106,10 @@ class Snapshot:
 
 
 def of_progress(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that Spark's progress tells."""
+    """The columns from Spark's progress."""
     durations_ms = progress["durationMs"]
     values = (
-        # fromisoformat takes a Z only from Python 3.11 on.
+        # Python 3.10 does not know the Z.
         datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")),
         durations_ms["triggerExecution"],
         dict(durations_ms),
@@ -121,7 +121,7 @@ def of_progress(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_report(report: Report) -> dict[str, Any]:
-    """The columns that a report of the sink tells."""
+    """The columns from a report of the sink."""
     return {name: _plain(getattr(report, name)) for name in _OF_REPORT}
 
 
@@ -147,18 +147,20 @@ _HEADER = [
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
-    failed, refused = row["failed_records_by_topic"], row["dead_letters_by_topic"]
-    dead_letters = None if refused is None else sum(sum(each.values()) for each in refused.values())
+    failed, rejected = row["failed_records_by_topic"], row["dead_letters_by_topic"]
+    dead_letters = (
+        None if rejected is None else sum(sum(each.values()) for each in rejected.values())
+    )
     outcome = row["outcome"]
     return (
         row["query"],
         row["batch_id"],
-        Wrong(outcome) if outcome == "failed" else outcome,
+        Highlighted(outcome) if outcome == "failed" else outcome,
         row["input_rows"],
         row["records"],
         row["sent_bytes"],
-        Wrong(None if failed is None else sum(failed.values())),
-        Wrong(dead_letters),
+        Highlighted(None if failed is None else sum(failed.values())),
+        Highlighted(dead_letters),
         row["duration_ms"],
         row["offsets_behind_latest"],
     )

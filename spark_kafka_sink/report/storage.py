@@ -1,4 +1,4 @@
-"""The folder of the option report.path: on this machine, or in storage that pyarrow knows."""
+"""The folder of the option report.path: on this machine, or in storage that pyarrow supports."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LocalFolder:
         return (self._path / name).stat().st_size
 
     def append_line(self, name: str, line: bytes) -> None:
-        """Append to a file, and first end a line that a writer who died has left unfinished.
+        """Append to a file; first end an incomplete line of a writer that was killed.
 
         Raises OSError where files cannot be appended to, as in volumes of Databricks.
         """

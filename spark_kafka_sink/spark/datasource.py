@@ -40,7 +40,7 @@ class KafkaSink(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        # Spark keeps this mapping in a local variable, and can be configured to print those.
+        # Spark keeps this mapping in a local variable, and may print local variables.
         for name in list(options):
             options[name] = Secret(options[name])
         super().__init__(options)
@@ -71,7 +71,7 @@ class KafkaSink(DataSource):
         return KafkaBatchWriter(self._checked(schema, _refuse_exactly_once))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
-        del overwrite  # complete mode: the whole result each time, as in Spark's own sink
+        del overwrite  # complete mode writes the whole result each time, as Spark's own sink does
         from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
         return KafkaStreamWriter(self._checked(schema, check_for_format))
@@ -146,7 +146,7 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 def used_columns(topic: str | None) -> list[str]:
-    """The columns that make up a record, as far as present; the option ``topic`` replaces one."""
+    """The columns that make up a record; the option ``topic`` replaces the column ``topic``."""
     return [column for column in COLUMNS if column != "topic" or topic is None]
 
 
@@ -158,7 +158,7 @@ def _other_case(types: Mapping[str, str]) -> str:
 def register(spark: SparkSession) -> None:
     """Register ``format("kafka-nb")`` with a session, and activate it in the calling thread.
 
-    Needed where the wheel is not installed (otherwise Spark finds the format through the installed
+    Call it where the wheel is not installed (otherwise Spark finds the format through the installed
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
     Python data sources in the calling thread's active session, and only the main thread has one.
 

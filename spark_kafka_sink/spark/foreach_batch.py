@@ -31,7 +31,7 @@ from spark_kafka_sink.spark.private_api import (
     running_query_id,
 )
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import keep_report, seal, write_partition
+from spark_kafka_sink.spark.writer import keep_report, write_batch_marker, write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -56,9 +56,9 @@ def foreach_batch(
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
     the query fails, like with any error in a function for foreachBatch. The micro-batch is in Kafka
-    then, and a restarted query sends it again; so catch what is not worth that. The report of a
-    failed micro-batch knows only of failed tasks, and of those only with the option
-    ``report.path``: Spark drops what the others returned.
+    then, and a restarted query sends it again; so catch errors that are not worth that. The report
+    of a failed micro-batch covers only failed tasks, and those only with the option
+    ``report.path``: Spark drops the reports of the others.
 
     The first micro-batch issues a UserWarning if the session has ``spark.speculation``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
@@ -85,21 +85,21 @@ def foreach_batch(
             raise error.with_traceback(None) from None
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
-            batch = batch.select(columns)  # or Spark would pass the others to Python too
+            batch = batch.select(columns)  # otherwise Spark passes the others to Python too
         named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
         batch, named = _repartitioned(batch, named)
         frame = batch.mapInArrow(WriteToKafka(named), _REPORT)
         try:
-            # Our own tasks' pickles; the format's commit messages travel in the same way.
+            # Our own tasks pickled these; the format's commit messages are pickled too.
             reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
-            seal(named, None, batch_id, len(reports))
+            write_batch_marker(named, None, batch_id, len(reports))
         except Exception:
             report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed")
-            tell(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))
+            publish(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))
             raise
-        tell(replace(total(reports), batch_id=batch_id))
+        publish(replace(total(reports), batch_id=batch_id))
 
-    def tell(report: DeliveryReport) -> None:
+    def publish(report: DeliveryReport) -> None:
         report = keep_report(report, parsed)
         if on_report is not None:
             on_report(report)
@@ -108,9 +108,9 @@ def foreach_batch(
 
 
 def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, SinkOptions]:
-    """With exactly-once, in a number of partitions that stays, where rows alone decide their place.
+    """With exactly-once, repartitioned by content into a fixed number of partitions.
 
-    A query that starts again has the same number, whatever its session says now.
+    A restarted query has the same number, even if the setting of its session has changed.
     """
     settings = options.exactly_once
     if settings is None or settings.partitions is not None:
@@ -122,7 +122,7 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
 
 
 def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:
-    """With the prefix for transactions, if they are needed: tasks of Spark Connect know no query.
+    """With exactly-once, add the transactions' prefix: tasks of Spark Connect have no query id.
 
     Raises InvalidOption if the option is missing under Spark Connect.
     """

@@ -38,7 +38,7 @@ from spark_kafka_sink.report.snapshot import (
     of_report,
 )
 from spark_kafka_sink.report.storage import local_path
-from spark_kafka_sink.spark.query_error import sinks_own
+from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _RUNNING, _ENDED, _FAILED = "running", "ended", "failed"
 
 
 class KafkaSinkListener(StreamingQueryListener):
-    """Tells what Spark and the sink report of a session's streaming queries.
+    """Collects what Spark and the sink report about a session's streaming queries.
 
     Add it before the queries start: ``spark.streams.addListener(listener)``. Spark reports rows,
     times and the source's lag without further setup. The sink's reports arrive in one of two ways:
@@ -64,10 +64,10 @@ class KafkaSinkListener(StreamingQueryListener):
     - ``report_path``: the folder of the option ``report.path``, or a list of them, of which the
       listener reads what is appended from now on. They must be on this machine.
 
-    Without them it is not known, and neither the snapshot nor the metrics claim zeros.
+    Without reports, the sink's figures are None in the snapshot and absent from the metrics, not 0.
 
-    ``keep_micro_batches``: how many of the latest ones a snapshot holds. ``expected_queries``: by
-    name, queries that have to start; ``/health`` answers 503 until each of them has. Raises
+    ``keep_micro_batches``: how many of the latest ones a snapshot contains. ``expected_queries``:
+    names of queries that have to start; ``/health`` answers 503 until all of them have. Raises
     KafkaSinkError if a path cannot be read or is a URI of other storage. It cannot be pickled for
     another process.
     """
@@ -85,25 +85,25 @@ class KafkaSinkListener(StreamingQueryListener):
         self._queries: dict[str | None, _Query] = {}
         self._rows: deque[_Row] = deque(maxlen=keep_micro_batches)
         self._notes: deque[str] = deque(maxlen=_MOST_NOTES)
-        self._folders = [_Folder(_local(os.fspath(path))) for path in paths]
+        self._folders = [_ReportFolder(_local(os.fspath(path))) for path in paths]
         for folder in self._folders:
-            folder.pass_over()
+            folder.skip_existing()
 
     def on_report(self, report: DeliveryReport) -> None:
-        """Take in a report, as ``on_report`` of ``foreach_batch``. Never raises."""
+        """Add a report: pass this method to ``foreach_batch`` as ``on_report``. Never raises."""
         try:
             parsed = parse(report.to_json().encode())
             with self._lock:
-                self._take(parsed, None)
-        except Exception:  # noqa: BLE001 - it would fail the query, which sends all again then
-            _log.warning("KafkaSinkListener could not take in a report", exc_info=True)
+                self._add_report(parsed, None)
+        except Exception:  # noqa: BLE001 - it would fail the query, which would then send all records again
+            _log.warning("KafkaSinkListener could not read a report", exc_info=True)
 
     def snapshot(self) -> Snapshot:
         """What is known now."""
         with self._lock:
             self._read_folders()
             queries = tuple(query.state() for query in self._queries.values())
-            # What a row holds is never changed, only replaced.
+            # The values of a row are replaced, never changed.
             rows = tuple({**row.columns, "query": row.query.state().label} for row in self._rows)
             return Snapshot(queries, rows, tuple(self._notes))
 
@@ -111,12 +111,12 @@ class KafkaSinkListener(StreamingQueryListener):
         """Serve the metrics to Prometheus by HTTP, without encryption or login.
 
         The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons:
-        a query has failed, and has ended no micro-batch since, nor waited for data; an expected one
-        has not started; or none runs.
+        a query has failed, and since then has neither completed a micro-batch nor waited for data;
+        an expected query has not started; or no query runs.
         A first micro-batch counts as a success until it fails.
 
         Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
-        Raises KafkaSinkError if the port is taken or the extra ``[metrics]`` is not installed.
+        Raises KafkaSinkError if the port is in use or the extra ``[metrics]`` is not installed.
         """
         try:
             from spark_kafka_sink.report.metrics_server import MetricsServer
@@ -156,7 +156,7 @@ class KafkaSinkListener(StreamingQueryListener):
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
                 query.micro_batches += 1
-                query.unhealed = ""
+                query.latest_failure = ""
                 row = self._row(query, progress.batchId, "duration_ms")
                 row.columns.update(of_progress(progress))
 
@@ -164,14 +164,14 @@ class KafkaSinkListener(StreamingQueryListener):
         with self._lock:
             query = self._queries.get(str(event.id))
             if query is not None:
-                query.unhealed = ""
+                query.latest_failure = ""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         with self._lock:
             query = self._queries.get(str(event.id))
             if query is None:
                 return
-            self._read_folders()  # while the query counts as running
+            self._read_folders()  # while the query still counts as running
             query.end(event.exception, event.runId)
 
     # --- reports ----------------------------------------------------------------------------------
@@ -183,23 +183,23 @@ class KafkaSinkListener(StreamingQueryListener):
                     if isinstance(each, SkippedLine):
                         self._note(f"{each.file}, line {each.number}, was skipped: {each.reason}")
                     else:
-                        self._take(each, folder)
+                        self._add_report(each, folder)
             except FileNotFoundError:
-                continue  # the first report creates the folder; a rotation deletes a file
+                continue  # no report yet, or a rotation has deleted a file
             except OSError as error:
                 self._note(f"reports cannot be read: {error}")
 
-    def _take(self, report: Report, folder: _Folder | None) -> None:
+    def _add_report(self, report: Report, folder: _ReportFolder | None) -> None:
         query = self._query(self._query_id(report, folder))
         row = self._row(query, report.batch_id, "outcome", folder)
         if row.columns["outcome"] is not None:
-            return  # the same report, in both ways
+            return  # the same report came both ways
         row.folder = folder
         row.columns.update(of_report(report))
         query.reports += 1
         query.values.add(REPORT_METRICS, report)
 
-    def _query_id(self, report: Report, folder: _Folder | None) -> str | None:
+    def _query_id(self, report: Report, folder: _ReportFolder | None) -> str | None:
         """The report's query; one without a successful task does not name it."""
         if folder is not None and report.query_id is not None:
             folder.query_id = report.query_id
@@ -221,11 +221,15 @@ class KafkaSinkListener(StreamingQueryListener):
         return self._queries[query_id]
 
     def _row(
-        self, query: _Query, batch_id: int | None, filled_by: str, folder: _Folder | None = None
+        self,
+        query: _Query,
+        batch_id: int | None,
+        filled_by: str,
+        folder: _ReportFolder | None = None,
     ) -> _Row:
-        """The micro-batch's latest row, or a new one if it is a repetition.
+        """The micro-batch's latest row, or a new one if the micro-batch is repeated.
 
-        A row is complete for a second report in another way, but not for one in the same way.
+        The same report may come both ways; a second one the same way is a repetition.
         """
         for row in reversed(self._rows):
             if batch_id is not None and row.is_of(query, batch_id):
@@ -256,7 +260,7 @@ class KafkaSinkListener(StreamingQueryListener):
         """Why the queries are not healthy; none if they are."""
         with self._lock:
             queries = list(self._queries.values())
-            problems = [query.problem() for query in queries if query.unhealed]
+            problems = [query.problem() for query in queries if query.latest_failure]
             is_running = any(query.run_state == _RUNNING for query in queries)
             started = {query.name for query in queries}
         if queries:
@@ -272,8 +276,8 @@ class _Query:
     run_id: UUID | None = None
     run_state: str = ""
     error: str = ""
-    #: the error of the latest failure; "" once a micro-batch has ended since, or it waits for data
-    unhealed: str = ""
+    #: error of the latest failure; "" after the next micro-batch, or once it waits for data
+    latest_failure: str = ""
     micro_batches: int = 0
     reports: int = 0
     values: QueryValues = field(default_factory=QueryValues)
@@ -283,20 +287,20 @@ class _Query:
         self.values.add(QUERY_METRICS, QueryEvent(is_active=1, failures=0))
 
     def end(self, exception: str | None, run_id: UUID) -> None:
-        # Spark tells of a start at once, but later of an end: a restart may come first.
+        # Spark reports a start at once, but an end later: a restart may come first.
         is_last_run = run_id == self.run_id
         if exception:
-            self.unhealed = sinks_own(exception)
+            self.latest_failure = sink_error(exception)
         if is_last_run:
             self.run_state = _FAILED if exception else _ENDED
             self.error = (exception or "").partition("\n")[0]
         self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
 
     def problem(self) -> str:
-        """A sentence on the failure that is not healed."""
+        """A sentence on the latest failure."""
         is_running = self.run_state == _RUNNING
-        again = " and runs again, but has ended no micro-batch since" if is_running else ""
-        return f"{self.state().label} has failed{again}: {self.unhealed}"
+        again = " and runs again, but has completed no micro-batch since" if is_running else ""
+        return f"{self.state().label} has failed{again}: {self.latest_failure}"
 
     def state(self) -> QueryState:
         return QueryState(
@@ -310,21 +314,21 @@ class _Row:
 
     query: _Query
     columns: dict[str, Any]
-    folder: _Folder | None = None
+    folder: _ReportFolder | None = None
 
     def is_of(self, query: _Query, batch_id: int) -> bool:
         return self.query is query and self.columns["batch_id"] == batch_id
 
 
-class _Folder:
-    """A folder of reports, and the query that they named last: each query has its own."""
+class _ReportFolder:
+    """A folder of reports; each query has its own. ``query_id``: named by the latest report."""
 
     def __init__(self, path: Path) -> None:
         self.files = ReportFiles(path)
         self.query_id: str | None = None
 
-    def pass_over(self) -> None:
-        """What is there already belongs to earlier runs; counters would seem to jump."""
+    def skip_existing(self) -> None:
+        """Skip the reports of earlier runs; otherwise counters would seem to jump."""
         try:
             for each in self.files.new():
                 if isinstance(each, Report):

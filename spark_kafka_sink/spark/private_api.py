@@ -1,4 +1,4 @@
-"""All that the sink knows of Spark's private parts, as read in PySpark 4.1 to 4.3.
+"""All that the sink knows about Spark's internals, from the sources of PySpark 4.1 to 4.3.
 
 - ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its rows from ``infile``, a
   file of a socket's descriptor.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext, TaskContext
     from pyspark.sql import SparkSession
 
-#: Spark takes an error whose text is this for the interruption by ``query.stop()``, so the query
-#: ends without an error. It must be short: Spark's regular expression recurses per character.
+#: Spark treats an error with this text as the interruption by ``query.stop()``, so the query ends
+#: without an error. It must be short: Spark's regular expression recurses per character.
 INTERRUPTION = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the sink\n"
     ": java.lang.InterruptedException"
@@ -71,8 +71,8 @@ def checkpointed_partitions(spark: SparkSession) -> int:
     """Inside foreachBatch: ``spark.sql.shuffle.partitions`` as it was when the query first started.
 
     Its checkpoint keeps the number, and Spark shows it in an internal option, for the state of its
-    own operators; the public option is the session's. Without the internal one, a session that
-    changes the number is noticed like any other change of it (PartitionsChanged).
+    own operators; the public option is the session's. If the internal option is absent, a session
+    with another number fails like any other change of it (PartitionsChanged).
     """
     kept = spark.conf.get("spark.sql.streaming.internal.stateStore.partitions", None)
     return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
@@ -82,7 +82,7 @@ def application_folder() -> Path | None:
     """In a Python worker: the folder of Spark's block manager, which all its workers share.
 
     Spark creates that folder for the application, removes it at the end, and names it in the
-    environment of every Python worker. Elsewhere that variable may name a folder of the machine's.
+    environment of every Python worker. In other processes that variable may name another folder.
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return Path(folder) if folder else None
@@ -98,7 +98,7 @@ _WORKER_NAMES = (_WORKER, "__main__")
 def check_worker() -> None:
     """On the driver: raise InvalidOption if tasks of this PySpark could not see where rows end."""
     spec = importlib.util.find_spec(_WORKER)
-    # Loaders of folders and of zip files have it, and share no class that says so.
+    # Loaders of folders and of zip files have this method, but share no class.
     get_code = getattr(spec and spec.loader, "get_code", None)
     code = None if get_code is None else get_code(_WORKER)
     constants = () if code is None else code.co_consts
@@ -130,7 +130,7 @@ def require_end_of_rows() -> None:
     """After the last row: raise RowsIncomplete unless Spark has marked the end of the rows.
 
     Rows come as an Arrow stream. If the query fails or is stopped, Spark closes the socket in the
-    middle of it; pyarrow takes that for the end of the stream, and so does Spark's
+    middle of it; pyarrow treats that as the end of the stream, and so does Spark's
     ``ArrowStreamSerializer``. At the marker, pyarrow does not read on, so the socket is still open.
     """
     with rows_socket() as rows:
@@ -152,6 +152,6 @@ def _unsupported() -> InvalidOption:
     return InvalidOption(
         "delivery.guarantee=exactly-once is not supported with this PySpark "
         f"({pyspark.__version__}): its workers do not show whether Spark has passed all rows of a "
-        "task. Use PySpark 4.1 to 4.3, leave spark.python.use.daemon out if it is false, or set "
+        "task. Use PySpark 4.1 to 4.3, remove spark.python.use.daemon=false, or set "
         "delivery.guarantee=at-least-once"
     )

@@ -1,4 +1,4 @@
-"""Finds the sink's own error in what Spark says of a query that has failed."""
+"""Finds the sink's own error in Spark's text about a failed query."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
 
 
 def error_name(text: str) -> str | None:
-    """The class of the sink's own error; None if the query failed for another reason."""
+    """The class name of the sink's own error; None if the query failed for another reason."""
     found = _OUR_ERROR.findall(text)
     return found[-1][0] if found else None
 
 
-def sinks_own(text: str) -> str:
+def sink_error(text: str) -> str:
     """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
     found = _OUR_ERROR.findall(text)
     return ": ".join(found[-1]) if found else text.strip().partition("\n")[0]

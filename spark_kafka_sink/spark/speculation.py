@@ -1,4 +1,4 @@
-"""Warns if speculative execution is on: it writes records twice without any failure."""
+"""Warns if speculative execution is on: it duplicates records without any failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def warn_of_speculation(spark: SparkSession) -> None:
     """Issue a UserWarning, at our caller's caller, if the session has ``spark.speculation``.
 
-    Does nothing if the session does not let us read that setting.
+    Does nothing if the session does not allow reading that setting.
     """
     try:
         is_on = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
@@ -23,7 +23,7 @@ def warn_of_speculation(spark: SparkSession) -> None:
     if is_on:
         warnings.warn(
             "spark.speculation is true: Spark runs slow tasks a second time, and records that "
-            "both attempts write are in Kafka twice although no task failed. Start the application "
+            "both attempts write are duplicated although no task failed. Start the application "
             "with spark.speculation=false",
             stacklevel=3,
         )

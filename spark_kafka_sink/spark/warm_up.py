@@ -1,4 +1,4 @@
-"""warm_up: pays a session's start-up costs before its first real micro-batch."""
+"""warm_up: starts a session's workers and producers before its first real micro-batch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def warm_up(
     Starts what the first micro-batch of a session would wait for: Spark's four kinds of Python
     worker with their imports, a producer in each worker that may run a task, its connections, and
     the metadata of the option ``topic``, if the driver sees that it exists: a producer's request
-    could create it. Behind Spark Connect it does not look, and leaves the topic out.
+    could create it. Under Spark Connect it does not check, and omits the topic.
 
     Pass the ``options`` of the query that follows, so that it finds its producers. Spark stops
     workers that are idle for a minute, and executors that start later are cold.
@@ -74,16 +74,16 @@ def warm_up(
     micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
         # A client of Spark Connect may be far from the brokers.
-        asked = _beside(_existing_topic, options) if is_classic(spark) else None
+        existing_topic = _in_background(_existing_topic, options) if is_classic(spark) else None
         make_known(spark)
         warn_of_speculation(spark)
         rows = _no_rows(spark)
-        topic = _in_time(asked, deadline) if asked is not None else ""
+        topic = "" if existing_topic is None else _in_time(existing_topic, deadline)
         passed = at_least_once(options)  # an empty transaction would be a change in Kafka
         passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
-    except Exception as error:  # noqa: BLE001 - the application must go on
+    except Exception as error:  # noqa: BLE001 - the application must continue
         problem = str(error) or type(error).__name__
     if problem:
         _log.warning("warm-up: %s", problem)
@@ -91,14 +91,14 @@ def warm_up(
     return WarmUpResult(seconds, micro_batch_seconds, "" if problem else topic, problem)
 
 
-def _beside(function: Callable[[A], T], argument: A) -> Future[T]:
-    """The call's outcome. Its thread holds nothing up, however long it takes, not even the exit."""
+def _in_background(function: Callable[[A], T], argument: A) -> Future[T]:
+    """The call's outcome. Its thread delays nothing, not even the end of the process."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(function(argument))
-        except Exception as error:  # noqa: BLE001 - whoever asks gets it
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             future.set_exception(error)
 
     threading.Thread(target=run, name="warm-up", daemon=True).start()
@@ -114,7 +114,7 @@ def _in_time(future: Future[T], deadline: Deadline) -> T:
 
 
 def _existing_topic(options: Mapping[str, str]) -> str:
-    """The option ``topic``, if the driver may ask the brokers and they know it; else ""."""
+    """The option ``topic``, if preflight is on and the brokers have that topic; else ""."""
     parsed = parse({name: Secret(value) for name, value in options.items()})
     check(parsed)
     exists = parsed.preflight and topic_exists(parsed, _TOPIC_SECONDS)
@@ -130,7 +130,7 @@ def _run(
     query = writer.trigger(availableNow=True).start()
     try:
         seconds = max(_SHORTEST_WAIT_SECONDS, deadline.remaining())
-        is_over = query.awaitTermination(seconds)  # type: ignore[arg-type] # takes a float too
+        is_over = query.awaitTermination(seconds)  # type: ignore[arg-type] # accepts a float too
     finally:
         query.stop()
     progress = query.lastProgress

@@ -54,40 +54,42 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
     waited = Counter[Wait]()
     started = time.monotonic()
     origin = _origin(options)
-    lease: BorrowedProducer | PartitionTransaction | None = None
+    sender: BorrowedProducer | PartitionTransaction | None = None
 
     def report() -> DeliveryReport:
         seconds = time.monotonic() - started
-        told = DeliveryReport() if lease is None else lease.report
+        sent = DeliveryReport() if sender is None else sender.report
         return replace(
-            told,
+            sent,
             tasks=1,
             query_id=origin.query_id,
             task_seconds=seconds,
             longest_task_seconds=seconds,
-            wait_us=told.wait_us + waited,
+            wait_us=sent.wait_us + waited,
         )
 
     try:
         if options.exactly_once is not None:
-            rows_socket().close()  # before anything is sent, see that the end can be seen
-        with _lease(options, origin) as lease:
-            _send(_timed(batches, waited), lease, options)
+            rows_socket().close()  # fail before sending if the end of the rows cannot be seen
+        with _sender(options, origin) as sender:
+            _send(_timed(batches, waited), sender, options)
             if options.exactly_once is not None:
                 require_end_of_rows()
-            lease.close(options.close_timeout_ms / 1000)
+            sender.close(options.close_timeout_ms / 1000)
     except BaseException:
         if options.report_path is not None:
-            from spark_kafka_sink.report.folder import leave
+            from spark_kafka_sink.report.folder import write_failed_task
 
-            leave(replace(report(), failed_tasks=1), options.report_path, origin.batch_id)
+            write_failed_task(
+                replace(report(), failed_tasks=1), options.report_path, origin.batch_id
+            )
         raise
     return report()
 
 
 def _send(
     batches: Iterable[pa.RecordBatch],
-    lease: BorrowedProducer | PartitionTransaction,
+    sender: BorrowedProducer | PartitionTransaction,
     options: SinkOptions,
 ) -> None:
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
@@ -96,24 +98,24 @@ def _send(
     rows = 0
     if options.topic:
         # Before the first batch is requested from Spark, so that the two overlap.
-        lease.prefetch([options.topic])
+        sender.prefetch([options.topic])
     for batch in batches:
         split = split_by_topic(batch, options.topic, first_row=rows)
-        if split.refused and options.dead_letter_topic is None:
-            first = split.refused[0]
+        if split.rejected and options.dead_letter_topic is None:
+            first = split.rejected[0]
             raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
         rows += batch.num_rows
         # One request for all new topics, before the first send requests its own.
-        lease.prefetch(records.topic for records in split.records)
+        sender.prefetch(records.topic for records in split.records)
         for records in split.records:
-            lease.send(records)
-        for refused in split.refused:
-            lease.send_dead_letters(refused)
-    lease.prefetch([])  # a task without rows connects for the one after it
+            sender.send(records)
+        for rejected in split.rejected:
+            sender.send_dead_letters(rejected)
+    sender.prefetch([])  # a task without rows connects for the one after it
 
 
 def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
-    """The batches; counts the time until Spark passes them."""
+    """Yield the batches; add up the time until Spark passes each of them."""
     rest = iter(batches)
     while True:
         started = time.monotonic()
@@ -124,10 +126,10 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
         yield batch
 
 
-def _lease(
+def _sender(
     options: SinkOptions, origin: Origin
 ) -> AbstractContextManager[BorrowedProducer | PartitionTransaction]:
-    """What sends the rows: a producer that outlives the task, or a transaction of its own."""
+    """What sends the rows: a producer that outlives the task, or a transaction of this task."""
     if options.exactly_once is None:
         from spark_kafka_sink.producer.cache import process_cache
 
@@ -137,17 +139,19 @@ def _lease(
     return exactly_once(options, origin)
 
 
-def seal(options: SinkOptions, query_id: str | None, batch_id: int, tasks: int) -> None:
-    """On the driver: note that all tasks of a micro-batch have committed, if the options say so.
+def write_batch_marker(
+    options: SinkOptions, query_id: str | None, batch_id: int, tasks: int
+) -> None:
+    """On the driver, with exactly-once: record that all tasks of a micro-batch have committed.
 
-    Raises what ``transactions.sentinel.seal`` raises.
+    Raises what ``transactions.batch_marker.write`` raises.
     """
     if options.exactly_once is None:
         return
-    from spark_kafka_sink.transactions import partition, sentinel
+    from spark_kafka_sink.transactions import batch_marker, partition
 
     prefix = partition.prefix_of(options.exactly_once, query_id)
-    sentinel.seal(options, options.exactly_once, prefix, batch_id, tasks)
+    batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
 
 
 def _origin(options: SinkOptions) -> Origin:
@@ -177,7 +181,7 @@ def _place(options: SinkOptions) -> str:
 def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
     """Append the report of a micro-batch to the option's folder, and log it.
 
-    Returns it with what failed tasks have left there.
+    Returns it with the reports of failed tasks in that folder.
     """
     if options.report_path is not None:
         from spark_kafka_sink.report.folder import append
@@ -189,7 +193,7 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
 
 
 def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
-    """The report of a micro-batch; tasks without a message have failed, or did not end."""
+    """The report of a micro-batch; tasks without a message have failed or did not end."""
     return replace(
         total(m.report for m in messages if isinstance(m, KafkaCommitMessage)),
         failed_tasks=sum(message is None for message in messages),
@@ -229,14 +233,14 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if None in messages:
-            # Spark tells nobody the trigger. Its EpochCoordinator logs this, and commits nothing.
+            # Spark does not pass the trigger. Its EpochCoordinator logs this, and commits nothing.
             raise InvalidOption(
-                "trigger(continuous=...) is not supported: Spark commits an epoch before it has "
-                "passed on its rows. Stop the query, and use trigger(processingTime=...) or "
+                "trigger(continuous=...) is not supported: Spark commits an epoch before the sink "
+                "has all of its rows. Stop the query, and use trigger(processingTime=...) or "
                 "trigger(availableNow=True)"
             )
         report = _total(messages, batchId)
-        seal(self._options, report.query_id, batchId, len(messages))
+        write_batch_marker(self._options, report.query_id, batchId, len(messages))
         keep_report(report, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -10,86 +10,88 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.transactions.ledger import (
+    BatchMarker,
+    CommitEntry,
     Decision,
-    Entry,
     Layout,
-    Sentinel,
     Task,
     claimed_layout,
+    commit_entry_group,
     decide,
-    entry_group,
     layout_group,
     ledger_error,
+    marker_group,
     partitions_of,
-    read_entry,
+    read_batch_marker,
+    read_commit_entry,
     read_layout,
-    read_sentinel,
-    sentinel_group,
 )
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
-# A claim takes a tenth of a second, and some milliseconds for each partition of the former number.
-_PATIENCE_SECONDS = 3.0
+# A claim needs a tenth of a second, plus some milliseconds per partition of the former number.
+_CLAIM_WAIT_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a task has found in the ledger."""
+    """What the ledger contains for a task."""
 
-    sentinel: Sentinel | None
+    marker: BatchMarker | None
     layout: Layout | None
-    entry: Entry | None
+    entry: CommitEntry | None
 
     def decide(self, task: Task, prefix: str) -> Decision:
         """SEND, VERIFY or CLAIM; raises LedgerAhead, LedgerLost or PartitionsChanged."""
-        decision = decide(task, self.sentinel, self.layout, self.entry)
+        decision = decide(task, self.marker, self.layout, self.entry)
         if decision in (Decision.SEND, Decision.VERIFY, Decision.CLAIM):
             return decision
-        raise ledger_error(decision, task, self.sentinel, self.layout, self.entry, prefix)
+        raise ledger_error(decision, task, self.marker, self.layout, self.entry, prefix)
 
 
 class LedgerReader:
-    """Reads what concerns a task. Used by one thread."""
+    """Reads the parts of the ledger that concern a task. Used by one thread."""
 
     def __init__(
-        self, task: Task, sentinel: GroupOffset, layout: GroupOffset, entry: GroupOffset
+        self, task: Task, marker: GroupOffset, layout: GroupOffset, entry: GroupOffset
     ) -> None:
         self._task = task
-        self._sentinel, self._layout, self._entry = sentinel, layout, entry
+        self._marker, self._layout, self._entry = marker, layout, entry
 
-    def look(self, wait: Wait) -> Ledger:
-        """Like ``read``, but if a claim is open, perhaps of a task that has died, says so."""
-        sentinel, entry = self._read_sentinel_and_entry(wait)
-        # Last: what the layout allows holds until another task takes over the transactional id.
-        return Ledger(sentinel, self._look_at_layout(wait), entry)
+    def look(self, wait: BrokerWait) -> Ledger:
+        """Like ``read``, but reports a claim that stays open, perhaps of a dead task."""
+        marker, entry = self._read_marker_and_entry(wait)
+        # Last: the layout stays valid until another task takes over the transactional id.
+        return Ledger(marker, self._look_at_layout(wait), entry)
 
-    def read(self, wait: Wait) -> Ledger:
+    def read(self, wait: BrokerWait) -> Ledger:
         """Raises LedgerLost, TransactionFailed or DeadlineExceeded."""
-        sentinel, entry = self._read_sentinel_and_entry(wait)
-        return Ledger(sentinel, read_layout(self._layout.read(wait), self._layout.group), entry)
+        marker, entry = self._read_marker_and_entry(wait)
+        return Ledger(marker, read_layout(self._layout.read(wait), self._layout.group), entry)
 
-    def _read_sentinel_and_entry(self, wait: Wait) -> tuple[Sentinel | None, Entry | None]:
-        sentinel = read_sentinel(self._sentinel.read(wait), self._sentinel.group)
-        return sentinel, read_entry(self._entry.read(wait), self._entry.group)
+    def _read_marker_and_entry(
+        self, wait: BrokerWait
+    ) -> tuple[BatchMarker | None, CommitEntry | None]:
+        marker = read_batch_marker(self._marker.read(wait), self._marker.group)
+        return marker, read_commit_entry(self._entry.read(wait), self._entry.group)
 
-    def _look_at_layout(self, wait: Wait) -> Layout | None:
+    def _look_at_layout(self, wait: BrokerWait) -> Layout | None:
         try:
-            found = self._layout.read(wait.at_most(_PATIENCE_SECONDS))
+            found = self._layout.read(wait.at_most(_CLAIM_WAIT_SECONDS))
         except DeadlineExceeded:
             if wait.deadline.expired:
                 raise
             return Layout(self._task.batch_id, 0)
         return read_layout(found, self._layout.group)
 
-    def await_claim(self, wait: Wait) -> None:
+    def await_claim(self, wait: BrokerWait) -> None:
         """Wait for a while until a task with the same number of partitions has claimed."""
-        patience = wait.at_most(_PATIENCE_SECONDS)
-        while not patience.deadline.expired:
+        claim_wait = wait.at_most(_CLAIM_WAIT_SECONDS)
+        while not claim_wait.deadline.expired:
             layout = self._look_at_layout(wait)
             if layout is not None and self._ends_the_wait(layout):
                 return
-            patience.pause()
+            claim_wait.pause()
 
     def _ends_the_wait(self, layout: Layout) -> bool:
         is_of_batch = layout.batch_id == self._task.batch_id
@@ -101,7 +103,7 @@ def ledger_reader(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
 ) -> Iterator[LedgerReader]:
     """A reader whose clients connect at once, in the background, and are closed at the end."""
-    groups = sentinel_group(prefix), layout_group(prefix), entry_group(prefix, task.partition)
+    groups = marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, task.partition)
     client, topic = options.producer.client, settings.ledger_topic
     with ExitStack() as stack:
         offsets = (stack.enter_context(GroupOffset(client, topic, group)) for group in groups)
@@ -114,11 +116,11 @@ def claim(
     prefix: str,
     task: Task,
     reader: LedgerReader,
-    wait: Wait,
+    wait: BrokerWait,
 ) -> None:
-    """Make the task's number of partitions that of its micro-batch, if it still can be changed.
+    """Make the task's number of partitions that of its micro-batch, if it can still be changed.
 
-    Whoever sends with another number is fenced. If one of its partitions is committed, that number
+    Tasks that send with another number are fenced. If one of them has committed, their number
     becomes final instead. Read the ledger again afterwards. Raises TransactionFenced if another
     task claims meanwhile, LedgerAhead, LedgerLost, PartitionsChanged, and what Transaction raises.
     """
@@ -126,17 +128,17 @@ def claim(
     transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
     try:
         transaction.initialize([topic], wait)
-        # The former layout must be known: its tasks are fenced below.
+        # The former layout must be known, because its tasks are fenced below.
         found = reader.read(wait)
         if found.decide(task, prefix) is not Decision.CLAIM:
             return
-        former = partitions_of(task.batch_id, found.sentinel, found.layout) or 0
+        former = partitions_of(task.batch_id, found.marker, found.layout) or 0
         transaction.begin()
-        # Until the transaction ends, who looks at the layout waits. So a task of the former number
-        # has either taken over its id by now, and is fenced below, or finds the new number.
+        # Until the transaction ends, readers of the layout wait. So a task of the former number has
+        # either taken over its id by now, and is fenced below, or finds the new number.
         claimed = Layout(task.batch_id, task.partitions)
         transaction.send_offset(group, topic, claimed.to_offset(), wait)
-        ids = [entry_group(prefix, partition) for partition in range(former)]
+        ids = [commit_entry_group(prefix, partition) for partition in range(former)]
         for transactional_id in ids:
             fence(
                 options.producer, transactional_id, settings.transaction_timeout_ms, [topic], wait
@@ -149,8 +151,10 @@ def claim(
         transaction.close()
 
 
-def _entries(options: SinkOptions, topic: str, groups: list[str], wait: Wait) -> Iterable[Entry]:
+def _entries(
+    options: SinkOptions, topic: str, groups: list[str], wait: BrokerWait
+) -> Iterable[CommitEntry]:
     for group, committed in read_offsets(options.producer.client, topic, groups, wait).items():
-        entry = read_entry(committed, group)
+        entry = read_commit_entry(committed, group)
         if entry is not None:
             yield entry

@@ -1,9 +1,9 @@
-"""The ledger: what it says about a micro-batch, and what follows for a task. Sends nothing.
+"""The ledger: its contents for a micro-batch, and what a task does accordingly. Sends nothing.
 
 Each Spark partition has a consumer group ``<prefix>.<partition>``, and two belong to all:
 ``<prefix>.driver`` and ``<prefix>.layout``. The offset of a group is the id of its latest
-micro-batch, and the offset's metadata is JSON. A task commits its entry in the transaction that
-contains its records. The driver writes the sentinel when all tasks of the micro-batch have
+micro-batch, and the offset's metadata is JSON. A task commits its commit entry in the transaction
+that contains its records. The driver writes the batch marker when all tasks of the micro-batch have
 succeeded. A task writes the layout when a micro-batch begins with a new number of partitions.
 
 Tests search every order of the protocol's steps with the functions of this file
@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Sentinel:
+class BatchMarker:
     """The latest micro-batch that all tasks have committed, and how many tasks it had."""
 
     batch_id: int
@@ -42,10 +42,10 @@ class Sentinel:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommitEntry:
     """The latest micro-batch that a Spark partition has committed.
 
-    ``rows``: how many records; ``fingerprint``: of everything that was sent.
+    ``rows``: how many records; ``fingerprint``: of all records that were sent.
     """
 
     batch_id: int
@@ -78,33 +78,35 @@ class Layout:
         return _to_offset(self.batch_id, {"partitions": self.partitions, "is_final": self.is_final})
 
 
-def sentinel_group(prefix: str) -> str:
+def marker_group(prefix: str) -> str:
     return f"{prefix}.driver"
 
 
 def layout_group(prefix: str) -> str:
-    """Also the transactional id of those who write the layout."""
+    """Also the transactional id of the tasks that write the layout."""
     return f"{prefix}.layout"
 
 
-def entry_group(prefix: str, partition: int) -> str:
+def commit_entry_group(prefix: str, partition: int) -> str:
     return f"{prefix}.{partition}"
 
 
-def read_sentinel(committed: CommittedOffset | None, group: str) -> Sentinel | None:
-    """Raises LedgerLost if the group's offset is not a sentinel."""
+def read_batch_marker(committed: CommittedOffset | None, group: str) -> BatchMarker | None:
+    """Raises LedgerLost if the group's offset is not a batch marker."""
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int)
-    return Sentinel(committed.offset, fields["partitions"])
+    return BatchMarker(committed.offset, fields["partitions"])
 
 
-def read_entry(committed: CommittedOffset | None, group: str) -> Entry | None:
-    """Raises LedgerLost if the group's offset is not an entry."""
+def read_commit_entry(committed: CommittedOffset | None, group: str) -> CommitEntry | None:
+    """Raises LedgerLost if the group's offset is not a commit entry."""
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int, rows=int, fingerprint=str)
-    return Entry(committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"])
+    return CommitEntry(
+        committed.offset, fields["partitions"], fields["rows"], fields["fingerprint"]
+    )
 
 
 def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
@@ -154,50 +156,50 @@ class Decision(Enum):
 
     SEND = "send its rows"
     VERIFY = "send nothing: compare its rows with those committed before"
-    CLAIM = "claim the layout, or wait until a task of the same number has; then decide again"
+    CLAIM = "claim the layout, or wait until a task with the same number has; then decide again"
     FAIL_AHEAD = "fail: LedgerAhead"
     FAIL_LOST = "fail: LedgerLost"
     FAIL_CHANGED = "fail: PartitionsChanged"
 
 
-def partitions_of(batch_id: int, sentinel: Sentinel | None, layout: Layout | None) -> int | None:
+def partitions_of(batch_id: int, marker: BatchMarker | None, layout: Layout | None) -> int | None:
     """The only number of partitions whose tasks may send rows of a micro-batch; None: no number."""
     if layout is not None and layout.batch_id == batch_id:
         return layout.partitions
-    if sentinel is not None and sentinel.batch_id == batch_id - 1:
-        return sentinel.partitions
+    if marker is not None and marker.batch_id == batch_id - 1:
+        return marker.partitions
     return None
 
 
 def decide(
-    task: Task, sentinel: Sentinel | None, layout: Layout | None, entry: Entry | None
+    task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
 ) -> Decision:
     """What a task does, from the ledger as it is after its ``init_transactions``.
 
-    Spark starts a micro-batch only when the one before is sealed, so the sentinel names this one
-    or the one before, unless somebody has restored, deleted or bypassed something.
+    Spark starts a micro-batch only when the one before is marked as complete, so the marker names
+    this one or the one before, unless something was restored, deleted or bypassed.
     """
     now = task.batch_id
-    if any(known is not None and known.batch_id > now for known in (sentinel, layout, entry)):
+    if any(known is not None and known.batch_id > now for known in (marker, layout, entry)):
         return Decision.FAIL_AHEAD
-    begun = _begun(task, sentinel, layout, entry)
+    begun = _begun(task, marker, layout, entry)
     if begun is not None and begun.partitions != task.partitions:
         return Decision.FAIL_CHANGED
     if entry is not None and entry.batch_id == now:
         return Decision.VERIFY
-    if _is_lost(task, sentinel, entry):
+    if _is_lost(task, marker, entry):
         return Decision.FAIL_LOST
-    if partitions_of(now, sentinel, layout) == task.partitions:
+    if partitions_of(now, marker, layout) == task.partitions:
         return Decision.SEND
     return Decision.CLAIM
 
 
 def _begun(
-    task: Task, sentinel: Sentinel | None, layout: Layout | None, entry: Entry | None
-) -> Sentinel | Layout | Entry | None:
-    """What shows that a partition of the micro-batch was committed, and so fixes their number."""
-    if sentinel is not None and sentinel.batch_id == task.batch_id:
-        return sentinel  # it counts the tasks that there were; entries have the option's number
+    task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
+) -> BatchMarker | Layout | CommitEntry | None:
+    """What shows that a partition of the micro-batch was committed, which fixes their number."""
+    if marker is not None and marker.batch_id == task.batch_id:
+        return marker  # it has the actual number of tasks; entries have the option's
     if entry is not None and entry.batch_id == task.batch_id:
         return entry
     if layout is not None and layout.batch_id == task.batch_id and layout.is_final:
@@ -205,20 +207,20 @@ def _begun(
     return None
 
 
-def _is_lost(task: Task, sentinel: Sentinel | None, entry: Entry | None) -> bool:
-    """Whether something is missing that must be there when a partition is not committed yet."""
+def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) -> bool:
+    """Whether the ledger lacks something, given that the partition is not committed yet."""
     now = task.batch_id
-    if sentinel is not None and sentinel.batch_id == now:
-        return True  # a sealed micro-batch has an entry of every partition
+    if marker is not None and marker.batch_id == now:
+        return True  # a marked micro-batch has a commit entry of every partition
     if now == task.first_batch:
         return False
-    if sentinel is None or sentinel.batch_id < now - 1:
+    if marker is None or marker.batch_id < now - 1:
         return True
     is_missing = entry is None or entry.batch_id < now - 1
-    return is_missing and task.partition < sentinel.partitions
+    return is_missing and task.partition < marker.partitions
 
 
-def claimed_layout(task: Task, entries: Iterable[Entry]) -> Layout:
+def claimed_layout(task: Task, entries: Iterable[CommitEntry]) -> Layout:
     """The layout that a claim commits.
 
     ``entries``: of all partitions that the former number has, read after their transactional ids
@@ -233,48 +235,50 @@ def claimed_layout(task: Task, entries: Iterable[Entry]) -> Layout:
 def ledger_error(
     decision: Decision,
     task: Task,
-    sentinel: Sentinel | None,
+    marker: BatchMarker | None,
     layout: Layout | None,
-    entry: Entry | None,
+    entry: CommitEntry | None,
     prefix: str,
 ) -> KafkaSinkError:
     """The error of a decision to fail."""
     known = (
-        f"the ledger {prefix} has sealed {_batch(sentinel)}, and has {_batch(entry)} of this "
-        "partition"
+        f"in the ledger {prefix}, the latest complete micro-batch is {_batch_id(marker)}, and the "
+        f"latest one that this partition committed is {_batch_id(entry)}"
     )
-    again = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
+    new_ledger = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
     if decision is Decision.FAIL_AHEAD:
         return LedgerAhead(
             f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. Or, "
-            f"to write these micro-batches once more on purpose, set {again}"
+            f"to write these micro-batches again on purpose, set {new_ledger}"
         )
     if decision is Decision.FAIL_CHANGED:
-        begun = _begun(task, sentinel, layout, entry)
+        begun = _begun(task, marker, layout, entry)
         number = "" if begun is None else f" with {begun.partitions} partitions"
         return PartitionsChanged(
-            f"{task}: a part of this micro-batch was committed{number}, and it has "
-            f"exactly.once.partitions={task.partitions} now; {known}. Set the former number until "
-            "this micro-batch is complete, and change it afterwards"
+            f"{task}: a part of this micro-batch was committed{number}, but now "
+            f"exactly.once.partitions={task.partitions}; {known}. Set the former number until this "
+            "micro-batch is complete, and change it afterwards"
         )
     cause = (
         "Its consumer groups were deleted or have expired (offsets.retention.minutes), or this "
         "query ran before without exactly-once"
     )
-    if sentinel is not None and entry is not None and sentinel.batch_id < entry.batch_id:
-        cause = "Its driver group is older: restored, or written by a driver that was held up"
+    if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
+        cause = (
+            "The driver's marker is older: restored, or written by a driver that had been paused"
+        )
     return LedgerLost(
         f"{task}: {known}. {cause}. Find out "
         f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
-        f"accept them twice, set exactly.once.first.batch={task.batch_id}"
+        f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
     )
 
 
-def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
-    """Raise ReplayDiffers unless the rows are those that the entry stands for."""
+def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) -> None:
+    """Raise ReplayDiffers unless the rows match the commit entry."""
     if (entry.rows, entry.fingerprint) == (rows, fingerprint):
         return
-    what = f"{entry.rows} rows, and {rows} now" if rows != entry.rows else f"{rows} other rows"
+    what = f"{entry.rows} rows, not {rows}" if rows != entry.rows else f"{rows} different rows"
     raise ReplayDiffers(
         f"{task}: an earlier attempt has committed {what}. Make the query deterministic: no rand "
         "or uuid in it, no current_timestamp inside foreachBatch, and a repartition whose key "
@@ -285,5 +289,5 @@ def check_replay(task: Task, entry: Entry, rows: int, fingerprint: str) -> None:
     )
 
 
-def _batch(known: Sentinel | Entry | None) -> str:
-    return "none" if known is None else f"micro-batch {known.batch_id}"
+def _batch_id(known: BatchMarker | CommitEntry | None) -> str:
+    return "none" if known is None else str(known.batch_id)

@@ -1,4 +1,4 @@
-"""Reads and writes the ledger's offsets, repeating what brokers cannot answer yet."""
+"""Reads and writes the ledger's offsets; repeats requests that brokers cannot answer yet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spark_kafka_sink.librdkafka.group_offsets import (
     store_offset,
 )
 
-# A refusal to name the coordinator is noticed only when a request's time is up.
+# If brokers refuse to name the coordinator, that is noticed only when the request times out.
 _FIRST_REQUEST_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05
@@ -43,28 +43,28 @@ _REFUSED: Mapping[int, str] = {
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A wait for the brokers, the option that bounds it, and what it is for."""
+class BrokerWait:
+    """A wait for the brokers: its deadline, the option that sets it, and its purpose."""
 
     deadline: Deadline
     option: str
     purpose: str
 
-    def at_most(self, seconds: float) -> Wait:
-        """The same wait, cut short."""
+    def at_most(self, seconds: float) -> BrokerWait:
+        """The same wait with a shorter deadline."""
         return replace(self, deadline=self.deadline.at_most(seconds))
 
     def error(self, code: int, text: str = "") -> KafkaSinkError:
-        """For what the brokers answered last."""
-        said = f"{text or error_text(code)} ({error_name(code)})"
+        """The error for the brokers' latest answer."""
+        answer = f"{text or error_text(code)} ({error_name(code)})"
         if code in _REFUSED:
             return TransactionFailed(
-                f"{self.purpose}: {said}; {_REFUSED[code]}", code=error_name(code)
+                f"{self.purpose}: {answer}; {_REFUSED[code]}", code=error_name(code)
             )
         return DeadlineExceeded(
-            f"{self.purpose}: {said}, until the time was up ({self.option}). Check that the "
+            f"{self.purpose}: {answer}, until the time-out ({self.option}). Check that the "
             "brokers are reachable, and that the coordinators of transactions and groups have "
-            "enough replicas in sync; Spark's next attempt finds out what was committed"
+            "enough replicas in sync; Spark's next attempt reads from the ledger what was committed"
         )
 
     def is_over(self, code: int) -> bool:
@@ -89,17 +89,17 @@ class GroupOffset:
     def _connect(self) -> None:
         self._session = Session(GroupClient, for_group(self._settings, self.group))
         self._client = self._session.client
-        #: why the brokers do not name the coordinator
+        #: code with which the brokers refuse to name the coordinator
         self._refusal = ErrorCode.NO_ERROR
 
-    def read(self, wait: Wait) -> CommittedOffset | None:
+    def read(self, wait: BrokerWait) -> CommittedOffset | None:
         """The group's stable offset, None if it has none; an error is never "no offset".
 
         Raises TransactionFailed or DeadlineExceeded.
         """
         return self._repeat(lambda seconds: fetch_offset(self._client, self._topic, seconds), wait)
 
-    def write(self, offset: CommittedOffset, wait: Wait) -> None:
+    def write(self, offset: CommittedOffset, wait: BrokerWait) -> None:
         """Commit the group's offset. Raises TransactionFailed or DeadlineExceeded."""
 
         def store(seconds: float) -> OffsetAnswer:
@@ -108,7 +108,7 @@ class GroupOffset:
         self._repeat(store, wait)
 
     def _repeat(
-        self, request: Callable[[float], OffsetAnswer], wait: Wait
+        self, request: Callable[[float], OffsetAnswer], wait: BrokerWait
     ) -> CommittedOffset | None:
         seconds = _FIRST_REQUEST_SECONDS
         while True:
@@ -116,25 +116,25 @@ class GroupOffset:
             answer = request(wait.deadline.slice(seconds))
             if answer.code == ErrorCode.NO_ERROR:
                 return answer.committed
-            self._take_events()
+            self._handle_events()
             code = self._refusal or answer.code
             if wait.is_over(code):
                 raise wait.error(code)
             wait.pause()
-            # It may go on asking a broker that hangs, or is no longer the coordinator.
+            # The client may keep asking a broker that hangs, or is no longer the coordinator.
             self.close()
             self._connect()
             seconds = min(2 * seconds, _REQUEST_SECONDS)
 
-    def _log_in(self, wait: Wait) -> None:
+    def _log_in(self, wait: BrokerWait) -> None:
         """Handle the client's events, and give a new client its token: requests wait for it."""
         while True:
-            self._take_events()
+            self._handle_events()
             if wait.deadline.expired or not self._session.awaits_token:
                 return
             wait.pause()
 
-    def _take_events(self) -> None:
+    def _handle_events(self) -> None:
         for event in self._session.poll():
             if isinstance(event, BrokerError) and event.code in _REFUSED:
                 self._refusal = ErrorCode(event.code)
@@ -155,7 +155,7 @@ class GroupOffset:
 
 
 def read_offsets(
-    settings: ClientSettings, topic: str, groups: Sequence[str], wait: Wait
+    settings: ClientSettings, topic: str, groups: Sequence[str], wait: BrokerWait
 ) -> dict[str, CommittedOffset | None]:
     """The stable offsets of many groups; raises what ``GroupOffset.read`` raises."""
     found: dict[str, CommittedOffset | None] = {}

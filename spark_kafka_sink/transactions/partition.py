@@ -21,18 +21,18 @@ from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
 from spark_kafka_sink.transactions.claim import claim, ledger_reader
 from spark_kafka_sink.transactions.ledger import (
+    CommitEntry,
     Decision,
-    Entry,
     Task,
     check_replay,
-    entry_group,
+    commit_entry_group,
 )
-from spark_kafka_sink.transactions.offset_calls import Wait
-from spark_kafka_sink.transactions.transaction import State, Transaction
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
+from spark_kafka_sink.transactions.transaction import Transaction, TransactionState
 
 #: of ``transactional.id.prefix``; the query's id follows
 DEFAULT_PREFIX = "kafka-nb-"
@@ -50,30 +50,30 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
         raise ValueError("delivery.guarantee is at-least-once")
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
-    release_freed_memory()  # of the previous task, as with a lease
+    release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task)
-    began = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
+    sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
-        yield began
+        yield sender
     except KafkaSinkError as error:
-        if transaction.state is State.OPEN:
-            outcome = f"No record of {task} becomes visible to read_committed readers by it"
+        if transaction.state is TransactionState.OPEN:
+            outcome = f"This attempt made no record of {task} visible to read_committed readers"
             add_sentence(error, outcome)
         raise
     finally:
         state = transaction.state
         transaction.close()
-        began.take_report(state)
+        sender.collect_report(state)
 
 
 def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
-    """The option, or a name made from the query's id. Raises InvalidOption if both are unknown."""
+    """The option, or else a name with the query's id. Raises InvalidOption without either."""
     if settings.prefix is not None:
         return settings.prefix
     if query_id is None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
-            "does not tell the query's id; choose a name that no other query uses, and keep it"
+            "does not pass the query's id; choose a name that no other query uses, and keep it"
         )
     return f"{DEFAULT_PREFIX}{query_id}"
 
@@ -82,7 +82,7 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
     if origin.batch_id is None or origin.task_partition is None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs a streaming query that runs micro-batches: "
-            "Spark tells no micro-batch's id here"
+            "Spark passes no id of a micro-batch here"
         )
     if settings.partitions is None:
         raise ValueError("foreach_batch has not set the number of partitions")
@@ -100,15 +100,15 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
 
 def _begin(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
-) -> tuple[Transaction, Entry | None]:
-    """The task's transaction, and what was committed before; claims the layout if need be."""
+) -> tuple[Transaction, CommitEntry | None]:
+    """The task's transaction, and what was committed before; claims the layout if necessary."""
     budget = options.producer.budget
-    wait = Wait(
+    wait = BrokerWait(
         Deadline(budget.metadata_seconds),
         f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
         f"{task}: reading the ledger {prefix}",
     )
-    transactional_id = entry_group(prefix, task.partition)
+    transactional_id = commit_entry_group(prefix, task.partition)
     # The others of its stage wait for the first task's claim.
     awaits_claim = task.partition > 0
     # The reader connects while the transaction is initialized.
@@ -118,8 +118,8 @@ def _begin(
                 options.producer, transactional_id, settings.transaction_timeout_ms
             )
             try:
-                # In this order: an earlier attempt could commit between a look at the ledger and
-                # its end.
+                # In this order, because an earlier attempt that is not fenced could commit after
+                # the ledger is read.
                 transaction.initialize([options.topic or settings.ledger_topic], wait)
                 found = reader.look(wait)
                 decision = found.decide(task, prefix)
@@ -131,7 +131,7 @@ def _begin(
             except BaseException:
                 transaction.close()
                 raise
-            # A claim may fence this client, so the next round has another one.
+            # A claim may fence this client, so the next iteration creates another one.
             transaction.close()
             if awaits_claim:
                 awaits_claim = False
@@ -140,15 +140,15 @@ def _begin(
             try:
                 claim(options, settings, prefix, task, reader, wait)
             except TransactionFenced:
-                # Another task claims. Most probably one of the same stage.
+                # Another task claims, most probably one of the same stage.
                 wait.pause()
 
 
 class PartitionTransaction:
     """The transaction of one task; ``close`` commits it.
 
-    ``committed``: what an earlier attempt has committed of this micro-batch. ``report``: of the
-    task, as soon as it has ended; of records that were committed before, it tells none.
+    ``committed``: the commit entry of an earlier attempt of this micro-batch. ``report``: complete
+    when the task has ended; it does not include records that were committed before.
     """
 
     def __init__(
@@ -157,10 +157,10 @@ class PartitionTransaction:
         prefix: str,
         ledger_topic: str,
         task: Task,
-        committed: Entry | None,
+        committed: CommitEntry | None,
     ) -> None:
         self._transaction = transaction
-        self._group = entry_group(prefix, task.partition)
+        self._group = commit_entry_group(prefix, task.partition)
         self._ledger_topic = ledger_topic
         self._task = task
         self._committed = committed
@@ -173,14 +173,14 @@ class PartitionTransaction:
             self._transaction.producer.prefetch(topics)
 
     def send(self, records: RecordColumns) -> None:
-        """Send records, or only look at them if they were committed before."""
+        """Send records, or only add them to the fingerprint if they were committed before."""
         self._fingerprint.add(records)
         if self._committed is None:
             self._transaction.send(records)
 
-    def send_dead_letters(self, refused: RefusedRecords) -> None:
-        """There are none: options exclude them."""
-        raise InvalidRecord(refused.reason)
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
+        """Raise InvalidRecord: the options exclude dead letters with exactly-once."""
+        raise InvalidRecord(rejected.reason)
 
     def close(self, timeout_seconds: float) -> None:
         """Commit the task: its records and its ledger entry.
@@ -192,8 +192,8 @@ class PartitionTransaction:
         if self._committed is not None:
             check_replay(self._task, self._committed, rows, fingerprint)
             return
-        entry = Entry(self._task.batch_id, self._task.partitions, rows, fingerprint)
-        wait = Wait(
+        entry = CommitEntry(self._task.batch_id, self._task.partitions, rows, fingerprint)
+        wait = BrokerWait(
             Deadline(timeout_seconds),
             f"close.timeout.ms, {timeout_seconds:g} s",
             f"{self._task}: committing",
@@ -202,11 +202,11 @@ class PartitionTransaction:
         self._transaction.send_offset(self._group, self._ledger_topic, entry.to_offset(), wait)
         self._transaction.commit(wait)
 
-    def take_report(self, state: State) -> None:
-        """What became of the records, from the transaction's last state before it was closed."""
+    def collect_report(self, state: TransactionState) -> None:
+        """Set ``report`` from the transaction's last state before it was closed."""
         if self._committed is not None:
             return
-        report = replace(self._transaction.producer.take_report(), producers_created=1)
-        if state is not State.COMMITTED:
-            report = uncommitted(report, is_aborted=state is not State.ENDED)
+        report = replace(self._transaction.producer.collect_report(), producers_created=1)
+        if state is not TransactionState.COMMITTED:
+            report = uncommitted(report, is_aborted=state is not TransactionState.ENDED)
         self.report = report

@@ -27,15 +27,15 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
-# An abort spares readers the wait for the transaction's time-out. It is not needed for safety.
+# With an abort, readers need not wait for the transaction's time-out. It is not needed for safety.
 _ABORT_SECONDS = 5.0
 
 
-class State(Enum):
+class TransactionState(Enum):
     CREATED = "created"
     INITIALIZED = "earlier clients are fenced, and their transactions have ended"
     OPEN = "records and an offset may be sent"
@@ -49,8 +49,8 @@ class Transaction:
 
     librdkafka lacks KIP-890, so a request to end a transaction that arrives late could end the
     next one of the same producer epoch. With a new client for each, it has an old epoch.
-    Used by one thread. Every method raises TransactionFenced once another client has taken over,
-    TransactionFailed if the brokers refuse it, DeadlineExceeded when its wait is over.
+    Used by one thread. Every method raises TransactionFenced once another client has taken over the
+    id, TransactionFailed if the brokers reject the call, DeadlineExceeded when its wait expires.
     """
 
     def __init__(
@@ -62,32 +62,32 @@ class Transaction:
     ) -> None:
         settings = transactional(options.client, transactional_id, timeout_ms)
         self.producer = NonBlockingProducer(replace(options, client=settings), clock)
-        self.state = State.CREATED
+        self.state = TransactionState.CREATED
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._clock = clock
         #: when the first record or offset was sent; the brokers begin a little later
         self._opened_at: float | None = None
 
-    def initialize(self, topics: Sequence[str], wait: Wait) -> None:
+    def initialize(self, topics: Sequence[str], wait: BrokerWait) -> None:
         """Fence earlier clients, end their transactions; fetch the topics' metadata meanwhile.
 
         Raises InvalidOption if the brokers do not allow the transaction's time-out.
         """
-        # Not only for the records: librdkafka asks for a producer id half a second after its
-        # start, or when it learns of a broker.
+        # Not only for the records: librdkafka requests a producer id half a second after its
+        # start, or as soon as it finds a broker.
         self.producer.prefetch(topics)
         failure = self._repeat(calls.init_transactions, wait)
         if failure is not None:
             raise self._call_error(failure, wait)
-        self.state = State.INITIALIZED
+        self.state = TransactionState.INITIALIZED
 
     def begin(self) -> None:
         with self.producer.exclusive_client() as client:
             failure = calls.begin_transaction(client)
         if failure is not None:
             raise self._error(failure, "beginning the transaction")
-        self.state = State.OPEN
+        self.state = TransactionState.OPEN
 
     def send(self, records: RecordColumns) -> None:
         """Send records in the transaction; raises the first failure of any record.
@@ -95,20 +95,22 @@ class Transaction:
         Raises TransactionTimeout too, and what ``NonBlockingProducer.send`` raises.
         """
         self._check_age()
-        with self._named():
+        with self._fatal_error_named():
             self.producer.send(records)
             self.producer.raise_failure()
 
     def flush(self, seconds: float) -> None:
         """Wait until all records are acknowledged."""
         self._check_age()
-        with self._named():
+        with self._fatal_error_named():
             self.producer.flush(seconds)
 
-    def send_offset(self, group: str, topic: str, offset: CommittedOffset, wait: Wait) -> None:
+    def send_offset(
+        self, group: str, topic: str, offset: CommittedOffset, wait: BrokerWait
+    ) -> None:
         """Make the group's offset part of the transaction.
 
-        Until the transaction ends, nobody can read the stable offset of that group.
+        Until the transaction ends, the stable offset of that group cannot be read.
         """
         self._check_age()
         seconds = wait.deadline.remaining()
@@ -120,26 +122,26 @@ class Transaction:
         if failure is not None:
             raise self._call_error(failure, wait)
 
-    def commit(self, wait: Wait) -> None:
+    def commit(self, wait: BrokerWait) -> None:
         """Commit records and offsets, after ``flush``.
 
-        If the wait is over while the brokers commit, only they know the outcome.
+        If the wait expires while the brokers commit, only they know the outcome.
         """
         self._check_age()
-        # From here on, a failure does not mean that nothing was committed.
-        self.state = State.ENDED
+        # From here on, the transaction may be committed even if this call fails.
+        self.state = TransactionState.ENDED
         failure = self._repeat(calls.commit_transaction, wait)
         if failure is not None:
             if failure.requires_abort:
-                self.state = State.OPEN
+                self.state = TransactionState.OPEN
             raise self._call_error(failure, wait)
-        self.state = State.COMMITTED
+        self.state = TransactionState.COMMITTED
 
     def close(self) -> None:
-        """Abort the transaction if it is open, and free the client; bounded, whatever happens."""
+        """Abort the transaction if it is open, and free the client; always returns in time."""
         try:
-            if self.state is State.OPEN:
-                self.state = State.ENDED
+            if self.state is TransactionState.OPEN:
+                self.state = TransactionState.ENDED
                 self._abort(Deadline(_ABORT_SECONDS, self._clock))
         finally:
             self.producer.close(0)
@@ -151,16 +153,16 @@ class Transaction:
                     failure = calls.abort_transaction(client, deadline.slice(_CALL_SECONDS))
                 self.producer.poll()
             except KafkaSinkError:
-                return  # the error that leads here says more
+                return  # the error that caused the abort says more
             if failure is None or not failure.is_retriable or deadline.expired:
                 return
             if failure.code != ErrorCode.TIMED_OUT:
-                time.sleep(deadline.slice(_CALL_SECONDS))  # the call for an offset is still open
+                time.sleep(deadline.slice(_CALL_SECONDS))  # the call for an offset has not returned
 
     def _repeat(
-        self, call: Callable[[Client, float], CallFailed | None], wait: Wait
+        self, call: Callable[[Client, float], CallFailed | None], wait: BrokerWait
     ) -> CallFailed | None:
-        """Make a call that goes on where it was, until it succeeds, fails, or the time is up."""
+        """Repeat a resumable call until it succeeds, fails, or the wait expires."""
         while True:
             with self.producer.exclusive_client() as client:
                 failure = call(client, wait.deadline.slice(_CALL_SECONDS))
@@ -170,7 +172,7 @@ class Transaction:
             if failure.code != ErrorCode.TIMED_OUT:
                 wait.pause()
 
-    def _call_error(self, failure: CallFailed, wait: Wait) -> KafkaSinkError:
+    def _call_error(self, failure: CallFailed, wait: BrokerWait) -> KafkaSinkError:
         is_fenced = failure.code == ErrorCode.FENCED
         if not is_fenced and (failure.is_retriable or wait.is_over(failure.code)):
             return wait.error(failure.code, failure.text)
@@ -194,13 +196,13 @@ class Transaction:
     def _fenced(self) -> KafkaSinkError:
         if self._age_seconds * 1000 >= self._timeout_ms:
             return self._timed_out()
-        outcome = "nothing of this one becomes visible"
-        if self.state is State.ENDED:
-            outcome = "whether this one was committed before is in the ledger"
+        outcome = "nothing that this attempt sent becomes visible"
+        if self.state is TransactionState.ENDED:
+            outcome = "the ledger shows whether this attempt was committed first"
         return TransactionFenced(
             f"another attempt of this task has taken over the transaction {self._id}; {outcome}. "
-            "Expected if Spark repeats or speculates tasks. Otherwise two queries use the same "
-            "transactional.id.prefix or checkpoint: stop one of them"
+            "This is normal if Spark repeats or speculates tasks. Otherwise two queries use the "
+            "same transactional.id.prefix or checkpoint: stop one of them"
         )
 
     def _timed_out(self) -> TransactionTimeout:
@@ -223,8 +225,8 @@ class Transaction:
             raise self._timed_out()
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Of a client that was fenced, every record fails: name the cause."""
+    def _fatal_error_named(self) -> Iterator[None]:
+        """If the client was fenced, every record fails: raise the cause instead."""
         try:
             yield
         except ProducerClosed:
@@ -245,11 +247,11 @@ def fence(
     transactional_id: str,
     timeout_ms: int,
     topics: Sequence[str],
-    wait: Wait,
+    wait: BrokerWait,
 ) -> None:
-    """Take a transactional id over from whoever has it, and wait until its transaction has ended.
+    """Take over a transactional id, and wait until its current transaction has ended.
 
-    One whose commit has begun is committed, another one aborted. Raises what
+    A transaction whose commit has begun is committed, any other is aborted. Raises what
     ``Transaction.initialize`` raises.
     """
     successor = Transaction(options, transactional_id, timeout_ms)

@@ -222,7 +222,7 @@ REFUSED = Failure(
     "PartitionsChanged",
     "spark_kafka_sink.errors.PartitionsChanged: micro-batch 4, partition 1: this micro-batch was "
     "begun with another number of Spark partitions than exactly.once.partitions=3; the ledger t "
-    "has sealed micro-batch 3, and has none of this partition, with 2 partitions. Set",
+    "has micro-batch 3 as the latest complete one, with 2 partitions. Set",
     10.0,
     run="second",
     partitions=3,

@@ -1,4 +1,4 @@
-"""Records that are refused for their own sake become dead letters; all others arrive in order."""
+"""Records that are rejected for their content become dead letters; all others arrive in order."""
 
 from __future__ import annotations
 
@@ -136,10 +136,10 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
     (good,) = own_topics.read(topic)
     assert (good.value, good.partition, good.timestamp_ms) == (b"good", 1, 1_000)
     letters = {record.value: record for record in own_topics.read(dead_letter_topic)}
-    told = {value: headers_of(record) for value, record in letters.items()}
+    headers = {value: headers_of(record) for value, record in letters.items()}
     assert {
         value: (each["kafka-nb.error"], each["kafka-nb.topic"], each["kafka-nb.partition"])
-        for value, each in told.items()
+        for value, each in headers.items()
     } == {
         b"null topic": (b"NULL_TOPIC", None, None),
         b"bad topic": (b"INVALID_TOPIC", b"a b", b"0"),
@@ -147,18 +147,18 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
         b"time": (b"INVALID_TIMESTAMP", topic.encode(), None),
         b"header": (b"INVALID_HEADER", topic.encode(), None),
     }
-    assert [told[record.value]["kafka-nb.row"] for record in letters.values()]
-    assert told[b"header"]["kafka-nb.row"] == b"5"
-    assert told[b"header"]["kafka-nb.batch.id"] == b"7"
-    assert told[b"header"]["kafka-nb.query.id"] is None
-    assert json.loads(told[b"header"]["kafka-nb.headers"]) == [{"key": None, "value": "eA=="}]
-    assert told[b"null topic"]["h"] == b"1"
-    assert told[b"time"]["kafka-nb.timestamp"] == b"-5"
-    assert "kafka-nb.timestamp" not in told[b"null topic"]
+    assert [headers[record.value]["kafka-nb.row"] for record in letters.values()]
+    assert headers[b"header"]["kafka-nb.row"] == b"5"
+    assert headers[b"header"]["kafka-nb.batch.id"] == b"7"
+    assert headers[b"header"]["kafka-nb.query.id"] is None
+    assert json.loads(headers[b"header"]["kafka-nb.headers"]) == [{"key": None, "value": "eA=="}]
+    assert headers[b"null topic"]["h"] == b"1"
+    assert headers[b"time"]["kafka-nb.timestamp"] == b"-5"
+    assert "kafka-nb.timestamp" not in headers[b"null topic"]
     assert letters[b"null topic"].timestamp_ms == 2_000
     assert letters[b"null topic"].key == b"k"
     assert letters[b"bad topic"].key is None
-    assert "null topic" in told[b"null topic"]["kafka-nb.message"].decode()
+    assert "null topic" in headers[b"null topic"]["kafka-nb.message"].decode()
     assert report.sent_records == {topic: 1, dead_letter_topic: 5}
     assert report.dead_letters == {
         ("", "NULL_TOPIC"): 1,
@@ -169,7 +169,7 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
     }
 
 
-# --- records that brokers refuse -----------------------------------------------------------------
+# --- records that brokers reject -----------------------------------------------------------------
 
 
 def numbered(count, size=0):
@@ -381,7 +381,7 @@ def test_brokers_that_create_topics_are_given_the_time_for_it(topics, bootstrap_
 # --- what stays an error -------------------------------------------------------------------------
 
 
-def test_a_dead_letter_that_is_refused_fails_the_task(own_topics, options):
+def test_a_dead_letter_that_is_rejected_fails_the_task(own_topics, options):
     topic = own_topics.create(1, {"max.message.bytes": "1000"})
     small = own_topics.create(1, {"max.message.bytes": "1000"})
     settings = options | {"topic": topic, "dead.letter.topic": small}

@@ -24,8 +24,8 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
-from spark_kafka_sink.transactions.ledger import Sentinel, sentinel_group
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
+from spark_kafka_sink.transactions.ledger import BatchMarker, marker_group
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
 PASSWORD = "planted-secret-of-alice"
 SECONDS = 120.0  # a busy machine is no failure
@@ -345,10 +345,10 @@ def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, k
     prefix = exactly_once["transactional.id.prefix"]
     assert "none yet" in examine(exactly_once)["ledger"].message
     client = parse({"kafka.bootstrap.servers": kafka.internal_servers}).producer.client
-    group = sentinel_group(prefix)
-    wait = Wait(Deadline(SECONDS), "the test", "writing")
+    group = marker_group(prefix)
+    wait = BrokerWait(Deadline(SECONDS), "the test", "writing")
     with GroupOffset(client, exactly_once["exactly.once.ledger.topic"], group) as offset:
-        offset.write(Sentinel(6, 2).to_offset(), wait)
+        offset.write(BatchMarker(6, 2).to_offset(), wait)
         assert "has begun micro-batch 6" in examine(exactly_once)["ledger"].message
         offset.write(CommittedOffset(8, "of somebody else"), wait)
     found = examine(exactly_once)["ledger"]

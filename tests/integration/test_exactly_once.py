@@ -67,7 +67,7 @@ def test_a_task_without_rows_is_committed_too(sink):
     for batch_id in range(2):
         sink.write(batch_id, 0, [])
         sink.write(batch_id, 1, [f"{batch_id}"])
-        sink.seal(batch_id)
+        sink.write_batch_marker(batch_id)
     with pytest.raises(ReplayDiffers):
         sink.write(1, 0, ["new"])
     assert sink.committed() == ["0", "1"]
@@ -179,14 +179,16 @@ def test_brokers_that_are_away_when_a_task_begins(kafka, sink):
 
 def test_an_older_checkpoint(sink):
     expected = sink.write_batch(0) + sink.write_batch(1)
-    with pytest.raises(LedgerAhead, match=r"has sealed micro-batch 1.*restore the newer one"):
+    with pytest.raises(
+        LedgerAhead, match=r"latest complete micro-batch is 1.*restore the newer one"
+    ):
         sink.write(0, 0, ["0-a", "0-b"])
-    # Micro-batch 2 is begun, and not sealed.
+    # Micro-batch 2 has begun, and has no marker.
     sink.write(2, 0, ["2-a", "2-b"])
     with pytest.raises(LedgerAhead):
         sink.write(1, 0, ["1-a", "1-b"])
     with pytest.raises(LedgerAhead):
-        sink.seal(0)
+        sink.write_batch_marker(0)
     assert sink.committed() == sorted([*expected, "2-a", "2-b"])
 
 
@@ -208,7 +210,9 @@ def test_a_ledger_that_was_deleted(kafka, sink, name):
 
 
 def test_a_checkpoint_that_was_written_without_a_ledger(sink):
-    with pytest.raises(LedgerLost, match=r"has sealed none.*exactly\.once\.first\.batch=7"):
+    with pytest.raises(
+        LedgerLost, match=r"latest complete micro-batch is none.*exactly\.once\.first\.batch=7"
+    ):
         sink.write(7, 0, ["7-a", "7-b"])
     sink.options["exactly.once.first.batch"] = "7"
     sink.write(7, 0, ["7-a", "7-b"])
@@ -221,10 +225,10 @@ def test_another_number_of_partitions_between_micro_batches(sink):
     sink.options["exactly.once.partitions"] = "3"
     for partition in range(3):
         sink.write(1, partition, [f"1-{partition}"])
-    sink.seal(1, tasks=3)
+    sink.write_batch_marker(1, tasks=3)
     sink.options["exactly.once.partitions"] = "1"
     sink.write(2, 0, ["2-0"])
-    sink.seal(2, tasks=1)
+    sink.write_batch_marker(2, tasks=1)
     assert sink.committed() == sorted([*expected, "1-0", "1-1", "1-2", "2-0"])
 
 
@@ -236,7 +240,7 @@ def test_another_number_of_partitions_within_a_micro_batch(sink):
         sink.write(1, 0, ["1-a", "1-b", "1-c"])
     sink.options["exactly.once.partitions"] = "2"
     expected += sink.write_batch(1)
-    # Sealed, but Spark did not hear of it.
+    # Its marker is written, but Spark has not recorded it as done.
     sink.options["exactly.once.partitions"] = "3"
     for partition in range(3):
         with pytest.raises(PartitionsChanged, match="with 2 partitions"):
@@ -249,21 +253,21 @@ def test_other_partitions_than_the_option_says(sink):
         sink.write(0, 2, ["0-a"])
     sink.write(0, 0, ["0-a"])
     with pytest.raises(PartitionsChanged, match=r"had 1 Spark partitions.*partitions=2"):
-        sink.seal(0, tasks=1)
+        sink.write_batch_marker(0, tasks=1)
     with pytest.raises(PartitionsChanged, match="with 1 partitions"):
         sink.write(0, 0, ["0-a"])
     sink.options["exactly.once.partitions"] = "1"
     for batch_id in (0, 1):
         sink.write(batch_id, 0, [f"{batch_id}-a"])
-        sink.seal(batch_id, tasks=1)
+        sink.write_batch_marker(batch_id, tasks=1)
     assert sink.committed() == ["0-a", "1-a"]
 
 
 def test_other_rows_on_a_replay(sink):
     sink.write(0, 0, ["0-a", "0-b"])
-    with pytest.raises(ReplayDiffers, match=r"has committed 2 rows, and 1 now"):
+    with pytest.raises(ReplayDiffers, match=r"has committed 2 rows, not 1"):
         sink.write(0, 0, ["0-a"])
-    with pytest.raises(ReplayDiffers, match=r"has committed 2 other rows"):
+    with pytest.raises(ReplayDiffers, match=r"has committed 2 different rows"):
         sink.write(0, 0, ["0-a", "0-c"])
     assert sink.write_batch(0) == sink.committed()
 
@@ -294,9 +298,9 @@ def test_a_timeout_that_the_brokers_do_not_allow(sink):
         sink.write(0, 0, ["0-a"], kafka_transaction_timeout_ms="900001")
 
 
-def test_a_record_that_the_topic_refuses_aborts_the_transaction(sink):
+def test_a_record_that_the_topic_rejects_aborts_the_transaction(sink):
     options = {"kafka_max_request_size": "4000000"}
-    with pytest.raises(spark_kafka_sink.DeliveryFailed, match="No record of micro-batch 0"):
+    with pytest.raises(spark_kafka_sink.DeliveryFailed, match="made no record of micro-batch 0"):
         sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
     assert sink.write_batch(0) == sink.committed()
 
@@ -351,7 +355,7 @@ def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions
         if stable[n] < ends[n]
     ]
     assert sum(int(row[4]) for row in held) == 3
-    # The partitions' leaders tell the same of the producers as the coordinators.
+    # The partitions' leaders report the same producers as the coordinators.
     names = {f"{name} (producer {number}, epoch {epoch})" for name, *_, number, epoch, _ in ids}
     assert {row[5] for row in held} <= names
 

@@ -1,5 +1,5 @@
 """The number of Spark partitions of a micro-batch changes, on a real Kafka: every row once, or all
-tasks of the new number are refused before they send, and the former number completes it.
+tasks of the new number fail before they send, and the former number completes it.
 
 ``ROWS`` are dealt out to the partitions in turn, so another number puts them elsewhere.
 """
@@ -32,7 +32,7 @@ def kafka():
 @pytest.fixture
 def sink(kafka, monkeypatch):
     # Here, the first task of a stage is often not the first to run.
-    monkeypatch.setattr(claim, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "_CLAIM_WAIT_SECONDS", 0.3)
     topics = Topics(kafka.bootstrap_servers)
     yield Sink(kafka.bootstrap_servers, topics)
     topics.close()
@@ -51,7 +51,7 @@ def write(sink, batch_id, partition, number):
 def complete(sink, batch_id, number):
     for partition in range(number):
         write(sink, batch_id, partition, number)
-    sink.seal(batch_id, tasks=number)
+    sink.write_batch_marker(batch_id, tasks=number)
 
 
 def process(sink, batch_id, partition, number, point):
@@ -59,8 +59,8 @@ def process(sink, batch_id, partition, number, point):
     return Process(sink, batch_id, partition, values, point, exactly_once_partitions=str(number))
 
 
-def refuse(sink, batch_id, number, former):
-    """All tasks of a stage are refused, and nothing of theirs was sent."""
+def expect_failure(sink, batch_id, number, former):
+    """All tasks of a stage fail, and none of their records was sent."""
     sink.committed()  # until the end of the last transaction is in all partitions
     before = sink.topics.ends(sink.topic)
     for partition in range(number):
@@ -73,7 +73,7 @@ def refuse(sink, batch_id, number, former):
 def test_a_micro_batch_that_is_begun_and_partly_committed(sink, begun, other):
     complete(sink, 0, 2)
     write(sink, 1, begun - 1, begun)
-    refuse(sink, 1, other, begun)
+    expect_failure(sink, 1, other, begun)
     complete(sink, 1, begun)
     complete(sink, 2, other)
     assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
@@ -82,7 +82,7 @@ def test_a_micro_batch_that_is_begun_and_partly_committed(sink, begun, other):
 @pytest.mark.parametrize(("begun", "other"), CHANGES)
 def test_the_first_micro_batch_is_begun_and_partly_committed(sink, begun, other):
     write(sink, 0, begun - 1, begun)
-    refuse(sink, 0, other, begun)
+    expect_failure(sink, 0, other, begun)
     complete(sink, 0, begun)
     complete(sink, 1, other)
     assert sink.committed() == sorted(rows(0) + rows(1))
@@ -107,7 +107,7 @@ def test_a_change_that_is_taken_back(sink):
     complete(sink, 0, 2)
     write(sink, 1, 2, 3)
     write(sink, 1, 1, 3)
-    refuse(sink, 1, 2, 3)
+    expect_failure(sink, 1, 2, 3)
     complete(sink, 1, 3)
     complete(sink, 2, 2)
     assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
@@ -159,7 +159,7 @@ def test_the_tasks_of_a_stage_that_run_at_once_need_one_claim(sink):
     tasks = [process(sink, 0, partition, 3, "") for partition in (2, 1, 0)]
     assert [task.end() for task in tasks] == ["written"] * 3
     sink.options["exactly.once.partitions"] = "3"
-    sink.seal(0, tasks=3)
+    sink.write_batch_marker(0, tasks=3)
     assert sink.committed() == rows(0)
 
 
@@ -203,10 +203,10 @@ def test_foreach_batch_with_a_number_leaves_the_partitions_as_they_are(spark, si
 def test_fewer_tasks_than_an_earlier_attempt_are_told_that_rows_may_be_doubled(sink):
     for partition in (2, 0, 1):
         write(sink, 0, partition, 3)
-    with pytest.raises(PartitionsChanged, match="rows may be in Kafka twice"):
-        sink.seal(0, tasks=2)
+    with pytest.raises(PartitionsChanged, match="rows may be duplicated"):
+        sink.write_batch_marker(0, tasks=2)
     write(sink, 1, 0, 2)
     write(sink, 1, 1, 2)
     sink.options["exactly.once.partitions"] = "3"
     with pytest.raises(PartitionsChanged, match="nothing is sent twice"):
-        sink.seal(1, tasks=2)
+        sink.write_batch_marker(1, tasks=2)

@@ -1,4 +1,4 @@
-"""KafkaSinkListener in real sessions: what it tells is what is in Kafka."""
+"""KafkaSinkListener in real sessions: what it reports is what is in Kafka."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wait_for(is_so, what):
     deadline = Deadline(SECONDS)
     while not is_so():
         assert not deadline.expired, what
-        time.sleep(0.05)  # Spark tells nobody that it has told its listeners
+        time.sleep(0.05)  # Spark does not show when its listeners have been called
 
 
 def wait_for_end(listener, state="ended"):
@@ -137,7 +137,9 @@ def test_progress_is_joined_with_the_reports_of_the_format(
     check(listener, topics, first, second)
 
 
-def test_without_reports_only_sparks_progress_is_told(listen, words, bootstrap_servers, tmp_path):
+def test_without_reports_only_sparks_progress_is_reported(
+    listen, words, bootstrap_servers, tmp_path
+):
     rows, _, _ = words
     listener = listen(KafkaSinkListener())
     writer = rows.writeStream.format("kafka-nb").queryName("orders")
@@ -202,7 +204,7 @@ def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
     command = [sys.executable, str(APP), bootstrap_servers, topic, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["rows"] == [["format", 0, 3, 3], ["foreach_batch", 0, 3, 3]]
-    assert "set the option report.path" in told["refusal"]
+    shown = json.loads(done.stdout.splitlines()[-1])
+    assert shown["rows"] == [["format", 0, 3, 3], ["foreach_batch", 0, 3, 3]]
+    assert "set the option report.path" in shown["refusal"]
     assert len(topics.read(topic)) == 6

@@ -22,11 +22,11 @@ from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.writer import seal, write_partition
+from spark_kafka_sink.spark.writer import write_batch_marker, write_partition
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import Outcome
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
 SHORT_SECONDS = 5.0  # a token's life
 
@@ -111,7 +111,7 @@ def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
     check(parsed)
     for batch_id in (0, 0, 1):
         exactly_once_task.write(options, batch_id, 0, [f"{batch_id}"])
-        seal(parsed, "a-query", batch_id, 1)
+        write_batch_marker(parsed, "a-query", batch_id, 1)
     assert topics.read_committed(options["topic"]) == [b"0", b"1"]
 
 
@@ -125,7 +125,7 @@ def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
     check(parsed)
     for partition in range(3):
         exactly_once_task.write(options, 0, partition, [f"{partition}"])
-    seal(parsed, "a-query", 0, 3)
+    write_batch_marker(parsed, "a-query", 0, 3)
     assert options.calls() == 1  # in one process; 4 clients per task, and more for the claim
 
 
@@ -153,7 +153,7 @@ def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(optio
     options["oauth.callback"] = "token_functions:refused_at_first"
     settings = parse(options).producer.client
     with GroupOffset(settings, options["topic"], "a-group") as offset:
-        assert offset.read(Wait(Deadline(60), "a minute", "reading")) is None
+        assert offset.read(BrokerWait(Deadline(60), "a minute", "reading")) is None
     assert options.calls() == 2
 
 

@@ -42,8 +42,8 @@ def write(spark, bootstrap_servers, topics, tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 def test_each_micro_batch_has_a_line(write, topics, mode):
     lines = write(mode, ["a"] * 10, ["b"] * 7)
-    told = [(each["batch_id"], each["outcome"], each["records"]) for each in lines]
-    assert told == [(0, "delivered", 10), (1, "delivered", 7)]
+    reports = [(each["batch_id"], each["outcome"], each["records"]) for each in lines]
+    assert reports == [(0, "delivered", 10), (1, "delivered", 7)]
     assert {each["query_id"] for each in lines} != {None}
     assert len(topics.read(write.topic)) == 17
     for each in lines:
@@ -55,10 +55,10 @@ def test_each_micro_batch_has_a_line(write, topics, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_failed_micro_batch_says_what_is_known_of_its_records(write, topics, mode):
-    told = []
+    reports = []
     with pytest.raises(PySparkException, match="null topic"):
-        write(mode, ["a"] * ROWS + ["bad"], on_report=told.append)
-    (line,) = write.lines  # what the task left is in it, and gone
+        write(mode, ["a"] * ROWS + ["bad"], on_report=reports.append)
+    (line,) = write.lines  # includes the failed task's report, whose file is deleted
     assert (line["batch_id"], line["outcome"], line["failed_tasks"]) == (0, "failed", 1)
     failed = sum(line["failed_records_by_topic"].values())
     assert line["records"] + failed == ROWS
@@ -67,7 +67,7 @@ def test_a_failed_micro_batch_says_what_is_known_of_its_records(write, topics, m
     assert line["records"] <= found <= line["records"] + line["possibly_persisted_records"]
     assert line["query_id"]
     if mode == "foreach_batch":
-        assert [each.to_dict() for each in told] == [line]
+        assert [each.to_dict() for each in reports] == [line]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -30,7 +30,7 @@ from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import TransactionFailed
-from spark_kafka_sink.spark.writer import seal
+from spark_kafka_sink.spark.writer import write_batch_marker
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
@@ -337,7 +337,7 @@ MISTAKES = {
     "wrong host name": (
         "sasl_ssl",
         lambda s: scram() | trusting(s.ca) | {"bootstrap.servers": "localhost"},
-        rf"{NO_TLS}localhost:\d+: .*not valid for 'localhost'. Connect under a name that",
+        rf"{NO_TLS}localhost:\d+: .*not valid for 'localhost'. Connect with a host name that",
     ),
     "no certificate": ("mutual_tls", lambda s: trusting(s.ca), NO_CERTIFICATE),
     "certificate of another authority": (
@@ -601,5 +601,5 @@ def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_p
     parsed = parse(given)
     check(parsed)
     exactly_once_task.write(given, 0, 0, ["a"])
-    seal(parsed, "a-query", 0, 1)
+    write_batch_marker(parsed, "a-query", 0, 1)
     assert made.read_committed(topic) == [b"a"]

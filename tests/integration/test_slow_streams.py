@@ -52,7 +52,7 @@ def test_a_slow_broker(explain, proxy):
 def test_a_small_buffer(explain, proxy, spark):
     proxy.produce_delay_seconds = SLOW_SECONDS / 4
     small = {"kafka.buffer.memory": str(2**20)}
-    # Of a batch that has room at its beginning, all is taken.
+    # A batch is accepted whole if there is room at its beginning.
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         texts = explain(lambda rows: rows.withColumn("value", F.repeat("value", 1000)), **small)

@@ -29,7 +29,7 @@ from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
-    Configuration,
+    ConfigurationDescription,
     FailedRecords,
     RequestFailed,
     TokenNeeded,
@@ -314,17 +314,17 @@ def test_a_client_asks_for_a_token_and_connects_when_it_has_one():
 
 
 @pytest.mark.parametrize(
-    ("tell", "reason"),
+    ("report", "reason"),
     [
         (lambda client: client.fail_token("the reason"), "the reason"),
         (lambda client: client.set_token("token", 1, "", {}), "Must supply an unexpired token"),
         (lambda client: client.set_token("t", 2**50, "", {"no 1": ""}), "extension keys must only"),
     ],
 )
-def test_a_token_that_is_missing_or_refused_is_an_error(tell, reason):
+def test_a_token_that_is_missing_or_refused_is_an_error(report, reason):
     client = Client(OAUTH, asks_for_tokens=True)
     events_until(client, TokenNeeded)
-    tell(client)
+    report(client)
     (error,) = [e for e in events_until(client, BrokerError) if isinstance(e, BrokerError)]
     assert error.code == ErrorCode.AUTHENTICATION
     assert reason in error.text
@@ -497,7 +497,7 @@ def test_a_configuration_that_does_not_arrive_is_an_answer_too(client, servers):
     asked = client if servers == "the mock broker's" else Client(NOWHERE)
     asked.fetch_broker_configuration(1, 0.5)
     described = answer(asked)
-    assert isinstance(described, Configuration)
+    assert isinstance(described, ConfigurationDescription)
     assert described.code != 0
     assert described.settings == {}
     assert asked.close(Deadline(5))
@@ -514,7 +514,9 @@ def test_a_request_without_an_answer_says_what_it_was_about():
         events += [event for event in client.poll(0.05) if not isinstance(event, BrokerError)]
     failed = {event.topics for event in events if isinstance(event, RequestFailed)}
     assert failed == {("t", "u"), ("v",)}
-    unknown = sorted(event.resource for event in events if isinstance(event, Configuration))
+    unknown = sorted(
+        event.resource for event in events if isinstance(event, ConfigurationDescription)
+    )
     assert unknown == ["t", "u"]
     assert client.close(Deadline(5))
 

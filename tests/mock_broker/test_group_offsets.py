@@ -9,7 +9,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.transactions.offset_calls import GroupOffset, Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
 
 OFFSET = CommittedOffset(5, '{"naïve": true}')
 COORDINATOR_LOAD_IN_PROGRESS = 14
@@ -34,7 +34,7 @@ PASSING = pytest.mark.parametrize(
 
 
 def wait(seconds=60.0):
-    return Wait(Deadline(seconds), f"an.option, {seconds:g} s", "reading the ledger p")
+    return BrokerWait(Deadline(seconds), f"an.option, {seconds:g} s", "reading the ledger p")
 
 
 def read(offset, wait):
@@ -112,7 +112,7 @@ def test_a_refused_request_is_an_error(cluster, offset, call, request_kind, code
 
 def test_an_unstable_offset_is_no_offset_yet(cluster, offset):
     cluster.push_errors(OFFSET_FETCH, [UNSTABLE_OFFSET_COMMIT] * 1000)
-    with pytest.raises(DeadlineExceeded, match=r"until the time was up \(an\.option, 1 s\)"):
+    with pytest.raises(DeadlineExceeded, match=r"until the time-out \(an\.option, 1 s\)"):
         offset.read(wait(1))
 
 

@@ -30,7 +30,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.producer.lifecycle import State
+from spark_kafka_sink.producer.lifecycle import ProducerState
 from spark_kafka_sink.records.arrow import split_by_topic
 
 SLACK_SECONDS = 1.0
@@ -47,12 +47,12 @@ def test_flush_reports_records_and_bytes_by_topic_and_starts_a_new_report(
     p.send(records(["aa", "b"], key=pa.array(["k", None])))
     p.send(records(["c"], topic="u"))
     p.flush(10)
-    report = p.take_report()
+    report = p.collect_report()
     assert report.sent_records == {"t": 2, "u": 1}
     assert report.sent_bytes == 5
     assert report.total_failed == 0
     p.flush(0)
-    assert p.take_report().total_sent == 0
+    assert p.collect_report().total_sent == 0
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"aa", b"b"]
 
 
@@ -172,7 +172,7 @@ def test_flush_ends_at_the_deadline_and_says_what_is_left_and_why(producer, reco
     assert 0.5 <= time.monotonic() - started < 0.5 + SLACK_SECONDS
     assert "Connection refused" in str(raised.value)
     p.close(0)
-    counts = p.take_report().counts()
+    counts = p.collect_report().counts()
     assert "Of 10 records, 0 were delivered, 0 failed, 10 were not sent" in counts
     assert "(t: 7, u: 3)" in counts
 
@@ -188,7 +188,7 @@ def test_records_in_flight_at_the_deadline_are_counted_as_possibly_arrived(
     with pytest.raises(DeadlineExceeded):
         p.flush(0.5)
     p.close(0)
-    assert "0 were not sent, 1 were in flight and may have arrived" in p.take_report().counts()
+    assert "0 were not sent, 1 were in flight and may have arrived" in p.collect_report().counts()
 
 
 def test_a_rejected_record_fails_the_flush_at_once(producer, records, cluster):
@@ -202,7 +202,7 @@ def test_a_rejected_record_fails_the_flush_at_once(producer, records, cluster):
     error = raised.value
     assert (error.topic, error.partition) == ("t", 0)
     assert error.code == "TOPIC_AUTHORIZATION_FAILED"
-    assert p.take_report().total_failed == 5
+    assert p.collect_report().total_failed == 5
     assert "topic t partition 0" in str(error)
 
 
@@ -296,7 +296,7 @@ def test_records_leave_when_metadata_arrives_even_if_nothing_more_is_sent(
     cluster.set_down(1)
     p = producer(kafka_reconnect_backoff_max_ms="100")
     delivery = p.send(records(["v"] * 10))
-    wait_until(lambda: p.take_report().broker_error or delivery.done())
+    wait_until(lambda: p.collect_report().broker_error or delivery.done())
     assert not delivery.done()
     cluster.set_up(1)
     delivery.result(20)
@@ -406,13 +406,13 @@ def test_records_accepted_before_the_buffer_filled_can_be_told_from_the_others(
     p.flush(10)
     cluster.set_round_trip(1, 300)
     values = [f"{i:05}" for i in range(1500)]
-    everything = records(values)
+    all_records = records(values)
     with pytest.raises(BufferExhausted) as raised:
-        p.send(everything)
-    taken = raised.value.accepted_rows
-    assert 0 < taken < 1500
+        p.send(all_records)
+    accepted = raised.value.accepted_rows
+    assert 0 < accepted < 1500
     p.flush(10)
-    p.send(everything.take(np.arange(taken, 1500)))
+    p.send(all_records.take(np.arange(accepted, 1500)))
     p.flush(10)
     messages = read(cluster.bootstrap_servers, "t", 1501)
     assert [m.value().decode() for m in messages] == ["first", *values]
@@ -502,7 +502,7 @@ def test_close_zero_fails_all_that_is_left_exactly_once(new_producer, records):
     assert time.monotonic() - started < SLACK_SECONDS
     assert [d.delivery.total_failed for d in deliveries] == [1000, 1000]
     assert all(d.done() for d in deliveries)
-    assert p.take_report().unsent_records == 2000
+    assert p.collect_report().unsent_records == 2000
 
 
 def test_close_twice_does_nothing_more(new_producer, records):
@@ -510,7 +510,7 @@ def test_close_twice_does_nothing_more(new_producer, records):
     p.send(records(["v"]))
     assert p.close(0)
     assert p.close(30)
-    assert p.take_report().total_failed == 1
+    assert p.collect_report().total_failed == 1
 
 
 def test_a_closed_producer_accepts_no_records(new_producer, records):
@@ -573,7 +573,7 @@ def test_two_threads_may_close_at_once_and_the_shorter_timeout_wins(new_producer
     p.send(records(["v"] * 100))
     with ThreadPoolExecutor() as pool:
         patient = pool.submit(p.close, 60)
-        wait_until(lambda: p._lifecycle.state is State.DRAINING)
+        wait_until(lambda: p._lifecycle.state is ProducerState.DRAINING)
         assert p.close(0)
         assert patient.result(SLACK_SECONDS)
 
@@ -620,7 +620,7 @@ def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer
 
     class Closing(logging.Handler):
         def emit(self, record):
-            if delivery.delivery.acknowledged and p._lifecycle.state is State.OPEN:
+            if delivery.delivery.acknowledged and p._lifecycle.state is ProducerState.OPEN:
                 p.close(0)
 
     log = logging.getLogger("spark_kafka_sink.librdkafka")
@@ -631,7 +631,7 @@ def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer
     finally:
         log.setLevel(logging.NOTSET)
     p.close(0)
-    assert p.take_report().possibly_persisted_records == 0
+    assert p.collect_report().possibly_persisted_records == 0
 
 
 @contextmanager
@@ -668,7 +668,7 @@ def test_close_while_an_event_is_handled_logs_an_error_and_acts_as_close_zero(
     with handling(Closing()):
         with pytest.raises(ProducerClosed):
             waits()
-        p.close(5)  # the handler may run in the background thread, which then ends its turn
+        p.close(5)  # the handler may run in the background thread, which then releases access
     assert took[0] < SLACK_SECONDS
     assert "acting as close(0)" in caplog.text
     assert delivery.delivery.total_failed == 10
@@ -702,7 +702,7 @@ def test_close_is_bounded_when_the_resolver_hangs(new_producer, records, monkeyp
     p = new_producer(kafka_bootstrap_servers="example.invalid:9092")
     delivery = p.send(records(["v"] * 100))
     started = time.monotonic()
-    assert not p.close(1)  # a thread stays behind, and the caller is told so
+    assert not p.close(1)  # a thread still runs, and the caller learns it
     assert time.monotonic() - started < 1 + SLACK_SECONDS
     assert delivery.delivery.total_failed == 100
 

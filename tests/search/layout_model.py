@@ -23,13 +23,13 @@ ROWS = 6
 #: in the place of a partition's number
 LAYOUT_ID = -1
 
-INITIALIZE, SENTINEL, ENTRY, LAYOUT, COMMIT = "initialize", "sentinel", "entry", "layout", "commit"
+INITIALIZE, MARKER, ENTRY, LAYOUT, COMMIT = "initialize", "marker", "entry", "layout", "commit"
 CLAIM, LOOK, OPEN, FENCE, READ, SETTLE = "claim", "look", "open", "fence", "read", "settle"
 DONE, FAILED = "done", "failed"
 ENDED = (DONE, FAILED)
 
-#: (batch id, partitions): a sentinel or an entry. Plain tuples, because the search hashes millions.
-Sealed = tuple[int, int]
+#: (batch id, partitions): a marker or an entry. Plain tuples, because the search hashes millions.
+Recorded = tuple[int, int]
 #: (batch id, partitions, is final)
 Claimed = tuple[int, int, bool]
 
@@ -43,10 +43,10 @@ class Task(NamedTuple):
 class Kafka(NamedTuple):
     """What the brokers know."""
 
-    entries: tuple[Sealed | None, ...]
-    sentinel: Sealed | None
+    entries: tuple[Recorded | None, ...]
+    marker: Recorded | None
     layout: Claimed | None
-    #: a layout in an open transaction: whoever reads the group waits until it has ended
+    #: a layout in an open transaction: readers of the group wait until it has ended
     pending: Claimed | None
     #: by micro-batch, how often each row is visible
     log: tuple[tuple[int, ...], ...]
@@ -60,8 +60,8 @@ class Attempt(NamedTuple):
     #: no other attempt has taken over its transactional id since, or that of the layout
     holds_id: bool = False
     holds_layout: bool = False
-    sentinel: Sealed | None = None
-    entry: Sealed | None = None
+    marker: Recorded | None = None
+    entry: Recorded | None = None
     layout: Claimed | None = None
     unfenced: int = 0
     claim: Claimed | None = None
@@ -92,7 +92,7 @@ class Variant:
 
     @property
     def first_step(self) -> str:
-        return INITIALIZE if self.initializes_before_looking else SENTINEL
+        return INITIALIZE if self.initializes_before_looking else MARKER
 
 
 @dataclass(frozen=True)
@@ -106,25 +106,25 @@ class Bounds:
 
 @cache
 def decide(
-    task: Task, sentinel: Sealed | None, layout: Claimed | None, entry: Sealed | None
+    task: Task, marker: Recorded | None, layout: Claimed | None, entry: Recorded | None
 ) -> Decision:
     return ledger.decide(
         ledger.Task(*task),
-        sentinel and ledger.Sentinel(*sentinel),
+        marker and ledger.BatchMarker(*marker),
         layout and ledger.Layout(*layout),
-        entry and ledger.Entry(*entry, 0, ""),
+        entry and ledger.CommitEntry(*entry, 0, ""),
     )
 
 
 @cache
-def partitions_of(batch_id: int, sentinel: Sealed | None, layout: Claimed | None) -> int:
-    known = sentinel and ledger.Sentinel(*sentinel), layout and ledger.Layout(*layout)
+def partitions_of(batch_id: int, marker: Recorded | None, layout: Claimed | None) -> int:
+    known = marker and ledger.BatchMarker(*marker), layout and ledger.Layout(*layout)
     return ledger.partitions_of(batch_id, *known) or 0
 
 
 @cache
-def claimed(task: Task, entries: tuple[Sealed | None, ...]) -> Claimed:
-    known = [ledger.Entry(*entry, 0, "") for entry in entries if entry is not None]
+def claimed(task: Task, entries: tuple[Recorded | None, ...]) -> Claimed:
+    known = [ledger.CommitEntry(*entry, 0, "") for entry in entries if entry is not None]
     layout = ledger.claimed_layout(ledger.Task(*task), known)
     return layout.batch_id, layout.partitions, layout.is_final
 
@@ -150,21 +150,21 @@ def step(
     The numbers: which transactional ids it has taken over; ``LAYOUT_ID`` is that of the layout.
     """
     for outcome in _STEPS[attempt.step](variant, kafka, attempt):
-        after, moved, taken = outcome
+        after, moved, taken_over = outcome
         if moved.step not in variant.joined:
             yield outcome
             continue
         for later, last, more in step(variant, after, moved):
-            yield later, last, taken + more
+            yield later, last, taken_over + more
 
 
 def _initialize(variant, kafka, attempt):
-    following = SENTINEL if variant.initializes_before_looking else ENTRY
+    following = MARKER if variant.initializes_before_looking else ENTRY
     yield kafka, attempt._replace(step=following, holds_id=True), (attempt.task.partition,)
 
 
-def _look_at_sentinel(variant, kafka, attempt):
-    seen = attempt._replace(sentinel=kafka.sentinel)
+def _look_at_marker(variant, kafka, attempt):
+    seen = attempt._replace(marker=kafka.marker)
     if variant.initializes_before_looking:
         yield kafka, seen._replace(step=ENTRY), ()
     else:
@@ -182,7 +182,7 @@ def _look_at_layout(variant, kafka, attempt):
     if kafka.pending is not None and variant.readers_wait_for_a_claim:
         # The claimer may have crashed: after some time, this one takes over.
         layout = (task.batch_id, 0, False)
-    decision = decide(task, attempt.sentinel, layout, attempt.entry)
+    decision = decide(task, attempt.marker, layout, attempt.entry)
     if decision is Decision.SEND or (decision is Decision.CLAIM and not variant.claims):
         yield kafka, Attempt(task, COMMIT, holds_id=attempt.holds_id), ()
     elif decision is Decision.CLAIM:
@@ -204,20 +204,20 @@ def _commit(variant, kafka, attempt):
 def _claim(variant, kafka, attempt):
     """Take over the layout's transactional id, which aborts a claim that is open."""
     task = attempt.task
-    taken = attempt._replace(step=LOOK, holds_layout=True)
-    yield kafka._replace(pending=None), taken, (LAYOUT_ID,)
-    number = partitions_of(task.batch_id, kafka.sentinel, kafka.layout)
+    taken_over = attempt._replace(step=LOOK, holds_layout=True)
+    yield kafka._replace(pending=None), taken_over, (LAYOUT_ID,)
+    number = partitions_of(task.batch_id, kafka.marker, kafka.layout)
     if kafka.pending is None and number == task.partitions:
         # Or wait for the others, and see that one of them has claimed.
         yield kafka, Attempt(task, variant.first_step), ()
 
 
 def _look_again(variant, kafka, attempt):
-    # Sentinel, entry and layout at once: with another layout, it does not hold the id any more.
+    # Marker, entry and layout at once: with another layout, it does not hold the id any more.
     task = attempt.task
     entry = kafka.entries[task.partition]
-    if decide(task, kafka.sentinel, kafka.layout, entry) is Decision.CLAIM:
-        number = partitions_of(task.batch_id, kafka.sentinel, kafka.layout)
+    if decide(task, kafka.marker, kafka.layout, entry) is Decision.CLAIM:
+        number = partitions_of(task.batch_id, kafka.marker, kafka.layout)
         yield kafka, attempt._replace(step=OPEN, unfenced=number), ()
     else:
         yield kafka, Attempt(task, variant.first_step), ()
@@ -256,7 +256,7 @@ def _settle(variant, kafka, attempt):
 
 _STEPS = {
     INITIALIZE: _initialize,
-    SENTINEL: _look_at_sentinel,
+    MARKER: _look_at_marker,
     ENTRY: _look_at_entry,
     LAYOUT: _look_at_layout,
     COMMIT: _commit,
@@ -289,7 +289,7 @@ def next_states(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
     yield from _after_a_running_task(run, variant)
     yield from _after_a_zombie(run, variant)
     if run.running and all(attempt.step == DONE for attempt in run.running):
-        yield seal(run)
+        yield write_marker(run)
     if run.stages:
         yield from _new_stages(run, variant, bounds)
 
@@ -298,17 +298,19 @@ def _after_a_running_task(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.running):
         if attempt.step in ENDED:
             continue
-        for kafka, moved, taken in step(variant, run.kafka, attempt):
-            running = put(_without(run.running, taken), index, moved)
-            zombies = _sorted(_without(run.zombies, taken), kafka)
+        for kafka, moved, taken_over in step(variant, run.kafka, attempt):
+            running = put(_without(run.running, taken_over), index, moved)
+            zombies = _sorted(_without(run.zombies, taken_over), kafka)
             yield run._replace(kafka=kafka, running=running, zombies=zombies)
 
 
 def _after_a_zombie(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.zombies):
-        for kafka, moved, taken in step(variant, run.kafka, attempt):
-            zombies = _sorted(put(_without(run.zombies, taken), index, moved), kafka)
-            yield run._replace(kafka=kafka, running=_without(run.running, taken), zombies=zombies)
+        for kafka, moved, taken_over in step(variant, run.kafka, attempt):
+            zombies = _sorted(put(_without(run.zombies, taken_over), index, moved), kafka)
+            yield run._replace(
+                kafka=kafka, running=_without(run.running, taken_over), zombies=zombies
+            )
 
 
 def _new_stages(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
@@ -319,26 +321,26 @@ def _new_stages(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
             given_up = _sorted(zombies + running, kafka)
             yield Run(kafka, begin(variant, batch_id, number), given_up, batch_id, stages - 1)
         if batch_id and not running:
-            # The driver has died before Spark recorded the sealed micro-batch as done.
+            # The driver has died before Spark recorded the marked micro-batch as done.
             again = begin(variant, batch_id - 1, number)
             yield Run(kafka, again, zombies, batch_id - 1, stages - 1)
 
 
-def seal(run: Run) -> Run:
+def write_marker(run: Run) -> Run:
     """The driver's step when all tasks have ended well; Spark goes on with the next micro-batch."""
-    sentinel = (run.batch_id, run.running[0].task.partitions)
-    kafka = run.kafka._replace(sentinel=sentinel)
+    marker = (run.batch_id, run.running[0].task.partitions)
+    kafka = run.kafka._replace(marker=marker)
     return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + 1, run.stages)
 
 
-def _without(attempts: tuple[Attempt, ...], taken: tuple[int, ...]) -> tuple[Attempt, ...]:
-    """The attempts when somebody has taken over ids; who has, is replaced afterwards."""
-    if not taken:
+def _without(attempts: tuple[Attempt, ...], taken_over: tuple[int, ...]) -> tuple[Attempt, ...]:
+    """The attempts after some ids were taken over; the caller replaces the one that took them."""
+    if not taken_over:
         return attempts
     return tuple(
         a._replace(
-            holds_id=a.holds_id and a.task.partition not in taken,
-            holds_layout=a.holds_layout and LAYOUT_ID not in taken,
+            holds_id=a.holds_id and a.task.partition not in taken_over,
+            holds_layout=a.holds_layout and LAYOUT_ID not in taken_over,
         )
         if a.holds_id or a.holds_layout
         else a
@@ -362,5 +364,5 @@ def _matters(attempt: Attempt, kafka: Kafka) -> bool:
         return False
     if attempt.step == COMMIT:
         return attempt.holds_id
-    is_sealed = kafka.sentinel is not None and kafka.sentinel[0] >= attempt.task.batch_id
-    return not (is_sealed and attempt.step in (INITIALIZE, CLAIM))
+    is_complete = kafka.marker is not None and kafka.marker[0] >= attempt.task.batch_id
+    return not (is_complete and attempt.step in (INITIALIZE, CLAIM))

@@ -10,9 +10,9 @@ from layout_model import (
     FENCE,
     LAYOUT,
     LOOK,
+    MARKER,
     OPEN,
     READ,
-    SENTINEL,
     Bounds,
     Variant,
 )
@@ -20,7 +20,7 @@ from search import search
 
 EVERY_STEP = Variant()
 # A task's looks at the ledger are one step, and a claim has three: open it, fence and read, settle.
-JOINED = Variant(joined=frozenset({SENTINEL, ENTRY, LAYOUT, LOOK, OPEN, FENCE, READ}))
+JOINED = Variant(joined=frozenset({MARKER, ENTRY, LAYOUT, LOOK, OPEN, FENCE, READ}))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import exactly_once_task
 from topics import Topics
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.spark.writer import seal
+from spark_kafka_sink.spark.writer import write_batch_marker
 
 SECONDS = 60.0
 QUERY = "a-query"
@@ -43,14 +43,14 @@ class Sink:
         given = self.options | {name.replace("_", "."): value for name, value in options.items()}
         return exactly_once_task.write(given, batch_id, partition, values)
 
-    def seal(self, batch_id, tasks=2):
-        seal(parse(self.options), QUERY, batch_id, tasks)
+    def write_batch_marker(self, batch_id, tasks=2):
+        write_batch_marker(parse(self.options), QUERY, batch_id, tasks)
 
     def write_batch(self, batch_id):
         """A whole micro-batch; returns its records."""
         self.write(batch_id, 0, [f"{batch_id}-a", f"{batch_id}-b"])
         self.write(batch_id, 1, [f"{batch_id}-c"])
-        self.seal(batch_id)
+        self.write_batch_marker(batch_id)
         return [f"{batch_id}-{letter}" for letter in "abc"]
 
     def group(self, name):

@@ -12,7 +12,7 @@ from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.session import Session
-from spark_kafka_sink.librdkafka.events import Configuration, Event, TopicDescription
+from spark_kafka_sink.librdkafka.events import ConfigurationDescription, Event, TopicDescription
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.send_request import SendRequest
@@ -44,7 +44,7 @@ class FakeEngine(Engine):
         described = {name.replace("_", "."): value for name, value in settings.items()}
         for topic in topics:
             self.answer(TopicDescription(topic, 0, partitions, tuple(range(partitions))))
-            self.answer(Configuration(topic, 0, described))
+            self.answer(ConfigurationDescription(topic, 0, described))
 
     def report(
         self, delivery: Delivery, positions: Sequence[int], code: int = 0, partition: int = 0

@@ -10,8 +10,8 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.transactions import claim
 from spark_kafka_sink.transactions.claim import Ledger, ledger_reader
-from spark_kafka_sink.transactions.ledger import Decision, Entry, Layout, Sentinel, Task
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.ledger import BatchMarker, CommitEntry, Decision, Layout, Task
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 OPTIONS = parse(
     {
@@ -22,7 +22,7 @@ OPTIONS = parse(
     }
 )
 TASK = Task(5, 1, 2)
-SEALED, OWN = Sentinel(4, 2), Entry(4, 2, 1, "f")
+MARKER, OWN = BatchMarker(4, 2), CommitEntry(4, 2, 1, "f")
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def clock():
 
 @pytest.fixture
 def wait(clock):
-    return Wait(Deadline(10.0, clock), "kafka.max.block.ms, 10 s", "reading")
+    return BrokerWait(Deadline(10.0, clock), "kafka.max.block.ms, 10 s", "reading")
 
 
 @pytest.fixture
 def offsets(monkeypatch, clock):
     """By group: an offset, or a layout that no one can read until ``stable_at``."""
-    known = {"p.driver": SEALED.to_offset(), "p.1": OWN.to_offset()}
+    known = {"p.driver": MARKER.to_offset(), "p.1": OWN.to_offset()}
 
     class Stub:
         stable_at = 0.0
@@ -70,8 +70,8 @@ def reader(offsets):
         yield reader
 
 
-def test_a_task_reads_sentinel_layout_and_its_own_entry(reader, offsets, wait):
-    assert reader.look(wait) == reader.read(wait) == Ledger(SEALED, None, OWN)
+def test_a_task_reads_marker_layout_and_its_own_entry(reader, offsets, wait):
+    assert reader.look(wait) == reader.read(wait) == Ledger(MARKER, None, OWN)
     offsets["p.layout"] = Layout(5, 3).to_offset()
     assert reader.look(wait).layout == Layout(5, 3)
 
@@ -106,7 +106,7 @@ def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock,
     def pause(_):
         clock.now += 0.05
 
-    monkeypatch.setattr(Wait, "pause", pause)
+    monkeypatch.setattr(BrokerWait, "pause", pause)
     offsets["p.layout"] = Layout(5, 3).to_offset()
     began = clock()
     reader.await_claim(wait)

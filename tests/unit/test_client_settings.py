@@ -10,7 +10,7 @@ from spark_kafka_sink.config.client_settings import (
 )
 from spark_kafka_sink.config.java_settings import REFUSED
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.librdkafka.configuration import refusal_of
+from spark_kafka_sink.librdkafka.setting_specs import refusal_of
 
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
@@ -210,9 +210,9 @@ def test_the_time_between_attempts_to_connect_is_constant_unless_a_maximum_is_gi
     }
 
 
-def test_cipher_suites_are_refused_because_they_would_not_bind_every_version_of_tls():
+def test_cipher_suites_are_refused_because_they_would_not_restrict_every_version_of_tls():
     message = refusal({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
-    assert "would bind TLS 1.2 only" in message
+    assert "would restrict only TLS 1.2" in message
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

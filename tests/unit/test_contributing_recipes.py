@@ -39,7 +39,7 @@ from spark_kafka_sink import InvalidSchema
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, dead_letters
 from spark_kafka_sink.records.fingerprint import record_hashes
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.spark.datasource import check_schema, used_columns
 
 def schema(type_of_shard):
@@ -66,7 +66,7 @@ without = records()
 assert without.shards is None and without.take(np.array([1])).shards is None
 assert (record_hashes(found) == record_hashes(without)).tolist() == [False, True, False]
 
-(letters,) = dead_letters(RefusedRecords(found, "X", "", b"t"), "dead", UNKNOWN_ORIGIN, 0)
+(letters,) = dead_letters(RejectedRecords(found, "X", "", b"t"), "dead", UNKNOWN_ORIGIN, 0)
 assert letters.shards is None
 headers = letters.headers
 named = [headers.unique_names[name] == b"kafka-nb.shard" for name in headers.names.tolist()]
@@ -86,8 +86,8 @@ from spark_kafka_sink.tools.report.formatting import rows
 from spark_kafka_sink.tools.report.history import History
 
 deliveries = IncompleteDeliveries(1_000)
-deliveries.seal(deliveries.begin("t"))
-task = deliveries.take_report()
+deliveries.close(deliveries.begin("t"))
+task = deliveries.collect_report()
 assert task.sends == 1
 task = DeliveryReport.from_plain(json.loads(json.dumps(task.to_plain())))
 report = parse((task + task).to_json().encode())

@@ -5,16 +5,16 @@ from record_rows import read
 
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin, dead_letters
-from spark_kafka_sink.records.refusal import RefusedRecords
+from spark_kafka_sink.records.rejection import RejectedRecords
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOW_MS = 1_000_000_000
 
 
-def refused(error="INVALID_RECORD", first_row=0, **columns):
+def rejected(error="INVALID_RECORD", first_row=0, **columns):
     batch = pa.record_batch({"value": ["v"] * len(next(iter(columns.values()))), **columns})
     (records,) = split_by_topic(batch, "t", first_row).records
-    return RefusedRecords(records, error, "because", b"t")
+    return RejectedRecords(records, error, "because", b"t")
 
 
 def letters(given, origin=UNKNOWN_ORIGIN):
@@ -24,7 +24,7 @@ def letters(given, origin=UNKNOWN_ORIGIN):
 def test_a_dead_letter_is_the_record_with_more_headers():
     headers = pa.array([[("h", b"1"), ("h", None)], None], HEADER)
     partitions = pa.array([None, 5], pa.int32())
-    given = refused(key=["k", None], headers=headers, partition=partitions, first_row=70)
+    given = rejected(key=["k", None], headers=headers, partition=partitions, first_row=70)
     ((first, second),) = letters(given, Origin("query", "3", 1))
     assert (first.value, first.key, first.partition) == (b"v", b"k", -1)
     assert (second.key, second.partition) == (None, -1)
@@ -46,9 +46,9 @@ def test_a_dead_letter_is_the_record_with_more_headers():
     }
 
 
-def test_a_timestamp_is_kept_unless_brokers_would_refuse_it():
+def test_a_timestamp_is_kept_unless_brokers_would_reject_it():
     milliseconds = [1, NOW_MS + 3_600_000, NOW_MS + 3_600_001, None]
-    given = refused(timestamp=pa.array(milliseconds, pa.timestamp("ms")))
+    given = rejected(timestamp=pa.array(milliseconds, pa.timestamp("ms")))
     kept, renewed = letters(given)
     assert [row.timestamp_ms for row in kept] == [1, NOW_MS + 3_600_000, 0]
     assert not any(b"kafka-nb.timestamp" in dict(row.headers) for row in kept)
@@ -56,8 +56,8 @@ def test_a_timestamp_is_kept_unless_brokers_would_refuse_it():
     assert dict(renewed[0].headers)[b"kafka-nb.timestamp"] == b"%d" % (NOW_MS + 3_600_001)
 
 
-def test_a_refused_timestamp_is_told_and_not_kept():
-    given = refused("INVALID_TIMESTAMP", timestamp=pa.array([5], pa.timestamp("ms")))
+def test_a_rejected_timestamp_is_reported_and_not_kept():
+    given = rejected("INVALID_TIMESTAMP", timestamp=pa.array([5], pa.timestamp("ms")))
     (((row),),) = letters(given)
     assert row.timestamp_ms == 0
     assert dict(row.headers)[b"kafka-nb.timestamp"] == b"5"
@@ -67,7 +67,7 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
     headers = pa.array([[(None, b"x")], [("k", b"y")]], HEADER)
     (given,) = split_by_topic(
         pa.record_batch({"value": ["v", "w"], "headers": headers}), "t"
-    ).refused
+    ).rejected
     (((row),),) = letters(given)
     names = [name for name, _ in row.headers]
     assert names[0] == b"kafka-nb.error"
@@ -75,14 +75,14 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
 
 
 def test_what_a_dead_letter_points_to_stays_alive():
-    (records,) = dead_letters(refused(key=["k"]), "dlq", UNKNOWN_ORIGIN, NOW_MS)
+    (records,) = dead_letters(rejected(key=["k"]), "dlq", UNKNOWN_ORIGIN, NOW_MS)
     assert records.batch is not None
     (row,) = read(records)
     assert dict(row.headers)[b"kafka-nb.message"] == b"because"
 
 
 def test_a_dead_letter_has_the_batch_of_its_record_and_headers_of_its_own():
-    given = refused(key=["k"])
+    given = rejected(key=["k"])
     (records,) = dead_letters(given, "dlq", UNKNOWN_ORIGIN, NOW_MS)
     assert records.batch is given.records.batch
     assert records.batch_bytes == given.records.batch_bytes

@@ -1,4 +1,4 @@
-"""What becomes of refused records, on a fake client."""
+"""What becomes of rejected records, on a fake client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from fake_engine import FakeEngine
 
 from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import Configuration, FailedRecords, TopicDescription
+from spark_kafka_sink.librdkafka.events import (
+    ConfigurationDescription,
+    FailedRecords,
+    TopicDescription,
+)
 from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
 
 DLQ = "dlq"
@@ -47,14 +51,14 @@ def test_records_wait_for_the_topics_configuration(engine):
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert engine.sent(delivery) == []
     assert engine.client.asked_configurations == ["t"]
-    engine.answer(Configuration("t", 0, {}))
+    engine.answer(ConfigurationDescription("t", 0, {}))
     assert engine.sent(delivery) == [0]
 
 
 def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
     delivery = engine.send_values("t", ["a"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
-    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert engine.sent(delivery) == [0]
 
 
@@ -62,11 +66,11 @@ def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_w
     first, second = engine.send_values("t", ["a"]), engine.send_values("u", ["b"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     engine.answer(TopicDescription("u", 0, 1, (0,)))
-    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
-def test_a_refused_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
+def test_a_rejected_record_becomes_a_dead_letter_and_the_delivery_is_complete(engine):
     engine.know("t", DLQ)
     delivery = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
@@ -97,7 +101,7 @@ def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     assert engine.deliveries.report.buffer_peak_bytes == peak  # all of it was given back
 
 
-def test_the_good_records_of_a_refused_batch_are_sent_again_before_later_ones(engine):
+def test_the_good_records_of_a_rejected_batch_are_sent_again_before_later_ones(engine):
     first = engine.send_values("t", ["a", "b", "c"])
     engine.know("t", DLQ)
     engine.report(first, [1], ErrorCode.INVALID_RECORD)
@@ -153,7 +157,7 @@ def test_one_batch_per_partition_is_in_flight_in_a_topic_of_small_batches(engine
     assert engine.sent(delivery) == [0, 1, 2, 3]
 
 
-def test_records_that_the_brokers_would_refuse_are_not_sent(engine):
+def test_records_that_the_brokers_would_reject_are_not_sent(engine):
     delivery = engine.send_values("t", ["a", "b", "c"], key=pa.array(["k", None, "l"]))
     engine.know("t", DLQ, cleanup_policy="compact")
     assert engine.sent(delivery) == [0, 2]
@@ -192,7 +196,7 @@ def test_limits_are_fetched_again_at_the_maximum_age_while_records_go_on():
         engine.clock.now += 2
         assert engine.sent(engine.send_values("t", [value])) == [0]
     assert asked_again(engine) == ["t"]  # once, and nothing waited for the answer
-    engine.answer(Configuration("t", 0, {"max.message.bytes": "4000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "4000"}))
     assert engine.sent(engine.send_values("t", ["x" * 3000])) == [0]
     assert engine.dead == {}
 
@@ -202,7 +206,7 @@ LARGE = ["x" * 3000]
 
 @pytest.fixture(params=[{}, SMALL_BATCHES], ids=["one-batch-at-a-time", "many-batches"])
 def with_old_limits(request):
-    """A topic whose limits refuse records of LARGE, and have been known for some time."""
+    """A topic whose limits reject records of LARGE, and have been known for some time."""
     engine = Engine(**request.param)
     delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ, max_message_bytes="2000")
@@ -212,24 +216,24 @@ def with_old_limits(request):
     return engine
 
 
-def test_a_record_that_old_limits_refuse_waits_for_new_ones_and_is_sent_if_they_allow_it(
+def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_allow_it(
     with_old_limits,
 ):
     engine = with_old_limits
     first, second = engine.send_values("t", LARGE), engine.send_values("t", ["b"])
     assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
     assert asked_again(engine) == ["t"]
-    engine.answer(Configuration("t", 0, {"max.message.bytes": "1000000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "1000000"}))
     assert (engine.sent(first), engine.sent(second)) == ([0], [0])
     assert engine.dead == {}
 
 
-def test_a_record_is_a_dead_letter_once_new_limits_refuse_it_too_and_recent_ones_ask_nobody(
+def test_a_record_is_a_dead_letter_once_new_limits_reject_it_too_and_recent_ones_ask_nobody(
     with_old_limits,
 ):
     engine = with_old_limits
     first = engine.send_values("t", LARGE)
-    engine.answer(Configuration("t", 0, {"max.message.bytes": "2000"}))
+    engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "2000"}))
     assert first.is_complete
     asked_again(engine)
     engine.clock.now += RECENT_SECONDS
@@ -276,7 +280,7 @@ def test_limits_stay_what_they_are_if_new_ones_may_not_be_read(with_old_limits):
     engine = with_old_limits
     first = engine.send_values("t", LARGE)
     engine.clock.now += 5
-    engine.answer(Configuration("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
     assert first.is_complete
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
@@ -299,7 +303,7 @@ def test_new_limits_are_asked_for_as_soon_as_the_topic_has_metadata_again(engine
     assert asked_again(engine) == []
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert asked_again(engine) == ["t"]
-    engine.answer(Configuration("t", 0, {}))
+    engine.answer(ConfigurationDescription("t", 0, {}))
     assert engine.sent(delivery) == [0, 1, 0, 1]
 
 
@@ -310,7 +314,7 @@ def test_records_without_a_key_are_sent_when_a_topic_is_no_longer_compacted(engi
     engine.clock.now += RECENT_SECONDS + 1
     second = engine.send_values("t", ["b", "c"])
     assert engine.sent(second) == []
-    engine.answer(Configuration("t", 0, {"cleanup.policy": "delete"}))
+    engine.answer(ConfigurationDescription("t", 0, {"cleanup.policy": "delete"}))
     assert engine.sent(second) == [0, 1]
     assert engine.dead == {("t", "INVALID_RECORD"): 1}
 
@@ -340,7 +344,7 @@ def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
     engine.clock.now += MISSING_TOPIC_SECONDS
     engine.answer(missing)
     second = engine.send_values("t", ["b"])
-    assert not second.refused
+    assert not second.rejected
     engine.answer(missing)
     assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 2}
     third = engine.send_values("t", ["c"])
@@ -366,7 +370,7 @@ def test_a_missing_topic_for_dead_letters_is_one(engine):
     assert engine.topics.waits.first_failure(0.5) == (DLQ, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def test_a_refused_dead_letter_is_a_failure(engine):
+def test_a_rejected_dead_letter_is_a_failure(engine):
     delivery = engine.send_values("t", ["a"])
     engine.know("t", DLQ)
     engine.report(delivery, [0], ErrorCode.INVALID_RECORD)

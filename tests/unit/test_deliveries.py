@@ -39,7 +39,7 @@ def send(deliveries, records):
     delivery = deliveries.begin(records.topic)
     assert deliveries.admit(delivery, records)
     delivery.accepted = len(records)
-    deliveries.seal(delivery, records.total_bytes)
+    deliveries.close(delivery, records.total_bytes)
     return delivery
 
 
@@ -52,19 +52,19 @@ def fail(deliveries, delivery, code, possibly_persisted=False, count=1):
     deliveries.fail(delivery, failed)
 
 
-def test_refused_names_that_kafka_forbids_are_counted_together(deliveries):
+def test_rejected_names_that_kafka_forbids_are_counted_together(deliveries):
     """They come from the data, so there may be as many as rows."""
     topics = [*(f"bad name {number}" for number in range(50)), "", None]
     batch = pa.record_batch({"value": ["v"] * len(topics), "topic": pa.array(topics, pa.string())})
-    for refused in split_by_topic(batch, None).refused:
-        deliveries.count_dead_letters(refused)
+    for rejected in split_by_topic(batch, None).rejected:
+        deliveries.count_dead_letters(rejected)
     assert deliveries.report.dead_letters == {
         ("(forbidden names)", "INVALID_TOPIC"): 51,
         ("", "NULL_TOPIC"): 1,
     }
 
 
-def test_a_delivery_is_complete_once_it_is_sealed_and_nothing_is_outstanding(deliveries):
+def test_a_delivery_is_complete_once_it_is_closed_and_nothing_is_outstanding(deliveries):
     (records,) = records_of(batch_of(topics="tt"))
     delivery = deliveries.begin("t")
     delivery.accepted = 2
@@ -73,14 +73,14 @@ def test_a_delivery_is_complete_once_it_is_sealed_and_nothing_is_outstanding(del
     acknowledge(deliveries, delivery)
     assert (delivery.outstanding, delivery.is_complete) == (0, False)
     assert deliveries
-    deliveries.seal(delivery, records.total_bytes)
+    deliveries.close(delivery, records.total_bytes)
     assert delivery.is_complete
     assert not deliveries
 
 
-def test_a_delivery_of_no_records_is_complete_when_it_is_sealed(deliveries):
+def test_a_delivery_of_no_records_is_complete_when_it_is_closed(deliveries):
     delivery = deliveries.begin("t")
-    deliveries.seal(delivery)
+    deliveries.close(delivery)
     assert delivery.is_complete
     assert not deliveries
 
@@ -108,11 +108,11 @@ def test_the_report_adds_up_what_became_of_all_records(deliveries):
     fail(deliveries, delivery, ErrorCode.MSG_SIZE_TOO_LARGE)
     fail(deliveries, delivery, ErrorCode.PURGE_QUEUE)
     fail(deliveries, delivery, ErrorCode.PURGE_INFLIGHT, possibly_persisted=True)
-    report = deliveries.take_report()
+    report = deliveries.collect_report()
     assert (report.sent_records, report.sent_bytes) == ({"t": 4}, 20)
     assert report.delivered_records() == {"t": 1}
     assert (report.unsent_records, report.possibly_persisted_records) == (1, 1)
-    assert deliveries.take_report().total_sent == 0
+    assert deliveries.collect_report().total_sent == 0
 
 
 def test_the_first_failure_is_kept_until_the_report_is_taken(deliveries):
@@ -121,7 +121,7 @@ def test_the_first_failure_is_kept_until_the_report_is_taken(deliveries):
     fail(deliveries, first, ErrorCode.REQUEST_TIMED_OUT)
     assert deliveries.first_failed is second
     assert second.first_error == (UNASSIGNED, ErrorCode.MSG_SIZE_TOO_LARGE)
-    deliveries.take_report()
+    deliveries.collect_report()
     assert deliveries.first_failed is None
 
 

@@ -56,17 +56,17 @@ def test_report_survives_pickling():
     assert pickle.loads(pickle.dumps(ONE)) == ONE
 
 
-def test_only_the_topics_with_the_most_refused_records_are_named():
+def test_only_the_topics_with_the_most_rejected_records_are_named():
     """Rows may name any number of topics that do not exist."""
     report = DeliveryReport()
     for number in range(2_000):
         report.dead_letters[f"missing-{number:04d}", "UNKNOWN_TOPIC_OR_PART"] = 1
     report.dead_letters["orders", "MSG_SIZE_TOO_LARGE"] = 7
     report.dead_letters["orders", "INVALID_TIMESTAMP"] = 1
-    told = report.dead_letters_by_topic()
-    assert len(told) == 101
-    assert told["orders"] == {"INVALID_TIMESTAMP": 1, "MSG_SIZE_TOO_LARGE": 7}
-    assert told["(other topics)"] == {"UNKNOWN_TOPIC_OR_PART": 1_901}
+    by_topic = report.dead_letters_by_topic()
+    assert len(by_topic) == 101
+    assert by_topic["orders"] == {"INVALID_TIMESTAMP": 1, "MSG_SIZE_TOO_LARGE": 7}
+    assert by_topic["(other topics)"] == {"UNKNOWN_TOPIC_OR_PART": 1_901}
     assert len(report.to_json()) < 8_000
 
 

@@ -36,7 +36,7 @@ def test_records_without_metadata_are_accepted_and_leave_when_it_arrives(engine)
     assert engine.client.requests[0][0] == ["t"]
     engine.answer(known())
     assert request.is_enqueued
-    assert not engine.is_holding
+    assert not engine.has_buffered_records
 
 
 def test_records_of_a_topic_with_metadata_leave_at_once(engine):
@@ -180,7 +180,7 @@ def test_records_that_await_metadata_fail_as_unsent_when_all_are_dropped(engine)
     engine.abort()
     assert request.delivery.is_complete
     assert engine.deliveries.report.unsent_records == 3
-    assert not engine.is_holding
+    assert not engine.has_buffered_records
 
 
 # --- many topics: what a send costs must not depend on their number -------------------------------
@@ -240,7 +240,7 @@ def test_answers_about_many_topics_do_not_look_through_all_of_them_each_time(cou
         send(counted, topic)
     for topic in MANY:
         counted.know(topic)
-    assert not counted.is_holding
+    assert not counted.has_buffered_records
     assert_few_steps()
 
 

@@ -19,7 +19,7 @@ REPORT = DeliveryReport(broker_error="connection refused")
 
 
 def failed_delivery(partition, code):
-    return Delivery(1, "t", accepted=1, is_sealed=True, failed=Counter({(partition, code): 1}))
+    return Delivery(1, "t", accepted=1, is_closed=True, failed=Counter({(partition, code): 1}))
 
 
 @pytest.mark.parametrize(

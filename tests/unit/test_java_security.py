@@ -91,12 +91,12 @@ def test_jaas_may_lack_the_last_semicolon():
         (
             "SCRAM-SHA-256",
             f'{SCRAM} required username="u" password="hunter2" tokenauth="true";',
-            "leave out tokenauth",
+            "remove tokenauth",
         ),
         (
             "PLAIN",
             f'{PLAIN} required user_b="hunter2" username="u" password="p" serviceName="hunter2";',
-            "leave out serviceName, user_b",
+            "remove serviceName, user_b",
         ),
         ("PLAIN", "hunter2", "is not of the form"),
         ("PLAIN", "", "is not of the form"),

@@ -7,36 +7,36 @@ import pytest
 from spark_kafka_sink.errors import LedgerAhead, LedgerLost, PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.transactions.ledger import (
+    BatchMarker,
+    CommitEntry,
     Decision,
-    Entry,
     Layout,
-    Sentinel,
     Task,
     check_replay,
     claimed_layout,
     decide,
     ledger_error,
     partitions_of,
-    read_entry,
+    read_batch_marker,
+    read_commit_entry,
     read_layout,
-    read_sentinel,
 )
 
 SEND, VERIFY, CLAIM = Decision.SEND, Decision.VERIFY, Decision.CLAIM
 AHEAD, LOST, CHANGED = Decision.FAIL_AHEAD, Decision.FAIL_LOST, Decision.FAIL_CHANGED
 
 
-def sealed(batch_id: int | None, partitions: int = 2) -> Sentinel | None:
-    return None if batch_id is None else Sentinel(batch_id, partitions)
+def marker(batch_id: int | None, partitions: int = 2) -> BatchMarker | None:
+    return None if batch_id is None else BatchMarker(batch_id, partitions)
 
 
-def entry(batch_id: int | None, partitions: int = 2) -> Entry | None:
-    return None if batch_id is None else Entry(batch_id, partitions, 3, "f")
+def entry(batch_id: int | None, partitions: int = 2) -> CommitEntry | None:
+    return None if batch_id is None else CommitEntry(batch_id, partitions, 3, "f")
 
 
-# Of micro-batch 5, two partitions: what was sealed, what this partition has committed.
+# Of micro-batch 5, two partitions: what was marker, what this partition has committed.
 @pytest.mark.parametrize(
-    ("latest_sealed", "latest_committed", "decision"),
+    ("latest_marked", "latest_committed", "decision"),
     [
         (4, 4, SEND),
         (4, 5, VERIFY),
@@ -58,13 +58,13 @@ def entry(batch_id: int | None, partitions: int = 2) -> Entry | None:
     ],
 )
 @pytest.mark.parametrize("layout", [None, Layout(1, 7), Layout(4, 2), Layout(5, 2)])
-def test_what_a_task_does(latest_sealed, latest_committed, layout, decision):
+def test_what_a_task_does(latest_marked, latest_committed, layout, decision):
     task = Task(5, 0, 2)
-    assert decide(task, sealed(latest_sealed), layout, entry(latest_committed)) is decision
+    assert decide(task, marker(latest_marked), layout, entry(latest_committed)) is decision
 
 
 @pytest.mark.parametrize(
-    ("batch_id", "first_batch", "latest_sealed", "latest_committed", "decision"),
+    ("batch_id", "first_batch", "latest_marked", "latest_committed", "decision"),
     [
         (0, 0, None, None, CLAIM),
         (0, 0, None, 0, VERIFY),
@@ -80,48 +80,48 @@ def test_what_a_task_does(latest_sealed, latest_committed, layout, decision):
     ],
 )
 def test_the_first_micro_batch_needs_no_ledger_and_is_claimed(
-    batch_id, first_batch, latest_sealed, latest_committed, decision
+    batch_id, first_batch, latest_marked, latest_committed, decision
 ):
     task = Task(batch_id, 0, 2, first_batch)
-    assert decide(task, sealed(latest_sealed), None, entry(latest_committed)) is decision
+    assert decide(task, marker(latest_marked), None, entry(latest_committed)) is decision
     if decision is CLAIM:
         claimed = Layout(batch_id, 2)
-        assert decide(task, sealed(latest_sealed), claimed, entry(latest_committed)) is SEND
+        assert decide(task, marker(latest_marked), claimed, entry(latest_committed)) is SEND
 
 
 # Of micro-batch 5, after one with two partitions.
 @pytest.mark.parametrize(
-    ("task", "sentinel", "layout", "own", "decision"),
+    ("task", "marker", "layout", "own", "decision"),
     [
-        (Task(5, 0, 3), sealed(4), None, entry(4), CLAIM),
-        (Task(5, 2, 3), sealed(4), None, None, CLAIM),
-        (Task(5, 2, 3), sealed(4), Layout(5, 3), None, SEND),
-        (Task(5, 0, 2), sealed(4), Layout(5, 3), entry(4), CLAIM),
-        (Task(5, 0, 2), sealed(4), Layout(5, 0), entry(4), CLAIM),
-        (Task(5, 0, 2), sealed(4), Layout(5, 0), entry(5), VERIFY),
-        (Task(5, 2, 3), sealed(4), Layout(5, 2, is_final=True), None, CHANGED),
-        (Task(5, 0, 2), sealed(4), Layout(5, 2, is_final=True), entry(4), SEND),
-        (Task(5, 0, 1), sealed(4), None, entry(4), CLAIM),
-        (Task(5, 0, 1), sealed(4), Layout(5, 1), None, LOST),
-        (Task(5, 0, 3), sealed(4), None, entry(5), CHANGED),
-        (Task(5, 0, 3), sealed(5), None, entry(5), CHANGED),
-        (Task(5, 2, 3), sealed(5), None, None, CHANGED),
-        (Task(5, 0, 2), sealed(5, 1), None, entry(5), CHANGED),
-        (Task(5, 0, 2), sealed(4), Layout(6, 2), entry(4), AHEAD),
+        (Task(5, 0, 3), marker(4), None, entry(4), CLAIM),
+        (Task(5, 2, 3), marker(4), None, None, CLAIM),
+        (Task(5, 2, 3), marker(4), Layout(5, 3), None, SEND),
+        (Task(5, 0, 2), marker(4), Layout(5, 3), entry(4), CLAIM),
+        (Task(5, 0, 2), marker(4), Layout(5, 0), entry(4), CLAIM),
+        (Task(5, 0, 2), marker(4), Layout(5, 0), entry(5), VERIFY),
+        (Task(5, 2, 3), marker(4), Layout(5, 2, is_final=True), None, CHANGED),
+        (Task(5, 0, 2), marker(4), Layout(5, 2, is_final=True), entry(4), SEND),
+        (Task(5, 0, 1), marker(4), None, entry(4), CLAIM),
+        (Task(5, 0, 1), marker(4), Layout(5, 1), None, LOST),
+        (Task(5, 0, 3), marker(4), None, entry(5), CHANGED),
+        (Task(5, 0, 3), marker(5), None, entry(5), CHANGED),
+        (Task(5, 2, 3), marker(5), None, None, CHANGED),
+        (Task(5, 0, 2), marker(5, 1), None, entry(5), CHANGED),
+        (Task(5, 0, 2), marker(4), Layout(6, 2), entry(4), AHEAD),
     ],
 )
 def test_only_the_number_of_partitions_that_was_claimed_may_send(
-    task, sentinel, layout, own, decision
+    task, marker, layout, own, decision
 ):
-    assert decide(task, sentinel, layout, own) is decision
+    assert decide(task, marker, layout, own) is decision
 
 
 def test_a_micro_batch_has_the_number_of_the_one_before_until_another_is_claimed():
     assert partitions_of(5, None, None) is None
-    assert partitions_of(5, sealed(3), None) is None
-    assert partitions_of(5, sealed(4), None) == 2
-    assert partitions_of(5, sealed(4), Layout(4, 3)) == 2
-    assert partitions_of(5, sealed(4), Layout(5, 3)) == 3
+    assert partitions_of(5, marker(3), None) is None
+    assert partitions_of(5, marker(4), None) == 2
+    assert partitions_of(5, marker(4), Layout(4, 3)) == 2
+    assert partitions_of(5, marker(4), Layout(5, 3)) == 3
 
 
 def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committed():
@@ -132,9 +132,9 @@ def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committ
 
 
 def test_a_micro_batch_with_fewer_tasks_than_expected_is_repeated_with_their_number():
-    assert decide(Task(5, 0, 1), sealed(5, 1), None, entry(5, 2)) is VERIFY
-    assert decide(Task(6, 0, 1), sealed(5, 1), None, entry(5, 2)) is SEND
-    error = ledger_error(CHANGED, Task(5, 0, 2), sealed(5, 1), None, entry(5, 2), "orders")
+    assert decide(Task(5, 0, 1), marker(5, 1), None, entry(5, 2)) is VERIFY
+    assert decide(Task(6, 0, 1), marker(5, 1), None, entry(5, 2)) is SEND
+    error = ledger_error(CHANGED, Task(5, 0, 2), marker(5, 1), None, entry(5, 2), "orders")
     assert "was committed with 1 partitions" in str(error)
     assert "Set the former number" in str(error)
 
@@ -143,7 +143,7 @@ def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     numbers = [None, *range(4)]
     for s, e, first, partitions in itertools.product(numbers, numbers, range(3), (1, 2, 3)):
         task = Task(2, 0, partitions, first)
-        decision = decide(task, sealed(s), None, entry(e))
+        decision = decide(task, marker(s), None, entry(e))
         if decision in (SEND, CLAIM):
             assert e is None or e < 2
             assert s is None or s < 2
@@ -159,39 +159,40 @@ def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     ],
 )
 def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice):
-    error = ledger_error(decision, Task(5, 1, 2), sealed(4), None, entry(None), "orders")
+    error = ledger_error(decision, Task(5, 1, 2), marker(4), None, entry(None), "orders")
     assert type(error) is kind
     assert str(error).startswith("micro-batch 5, partition 1: ")
-    assert "the ledger orders has sealed micro-batch 4, and has none of this partition" in str(
-        error
-    )
+    assert (
+        "in the ledger orders, the latest complete micro-batch is 4, and the latest one that this "
+        "partition committed is none"
+    ) in str(error)
     assert advice in str(error)
 
 
-def test_a_sentinel_that_was_set_back_is_named():
-    error = ledger_error(LOST, Task(5, 1, 2), sealed(2), None, entry(4), "orders")
-    assert "Its driver group is older" in str(error)
+def test_a_marker_that_was_set_back_is_named():
+    error = ledger_error(LOST, Task(5, 1, 2), marker(2), None, entry(4), "orders")
+    assert "The driver's marker is older" in str(error)
     assert "set exactly.once.first.batch=5" in str(error)
 
 
 def test_a_replay_must_bring_the_same_rows():
-    check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 3, "f")
-    with pytest.raises(ReplayDiffers, match="has committed 3 rows, and 4 now"):
-        check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 4, "f")
-    with pytest.raises(ReplayDiffers, match="has committed 3 other rows"):
-        check_replay(Task(5, 0, 2), Entry(5, 2, 3, "f"), 3, "g")
+    check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 3, "f")
+    with pytest.raises(ReplayDiffers, match="has committed 3 rows, not 4"):
+        check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 4, "f")
+    with pytest.raises(ReplayDiffers, match="has committed 3 different rows"):
+        check_replay(Task(5, 0, 2), CommitEntry(5, 2, 3, "f"), 3, "g")
 
 
-def test_entries_sentinels_and_layouts_come_back_from_their_offsets():
-    kept = Entry(7, 2, 1000, "0123")
+def test_entries_markers_and_layouts_come_back_from_their_offsets():
+    kept = CommitEntry(7, 2, 1000, "0123")
     assert kept.to_offset().offset == 7
-    assert read_entry(kept.to_offset(), "p.0") == kept
-    assert read_sentinel(Sentinel(7, 2).to_offset(), "p.driver") == Sentinel(7, 2)
+    assert read_commit_entry(kept.to_offset(), "p.0") == kept
+    assert read_batch_marker(BatchMarker(7, 2).to_offset(), "p.driver") == BatchMarker(7, 2)
     for layout in (Layout(7, 2), Layout(7, 2, is_final=True)):
         assert read_layout(layout.to_offset(), "p.layout") == layout
     assert read_layout(None, "p.layout") is None
-    assert read_entry(None, "p.0") is None
-    assert read_sentinel(None, "p.driver") is None
+    assert read_commit_entry(None, "p.0") is None
+    assert read_batch_marker(None, "p.driver") is None
 
 
 @pytest.mark.parametrize(
@@ -209,4 +210,4 @@ def test_entries_sentinels_and_layouts_come_back_from_their_offsets():
 )
 def test_an_offset_that_is_no_entry_is_not_taken_for_a_missing_one(metadata):
     with pytest.raises(LedgerLost, match=r"group p\.0 has the offset 7"):
-        read_entry(CommittedOffset(7, metadata), "p.0")
+        read_commit_entry(CommittedOffset(7, metadata), "p.0")

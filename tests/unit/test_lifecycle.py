@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.producer.lifecycle import Lifecycle, State
+from spark_kafka_sink.producer.lifecycle import Lifecycle, ProducerState
 
 SOON = 10.0  # seconds: for what happens at once unless something is broken
 
@@ -64,9 +64,9 @@ def test_a_thread_that_has_access_cannot_acquire_it_again(lifecycle):
 
 
 def test_from_draining_on_only_a_closing_thread_gets_access(lifecycle, other_thread):
-    lifecycle.advance(State.DRAINING)
+    lifecycle.advance(ProducerState.DRAINING)
     assert not take(lifecycle, 0.1)
-    assert lifecycle.acquire_to_close(State.DRAINING, Deadline(SOON))
+    assert lifecycle.acquire_to_close(ProducerState.DRAINING, Deadline(SOON))
     assert not other_thread(take, lifecycle, 0.1).result(SOON)
 
 
@@ -78,12 +78,12 @@ def test_a_closing_thread_comes_before_threads_that_have_waited_longer(lifecycle
         got.append(("worker", lifecycle.acquire(Deadline(SOON))))
 
     def close():
-        got.append(("closer", lifecycle.acquire_to_close(State.DRAINING, Deadline(SOON))))
+        got.append(("closer", lifecycle.acquire_to_close(ProducerState.DRAINING, Deadline(SOON))))
 
     threads = [threading.Thread(target=work), threading.Thread(target=close)]
     threads[0].start()
     threads[1].start()
-    while lifecycle.state is State.OPEN:
+    while lifecycle.state is ProducerState.OPEN:
         pass
     lifecycle.release()
     for thread in threads:
@@ -92,29 +92,29 @@ def test_a_closing_thread_comes_before_threads_that_have_waited_longer(lifecycle
 
 
 def test_a_state_never_goes_back(lifecycle):
-    for state in (State.ABORTING, State.DRAINING, State.OPEN):
+    for state in (ProducerState.ABORTING, ProducerState.DRAINING, ProducerState.OPEN):
         lifecycle.advance(state)
-        assert lifecycle.state is State.ABORTING
+        assert lifecycle.state is ProducerState.ABORTING
 
 
 def test_a_closing_thread_that_comes_too_late_gets_no_access(lifecycle):
-    lifecycle.advance(State.CLOSED)
-    assert not lifecycle.acquire_to_close(State.ABORTING, Deadline(SOON))
-    assert lifecycle.state is State.CLOSED
+    lifecycle.advance(ProducerState.CLOSED)
+    assert not lifecycle.acquire_to_close(ProducerState.ABORTING, Deadline(SOON))
+    assert lifecycle.state is ProducerState.CLOSED
 
 
 def test_a_closing_thread_waits_no_longer_than_its_deadline_for_a_thread_that_does_not_release(
     lifecycle, other_thread
 ):
     assert take(lifecycle)
-    closing = other_thread(lifecycle.acquire_to_close, State.ABORTING, Deadline(0.05))
+    closing = other_thread(lifecycle.acquire_to_close, ProducerState.ABORTING, Deadline(0.05))
     assert closing.result(SOON) is False
-    assert lifecycle.state is State.ABORTING
+    assert lifecycle.state is ProducerState.ABORTING
 
 
 def test_aborting_wakes_waiting_threads(lifecycle, other_thread):
     assert take(lifecycle)
     waiting = other_thread(lifecycle.wait_until_aborting, SOON)
     assert not lifecycle.wait_until_aborting(0.0)
-    lifecycle.advance(State.ABORTING)
+    lifecycle.advance(ProducerState.ABORTING)
     assert waiting.result(SOON)

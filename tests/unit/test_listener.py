@@ -149,7 +149,7 @@ def test_the_end_of_a_run_may_be_told_after_the_next_start(listener):
     listener.onQueryTerminated(terminated("TopicUnavailable: no topic a"))
     (query,) = listener.snapshot().queries
     assert (query.state, query.error) == ("running", "")
-    values = {metric.name: told for metric, told in query_values(listener).of.items()}
+    values = {metric.name: each for metric, each in query_values(listener).of.items()}
     assert values["spark_streaming_query_active"] == {(): 1}
     assert values["spark_streaming_query_failures_total"] == {(): 1}
     listener.onQueryTerminated(terminated(run_id=next_run))
@@ -208,7 +208,7 @@ def test_on_report_never_fails_the_query(listener, caplog):
 
     with caplog.at_level(logging.WARNING, "spark_kafka_sink"):
         listener.on_report(Broken())
-    assert "could not take in a report" in caplog.text
+    assert "could not read a report" in caplog.text
     assert "update spark-kafka-sink" in caplog.text
 
 

@@ -85,9 +85,9 @@ def values(scraped, name):
 def test_a_scrape_finds_what_was_reported(listener):
     listener.on_report(MadeUpReport())
     listener.onQueryProgress(progressed(behind=17))
-    refused = {"a": {"MSG_SIZE_TOO_LARGE": 2}, "": {"NULL_TOPIC": 1}}
+    rejected = {"a": {"MSG_SIZE_TOO_LARGE": 2}, "": {"NULL_TOPIC": 1}}
     listener.on_report(
-        failed_report(batch_id=1, dead_letters_by_topic=refused, buffer_peak_bytes=8_000)
+        failed_report(batch_id=1, dead_letters_by_topic=rejected, buffer_peak_bytes=8_000)
     )
     listener.onQueryTerminated(terminated("DeliveryFailed: 2 records"))
     delivered_at = datetime(2026, 11, 22, 8, 0, 0, 125_000, timezone.utc).timestamp()
@@ -146,8 +146,8 @@ def test_a_scrape_finds_what_was_reported(listener):
 
 def test_series_are_bounded_whatever_topics_the_data_name(listener):
     for batch_id in range(5):
-        refused = {f"missing-{batch_id}-{n}": {"UNKNOWN_TOPIC_OR_PART": 2} for n in range(400)}
-        listener.on_report(MadeUpReport(batch_id=batch_id, dead_letters_by_topic=refused))
+        rejected = {f"missing-{batch_id}-{n}": {"UNKNOWN_TOPIC_OR_PART": 2} for n in range(400)}
+        listener.on_report(MadeUpReport(batch_id=batch_id, dead_letters_by_topic=rejected))
     found = values(scrape(listener), "spark_kafka_sink_dead_letters_total")
     assert len(found) == 1_001
     assert sum(found.values()) == 4_000
@@ -277,7 +277,7 @@ def test_health_is_503_from_a_failure_to_the_next_micro_batch_that_ends(listener
     listener.onQueryTerminated(terminated(FAILURE))
     assert health() == (503, ["orders has failed: DeliveryFailed: 2 records"])
     listener.onQueryStarted(started())
-    again = "orders has failed and runs again, but has ended no micro-batch since"
+    again = "orders has failed and runs again, but has completed no micro-batch since"
     assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])
     listener.onQueryProgress(idle())  # written before the micro-batch that may fail again
     assert health() == (503, [f"{again}: DeliveryFailed: 2 records"])

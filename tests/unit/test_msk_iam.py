@@ -103,7 +103,7 @@ def test_the_settings_of_the_java_library_work():
             {"sasl.jaas.config": f'{MODULE} required awsMaxRetries="7";'},
             "awsMaxRetries is not supp",
         ),
-        ({"sasl.oauthbearer.config": "planted-secret"}, "leave out oauth.callback and"),
+        ({"sasl.oauthbearer.config": "planted-secret"}, "remove oauth.callback and"),
     ],
 )
 def test_what_cannot_be_used_is_refused(settings, message):

@@ -12,7 +12,7 @@ from listener_events import MadeUpReport, failed_report
 
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.html import report_html
-from spark_kafka_sink.report.notebook import Wrong, table
+from spark_kafka_sink.report.notebook import Highlighted, table
 
 
 def html(report):
@@ -44,9 +44,11 @@ def test_what_is_not_known_is_left_out_of_a_report():
     assert "round trip" not in markup
 
 
-@pytest.mark.parametrize(("report", "is_wrong"), [(MadeUpReport(), False), (failed_report(), True)])
-def test_only_failures_are_emphasised(report, is_wrong):
-    assert ("#e5484d" in html(report)) is is_wrong
+@pytest.mark.parametrize(
+    ("report", "is_highlighted"), [(MadeUpReport(), False), (failed_report(), True)]
+)
+def test_only_failures_are_emphasised(report, is_highlighted):
+    assert ("#e5484d" in html(report)) is is_highlighted
 
 
 def test_text_of_others_is_escaped():
@@ -89,6 +91,6 @@ def contrast(one, other):
 
 
 def test_numbers_are_grouped_and_aligned_and_unknown_ones_are_a_dash():
-    markup = table(["n"], [[1234567], [None], [Wrong(0)], [2.5]])
+    markup = table(["n"], [[1234567], [None], [Highlighted(0)], [2.5]])
     assert cells(markup)[1:] == [["1,234,567"], ["–"], ["0"], ["2.50"]]
     assert markup.count("text-align:right") == 4  # the heading too

@@ -136,15 +136,15 @@ def test_a_comma_in_an_extension_does_not_end_it():
         ),
         (
             java("", "com.example.Handler", **ENDPOINT),
-            rf"{HANDLER}=com.example.Handler is not supported: .*leave it out, and set oauth.callb",
+            rf"{HANDLER}=com.example.Handler is not supported: .*remove it, and set oauth.callb",
         ),
         (
             java(CREDENTIALS, **ENDPOINT) | {"sasl.oauthbearer.client.id": "other"},
-            r"client\.id and kafka\.sasl\.jaas\.config set the same; keep one",
+            r"client\.id and kafka\.sasl\.jaas\.config set the same thing; keep one",
         ),
         (
             java(CREDENTIALS, **{"sasl.oauthbearer.token.endpoint.url": "file:///token"}),
-            "is a file, which only Java's client takes for a token; set oauth.callback",
+            "is a file, which only Java's client reads as a token; set oauth.callback",
         ),
         (
             java(CREDENTIALS, **ENDPOINT) | {"sasl.mechanism": "PLAIN"},

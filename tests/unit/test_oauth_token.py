@@ -37,7 +37,7 @@ class Login:
     def another(self, configuration=CONFIGURATION):
         return Login(configuration, (self.clock, self.calls))
 
-    def pass_on_until_told(self):
+    def pass_on_until_answered(self):
         deadline = Deadline(60)
         while not (self.client.tokens or self.client.token_failures):
             assert not deadline.expired
@@ -50,8 +50,8 @@ class Login:
         self.client.tokens.clear()
         self.client.token_failures.clear()
         self.tokens.call()
-        told = self.pass_on_until_told()
-        return told.tokens[0][0] if told.tokens else told.token_failures[0]
+        client = self.pass_on_until_answered()
+        return client.tokens[0][0] if client.tokens else client.token_failures[0]
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_the_function_returns_reaches_the_client(login, function, more, pri
 
     function(make)
     login.tokens.call()
-    client = login.pass_on_until_told()
+    client = login.pass_on_until_answered()
     assert client.tokens == [(VALUE, int(LATER * 1000), principal, extensions)]
     assert given == [CONFIGURATION]
     login.tokens.pass_on(client)
@@ -119,9 +119,9 @@ def test_what_the_function_returns_reaches_the_client(login, function, more, pri
     [
         (VALUE, "it has to return the token and its expiry"),
         ((VALUE,), "it has to return the token and its expiry"),
-        ((b"bytes", LATER), "the token is not a text"),
-        ((f"{VALUE}\n\x00", LATER), "the token is not a text"),
-        (("", LATER), "the token is not a text"),
+        ((b"bytes", LATER), "the token is not a string"),
+        ((f"{VALUE}\n\x00", LATER), "the token is not a string"),
+        (("", LATER), "the token is not a string"),
         ((VALUE, "soon"), "the expiry is not a number of seconds"),
         ((VALUE, None), "the expiry is not a number of seconds"),
         ((VALUE, float("nan")), "the expiry is not a number of seconds"),
@@ -132,9 +132,9 @@ def test_what_the_function_returns_reaches_the_client(login, function, more, pri
 def test_a_function_that_returns_something_else_is_named(login, function, returned, reason):
     function(lambda _: returned)
     login.tokens.call()
-    (told,) = login.pass_on_until_told().token_failures
-    assert told.startswith(f"oauth.callback=tokens_of_test:make: {reason}")
-    assert VALUE not in told
+    (failure,) = login.pass_on_until_answered().token_failures
+    assert failure.startswith(f"oauth.callback=tokens_of_test:make: {reason}")
+    assert VALUE not in failure
 
 
 def test_an_error_of_the_function_is_named_without_its_configuration(login, function):
@@ -143,14 +143,14 @@ def test_an_error_of_the_function_is_named_without_its_configuration(login, func
 
     function(make)
     login.tokens.call()
-    (told,) = login.pass_on_until_told().token_failures
-    assert told == "oauth.callback=tokens_of_test:make raised RuntimeError: refused [hidden]"
+    (failure,) = login.pass_on_until_answered().token_failures
+    assert failure == "oauth.callback=tokens_of_test:make raised RuntimeError: refused [hidden]"
 
 
 def test_a_function_that_cannot_be_imported_is_named(login):
     login.tokens.call()
-    (told,) = login.pass_on_until_told().token_failures
-    assert "raised ModuleNotFoundError: No module named 'tokens_of_test'" in told
+    (failure,) = login.pass_on_until_answered().token_failures
+    assert "raised ModuleNotFoundError: No module named 'tokens_of_test'" in failure
 
 
 def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, function):
@@ -171,7 +171,7 @@ def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, functi
     login.client.token_failures.clear()
     returns.set()
     login.tokens.call()  # the client asks again
-    assert login.pass_on_until_told().tokens
+    assert login.pass_on_until_answered().tokens
     assert calls == [1]
 
 
@@ -202,7 +202,7 @@ def test_clients_that_ask_during_a_call_wait_for_it(login, function):
     for each in clients:
         each.tokens.call()
     returns.set()
-    assert [each.pass_on_until_told().tokens[0][0] for each in clients] == [VALUE] * 3
+    assert [each.pass_on_until_answered().tokens[0][0] for each in clients] == [VALUE] * 3
     assert calls == [1]
 
 

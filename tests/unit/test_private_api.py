@@ -50,7 +50,7 @@ def test_rows_that_end_with_the_connection_are_not(number):
 
 
 def test_a_worker_without_daemon_says_what_to_leave_out():
-    refused = pytest.raises(InvalidOption, match=r"leave spark\.python\.use\.daemon out")
+    refused = pytest.raises(InvalidOption, match=r"remove spark\.python\.use\.daemon")
     with connected("rwb") as (_, rows), refused:
         run_as_worker(require_end_of_rows, rows)
 

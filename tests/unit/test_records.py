@@ -251,7 +251,7 @@ def test_batch_without_rows_has_no_records(topic):
     empty = pa.array([], pa.string())
     split_batch = split_by_topic(a_batch(value=empty, topic=empty), topic)
     assert sum(map(len, split_batch.records)) == 0
-    assert split_batch.refused == []
+    assert split_batch.rejected == []
 
 
 # --- rows that cannot be records -----------------------------------------------------------------
@@ -274,11 +274,11 @@ def header_keys(*keys: bytes) -> pa.Array:
     return pa.ListArray.from_arrays(list(range(len(keys) + 1)), pairs)
 
 
-def refusals(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> list[Any]:
-    """Rows, error, topic and reason of everything that was refused."""
+def rejections(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> list[Any]:
+    """Rows, error, topic and reason of everything that was rejected."""
     return [
-        (refused.records.rows.tolist(), refused.error, refused.topic, refused.reason)
-        for refused in split_by_topic(batch, topic, first_row).refused
+        (rejected.records.rows.tolist(), rejected.error, rejected.topic, rejected.reason)
+        for rejected in split_by_topic(batch, topic, first_row).rejected
     ]
 
 
@@ -354,44 +354,44 @@ def refusals(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> li
         ),
     ],
 )
-def test_bad_rows_are_refused(columns, rows, error, topic, reason):
+def test_bad_rows_are_rejected(columns, rows, error, topic, reason):
     batch = a_batch(**columns)
-    (refused,) = refusals(batch, None if "topic" in columns else "t")
-    assert refused[:3] == (rows, error, topic)
-    assert re.match(reason, refused[3])
+    (rejected,) = rejections(batch, None if "topic" in columns else "t")
+    assert rejected[:3] == (rows, error, topic)
+    assert re.match(reason, rejected[3])
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
 @pytest.mark.parametrize("unit", PER_SECOND)
 @pytest.mark.parametrize("time", [0, -1, -(10**9)])
-def test_timestamp_of_the_epoch_or_before_is_refused(unit, zone, time):
+def test_timestamp_of_the_epoch_or_before_is_rejected(unit, zone, time):
     times = pa.array([PER_SECOND[unit], None, time], pa.timestamp(unit, zone))
-    (refused,) = refusals(a_batch(timestamp=times), "t")
-    assert refused[:2] == ([2], "INVALID_TIMESTAMP")
+    (rejected,) = rejections(a_batch(timestamp=times), "t")
+    assert rejected[:2] == ([2], "INVALID_TIMESTAMP")
 
 
 def test_rows_are_counted_from_the_first_row_of_a_sliced_batch():
     batch = a_batch(topic=["a", "b", "c", None]).slice(2)
     split_batch = split_by_topic(batch, None, first_row=100)
     assert [records.rows.tolist() for records in split_batch.records] == [[100]]
-    assert [refused.records.rows.tolist() for refused in split_batch.refused] == [[101]]
+    assert [rejected.records.rows.tolist() for rejected in split_batch.rejected] == [[101]]
 
 
-def test_a_row_with_several_flaws_is_refused_once():
+def test_a_row_with_several_problems_is_rejected_once():
     batch = a_batch(
         topic=["a", None, "c d", "b", "b"],
         partition=pa.array([0, -1, -1, -1, 1], pa.int32()),
         timestamp=pa.array([1, 0, 1, 0, 1], pa.timestamp("ms")),
     )
-    found = refusals(batch, None)
+    found = rejections(batch, None)
     assert sorted(row for rows, *_ in found for row in rows) == [1, 2, 3]
     assert set(split(batch, None)) == {"a", "b"}
 
 
-def test_rows_are_refused_by_the_topic_that_they_were_meant_for():
+def test_rows_are_rejected_by_the_topic_that_they_were_meant_for():
     partitions = pa.array([-1, -1, -1, 0], pa.int32())
     batch = a_batch(topic=["a", "b", "a", "b"], partition=partitions)
-    assert [refused[:3] for refused in refusals(batch, None)] == [
+    assert [rejected[:3] for rejected in rejections(batch, None)] == [
         ([0, 2], "NEGATIVE_PARTITION", b"a"),
         ([1], "NEGATIVE_PARTITION", b"b"),
     ]
@@ -400,9 +400,9 @@ def test_rows_are_refused_by_the_topic_that_they_were_meant_for():
 
 def test_headers_that_cannot_be_sent_are_told_as_json():
     made = headers([("k", b"x")], [("k", b"v"), (None, b"w"), None, ("m", None)])
-    (refused,) = split_by_topic(a_batch(headers=made), "t").refused
-    assert refused.headers_json is not None
-    assert [json.loads(each) for each in refused.headers_json] == [
+    (rejected,) = split_by_topic(a_batch(headers=made), "t").rejected
+    assert rejected.headers_json is not None
+    assert [json.loads(each) for each in rejected.headers_json] == [
         [
             {"key": "k", "value": "dg=="},
             {"key": None, "value": "dw=="},
@@ -411,8 +411,8 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
         ]
     ]
     no_text = header_keys(b"k", b"\xc3")
-    (refused,) = split_by_topic(a_batch(headers=no_text), "t").refused
-    assert refused.headers_json == [b'[{"key": "\\\\xc3", "value": null}]']
+    (rejected,) = split_by_topic(a_batch(headers=no_text), "t").rejected
+    assert rejected.headers_json == [b'[{"key": "\\\\xc3", "value": null}]']
 
 
 def test_no_column_needs_pandas():

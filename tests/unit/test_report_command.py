@@ -121,7 +121,7 @@ def test_lines_that_can_be_read_are_shown_and_others_named(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert "2 micro-batches" in shown.out
-    assert f"Skipped 1 line, first line 2 of {file}: not JSON, or cut off." in shown.err
+    assert f"Skipped 1 line, first line 2 of {file}: not JSON, or truncated." in shown.err
 
 
 def test_many_kinds_of_nonsense_make_no_long_text(tmp_path, capsys):

@@ -13,7 +13,7 @@ import pytest
 from spark_kafka_sink.report import folder as report_folder
 from spark_kafka_sink.report import storage as report_storage
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.report.folder import append, leave, prepare
+from spark_kafka_sink.report.folder import append, prepare, write_failed_task
 from spark_kafka_sink.report.storage import LocalFolder, RemoteFolder
 
 
@@ -66,27 +66,37 @@ def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path)
     prepare(str(tmp_path / "reports"))
     folder = str(tmp_path / "reports")
     for batch_id, records in [("7", 3), ("7", 4), ("70", 5)]:
-        leave(failed_task(records), folder, batch_id)
+        write_failed_task(failed_task(records), folder, batch_id)
     aborted = DeliveryReport(tasks=4, failed_tasks=3, batch_id=7, outcome="failed")
     aborted.acknowledged_records[("a", 0)] = 2
-    told = append(aborted, folder)
+    written = append(aborted, folder)
     (line,) = (tmp_path / "reports" / "report-000000001.jsonl").read_text().splitlines()
-    assert json.loads(line) == told.to_dict()
-    assert (told.tasks, told.failed_tasks, told.batch_id, told.outcome) == (4, 3, 7, "failed")
-    assert (told.total_sent, told.possibly_persisted_records) == (7, 7)
-    assert told.delivered_records() == {"a": 4}
+    assert json.loads(line) == written.to_dict()
+    assert (written.tasks, written.failed_tasks, written.batch_id, written.outcome) == (
+        4,
+        3,
+        7,
+        "failed",
+    )
+    assert (written.total_sent, written.possibly_persisted_records) == (7, 7)
+    assert written.delivered_records() == {"a": 4}
     left = [path.name for path in (tmp_path / "reports" / "failed-tasks").iterdir()]
     assert [name.startswith("task-70-") for name in left] == [True]
 
 
 def test_a_repeated_task_that_succeeds_makes_a_delivered_report_of_both_attempts(tmp_path):
-    leave(failed_task(3), str(tmp_path), "0")
-    told = append(DeliveryReport(Counter(a=3), tasks=1, batch_id=0), str(tmp_path))
-    assert (told.outcome, told.tasks, told.failed_tasks, told.total_sent) == ("delivered", 1, 1, 6)
+    write_failed_task(failed_task(3), str(tmp_path), "0")
+    written = append(DeliveryReport(Counter(a=3), tasks=1, batch_id=0), str(tmp_path))
+    assert (written.outcome, written.tasks, written.failed_tasks, written.total_sent) == (
+        "delivered",
+        1,
+        1,
+        6,
+    )
 
 
 def test_a_task_of_another_machine_leaves_nothing(tmp_path):
-    leave(failed_task(3), str(tmp_path / "of the driver"), "0")
+    write_failed_task(failed_task(3), str(tmp_path / "of the driver"), "0")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,7 +105,7 @@ def test_a_file_that_a_killed_task_did_not_finish_is_a_warning(tmp_path, caplog,
     (tmp_path / "failed-tasks").mkdir()
     (tmp_path / "failed-tasks" / "task-0-x.json").write_text(left)
     append(report(0), str(tmp_path))
-    assert "task-0-x.json, left by a failed task, is cut off" in caplog.text
+    assert "task-0-x.json, the report of a failed task, is truncated" in caplog.text
     assert batches(tmp_path) == {"report-000000001.jsonl": [0]}
     assert list((tmp_path / "failed-tasks").iterdir()) == []
 
@@ -106,10 +116,10 @@ def test_what_another_query_left_in_the_folder_is_not_counted(tmp_path, task_suc
     now = datetime.now(timezone.utc)
     for query_id, records, age in [("earlier", 100, timedelta(1)), ("this", 3, timedelta(0))]:
         task = replace(failed_task(records), query_id=query_id, ended_at=now - age)
-        leave(task, str(tmp_path), "7")
-    query_id = "this" if task_succeeded else None  # only a task tells the driver
-    told = append(DeliveryReport(batch_id=7, query_id=query_id, outcome="failed"), str(tmp_path))
-    assert (told.total_failed, told.query_id) == (3, "this")
+        write_failed_task(task, str(tmp_path), "7")
+    query_id = "this" if task_succeeded else None  # only a task's report names the query
+    written = append(DeliveryReport(batch_id=7, query_id=query_id, outcome="failed"), str(tmp_path))
+    assert (written.total_failed, written.query_id) == (3, "this")
 
 
 # --- other storage --------------------------------------------------------------------------------
@@ -132,10 +142,10 @@ def object_store(tmp_path, monkeypatch):
 
 def test_each_report_in_an_object_store_is_a_file(object_store):
     uri, folder, _ = object_store
-    leave(failed_task(3), uri, "0")
+    write_failed_task(failed_task(3), uri, "0")
     for batch_id in range(3):
-        told = append(report(batch_id), uri)
-        assert told.total_failed == (0 if batch_id else 3)
+        written = append(report(batch_id), uri)
+        assert written.total_failed == (0 if batch_id else 3)
     assert list(batches(folder).values()) == [[0], [1], [2]]
 
 
@@ -156,10 +166,10 @@ def test_storage_that_does_not_answer_holds_nothing_up(monkeypatch, caplog):
     released = threading.Event()
     monkeypatch.setattr(report_folder, "_SECONDS", 0.05)
     monkeypatch.setattr(report_folder, "open_folder", lambda folder: released.wait(60))
-    told = report(7)
+    written = report(7)
     try:
-        assert append(told, "s3://bucket/reports") is told
-        leave(told, "s3://bucket/reports", "7")
+        assert append(written, "s3://bucket/reports") is written
+        write_failed_task(written, "s3://bucket/reports", "7")
         prepare("s3://bucket/hanging")
     finally:
         released.set()
@@ -174,9 +184,9 @@ def test_no_error_of_the_storage_reaches_the_query(monkeypatch, caplog, error):
         raise error
 
     monkeypatch.setattr(report_folder, "open_folder", fail)
-    told = report(7)
-    assert append(told, "abfss://c@a.dfs.core.windows.net/r") is told
-    leave(told, "abfss://c@a.dfs.core.windows.net/r", "7")
+    written = report(7)
+    assert append(written, "abfss://c@a.dfs.core.windows.net/r") is written
+    write_failed_task(written, "abfss://c@a.dfs.core.windows.net/r", "7")
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
 
 
@@ -190,7 +200,7 @@ def test_storage_is_tried_once_before_the_tasks(tmp_path, caplog):
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-# --- files that cannot be appended to, or are cut off ---------------------------------------------
+# --- files that cannot be appended to, or are truncated -------------------------------------------
 
 
 def test_where_files_cannot_be_appended_to_each_report_is_a_file(tmp_path, monkeypatch, caplog):

@@ -56,10 +56,10 @@ FULL = DeliveryReport(
 
 @pytest.mark.parametrize("report", [DeliveryReport(), FULL], ids=["empty", "full"])
 def test_a_report_fits_the_schema(report):
-    told = json.loads(report.to_json())
-    Draft202012Validator(SCHEMA).validate(told)
-    assert list(told) == SCHEMA["required"] == list(SCHEMA["properties"])
-    assert told["version"] == VERSION
+    parsed = json.loads(report.to_json())
+    Draft202012Validator(SCHEMA).validate(parsed)
+    assert list(parsed) == SCHEMA["required"] == list(SCHEMA["properties"])
+    assert parsed["version"] == VERSION
 
 
 def test_pages_and_schema_are_current():
@@ -119,13 +119,13 @@ def test_a_report_cannot_be_changed():
 
 
 def test_what_a_report_says():
-    told = json.loads(FULL.to_json())
-    assert told["outcome"] == "failed"
-    assert told["records_by_topic"] == {"a": 2, "b": 1}
-    assert (told["busiest_partition"], told["busiest_partition_records"]) == ("a-0", 2)
-    assert told["failed_records_by_error"] == {"_MSG_TIMED_OUT": 2, "DROPPED_BEFORE_SEND": 1}
-    assert (told["task_ms"], told["rows_wait_ms"], told["buffer_wait_ms"]) == (1500, 2, 1)
-    assert (told["round_trip_p50_ms"], told["round_trip_p99_ms"]) == (0.5, 7.25)
+    parsed = json.loads(FULL.to_json())
+    assert parsed["outcome"] == "failed"
+    assert parsed["records_by_topic"] == {"a": 2, "b": 1}
+    assert (parsed["busiest_partition"], parsed["busiest_partition_records"]) == ("a-0", 2)
+    assert parsed["failed_records_by_error"] == {"_MSG_TIMED_OUT": 2, "DROPPED_BEFORE_SEND": 1}
+    assert (parsed["task_ms"], parsed["rows_wait_ms"], parsed["buffer_wait_ms"]) == (1500, 2, 1)
+    assert (parsed["round_trip_p50_ms"], parsed["round_trip_p99_ms"]) == (0.5, 7.25)
 
 
 def test_reports_of_tasks_add_up():

@@ -68,7 +68,7 @@ def test_lines_that_are_no_reports_are_skipped_with_their_place(tmp_path):
     found = list(ReportFiles(tmp_path).new())
     assert [each.batch_id for each in found if isinstance(each, Report)] == [1, 4]
     cut, newer = (each for each in found if isinstance(each, SkippedLine))
-    assert (cut.file, cut.number, cut.reason) == (file, 2, "not JSON, or cut off")
+    assert (cut.file, cut.number, cut.reason) == (file, 2, "not JSON, or truncated")
     assert newer.number == 4
     assert "version 2" in newer.reason
     assert "update spark-kafka-sink" in newer.reason
@@ -139,7 +139,7 @@ def test_a_wrong_field_is_named(name, value):
 
 @pytest.mark.parametrize("text", [b"[1]", b"{}", b"1", b'{"version": "1"}', b'{"version": 0}'])
 def test_other_json_is_no_report(text):
-    with pytest.raises(ValueError, match="no report of a micro-batch"):
+    with pytest.raises(ValueError, match="not a report of a micro-batch"):
         parse(text)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from spark_kafka_sink import foreach_batch, register, warm_up
 
 OPTIONS = {"kafka.bootstrap.servers": "host:9092", "topic": "t", "preflight": "false"}
-WARNING = "spark.speculation is true: .* twice"
+WARNING = "spark.speculation is true: .* duplicated"
 
 
 class Session:

@@ -11,13 +11,13 @@ from spark_kafka_sink.records.arrow import split_by_topic
 NOW_MS = 1_000_000
 
 
-def refused(limits, compressed=False, **columns):
+def rejected(limits, compressed=False, **columns):
     batch = pa.record_batch({"value": ["v"] * len(next(iter(columns.values()))), **columns})
     (records,) = split_by_topic(batch, "t").records
     sizes = np.array([100] * (len(records) - 1) + [101])
     return {
         (code.name, index)
-        for code, mask in limits.refused(records, sizes, NOW_MS, compressed=compressed)
+        for code, mask in limits.rejected(records, sizes, NOW_MS, compressed=compressed)
         for index in np.flatnonzero(mask).tolist()
     }
 
@@ -26,29 +26,29 @@ def times(*milliseconds):
     return pa.array(milliseconds, pa.timestamp("ms"))
 
 
-def test_an_unknown_configuration_refuses_nothing():
-    assert refused(TopicLimits(), key=["k", None], timestamp=times(1, 10**15)) == set()
+def test_an_unknown_configuration_rejects_nothing():
+    assert rejected(TopicLimits(), key=["k", None], timestamp=times(1, 10**15)) == set()
     assert limits_from({}) == TopicLimits()
 
 
-def test_a_compacted_topic_refuses_records_without_a_key():
+def test_a_compacted_topic_rejects_records_without_a_key():
     limits = limits_from({"cleanup.policy": "delete,compact"})
-    assert refused(limits, key=["", None, "k"]) == {("INVALID_RECORD", 1)}
-    assert refused(limits, value=["a", "b"]) == {("INVALID_RECORD", 0), ("INVALID_RECORD", 1)}
+    assert rejected(limits, key=["", None, "k"]) == {("INVALID_RECORD", 1)}
+    assert rejected(limits, value=["a", "b"]) == {("INVALID_RECORD", 0), ("INVALID_RECORD", 1)}
     assert limits_from({"cleanup.policy": "delete"}) == TopicLimits()
 
 
 def test_too_large_records_are_known_only_without_compression():
     limits = limits_from({"max.message.bytes": "100"})
-    assert refused(limits, key=["a", "b"]) == {("MSG_SIZE_TOO_LARGE", 1)}
-    assert refused(limits, key=["a", "b"], compressed=True) == set()
+    assert rejected(limits, key=["a", "b"]) == {("MSG_SIZE_TOO_LARGE", 1)}
+    assert rejected(limits, key=["a", "b"], compressed=True) == set()
 
 
 @pytest.mark.parametrize(("name", "places"), [("before", {0}), ("after", {4})])
 def test_timestamps_too_far_from_now(name, places):
     limits = limits_from({f"message.timestamp.{name}.max.ms": "1000"})
     near = times(NOW_MS - 1001, NOW_MS - 1000, None, NOW_MS + 1000, NOW_MS + 1001)
-    assert refused(limits, timestamp=near) == {
+    assert rejected(limits, timestamp=near) == {
         (ErrorCode.INVALID_TIMESTAMP.name, i) for i in places
     }
 

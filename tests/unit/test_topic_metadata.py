@@ -90,7 +90,7 @@ def test_the_longest_wait_comes_first_unless_one_topic_is_named(topics, clock):
     assert topics.waits.first_failure(0, "c") is None
 
 
-def test_a_refused_topic_does_not_wait_for_the_budget(topics):
+def test_a_forbidden_topic_does_not_wait_for_the_budget(topics):
     topics.buffer("b")
     topics.buffer("a")
     topics.due()

@@ -26,7 +26,7 @@ from spark_kafka_sink.tools.transactions.state import (
     in_order,
     ledger_rows,
 )
-from spark_kafka_sink.transactions.ledger import Entry, Sentinel
+from spark_kafka_sink.transactions.ledger import BatchMarker, CommitEntry
 
 SERVERS = ["--option", "kafka.bootstrap.servers=127.0.0.1:1"]
 
@@ -111,15 +111,15 @@ def test_durations(seconds, expected):
 
 
 def test_the_ledger_is_read_as_tasks_read_it():
-    sentinel, entry = Sentinel(7, 2), Entry(8, 2, 3, "abc")
+    marker, entry = BatchMarker(7, 2), CommitEntry(8, 2, 3, "abc")
     topic = Partition("t", 0)
     offsets = {
-        "a.driver": {topic: sentinel.to_offset()},
+        "a.driver": {topic: marker.to_offset()},
         "a.0": {topic: entry.to_offset(), Partition("former", 0): entry.to_offset()},
         "a.1": {},
     }
     assert ledger_rows("a", offsets) == [
-        LedgerRow("a.driver", "t", sentinel),
+        LedgerRow("a.driver", "t", marker),
         LedgerRow("a.0", "former", entry),
         LedgerRow("a.0", "t", entry),
     ]

@@ -18,7 +18,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.spark.foreach_batch import _with_prefix
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.partition import exactly_once, prefix_of
 
 OPTIONS = parse(
@@ -38,8 +38,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def wait(clock) -> Wait:
-    return Wait(Deadline(5.0, clock), "close.timeout.ms, 5 s", "micro-batch 1: committing")
+def wait(clock) -> BrokerWait:
+    return BrokerWait(Deadline(5.0, clock), "close.timeout.ms, 5 s", "micro-batch 1: committing")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_passes_is_waited_for_until_the_deadline(wait, clock):
     assert wait.is_over(ErrorCode.REQUEST_TIMED_OUT)
     error = wait.error(ErrorCode.TIMED_OUT)
     assert isinstance(error, DeadlineExceeded)
-    assert "(_TIMED_OUT), until the time was up (close.timeout.ms, 5 s)" in str(error)
+    assert "(_TIMED_OUT), until the time-out (close.timeout.ms, 5 s)" in str(error)
 
 
 def test_the_prefix_is_the_option_or_made_from_the_query():
@@ -89,7 +89,7 @@ def test_foreach_batch_under_spark_connect_needs_the_prefix():
 @pytest.mark.parametrize("origin", [Origin("a-query", None, 0), Origin("a-query", "1", None)])
 def test_a_task_without_a_micro_batch_is_refused(origin):
     with (
-        pytest.raises(InvalidOption, match="tells no micro-batch's id"),
+        pytest.raises(InvalidOption, match="passes no id of a micro-batch"),
         exactly_once(OPTIONS, origin),
     ):
         pass

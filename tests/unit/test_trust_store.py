@@ -151,7 +151,7 @@ def conversion(settings):
             1,
             "Keystore was tampered with, or so",
         ),
-        ("a crash", 134, "keytool fails"),
+        ("a crash", 134, "keytool failed"),
         ("Your keystore contains 0 entries", 0, "it has no certificate"),
     ],
 )

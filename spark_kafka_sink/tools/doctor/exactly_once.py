@@ -27,14 +27,14 @@ from spark_kafka_sink.tools.doctor.result import (
 )
 from spark_kafka_sink.tools.doctor.topic import FORBIDDEN, grant, in_sync, number, undescribed
 from spark_kafka_sink.transactions.ledger import (
-    entry_group,
+    commit_entry_group,
     layout_group,
-    read_entry,
+    marker_group,
+    read_batch_marker,
+    read_commit_entry,
     read_layout,
-    read_sentinel,
-    sentinel_group,
 )
-from spark_kafka_sink.transactions.offset_calls import Wait, read_offsets
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, read_offsets
 from spark_kafka_sink.transactions.partition import DEFAULT_PREFIX, prefix_of
 
 _AT_LEAST_ONCE = "delivery.guarantee=at-least-once"
@@ -81,7 +81,7 @@ def ledger_topic(examination: Examination, settings: ExactlyOnceOptions) -> list
 def ledger_groups(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
     """The user may commit offsets of the ledger's groups."""
     prefix = _prefix(settings)
-    for group in (sentinel_group(prefix), layout_group(prefix), entry_group(prefix, 0)):
+    for group in (marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, 0)):
         try:
             allowed = examination.client.group(group, examination.deadline).authorized_operations
         except KafkaException as error:
@@ -114,11 +114,11 @@ def ledger(examination: Examination, settings: ExactlyOnceOptions) -> list[Findi
     if prefix is None:
         return [not_applicable("without transactional.id.prefix, the query's id names the ledger")]
     readers = {
-        sentinel_group(prefix): read_sentinel,
+        marker_group(prefix): read_batch_marker,
         layout_group(prefix): read_layout,
-        entry_group(prefix, 0): read_entry,
+        commit_entry_group(prefix, 0): read_commit_entry,
     }
-    wait = Wait(examination.deadline, "--timeout", f"reading the ledger {prefix}")
+    wait = BrokerWait(examination.deadline, "--timeout", f"reading the ledger {prefix}")
     client, topic = examination.sink.producer.client, settings.ledger_topic
     try:
         offsets = read_offsets(client, topic, list(readers), wait)

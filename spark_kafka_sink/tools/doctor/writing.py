@@ -20,7 +20,7 @@ from spark_kafka_sink.tools.doctor.exactly_once import (
 )
 from spark_kafka_sink.tools.doctor.examination import Examination
 from spark_kafka_sink.tools.doctor.result import Finding, failed, passed, skipped, warned
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.transaction import Transaction
 
 KEY = "spark-kafka-sink doctor"
@@ -91,7 +91,7 @@ def transaction(examination: Examination, settings: ExactlyOnceOptions) -> list[
     if not examination.write_test_record:
         return [skipped(_ASK)]
     name, topic = name_of_trial(settings), settings.ledger_topic
-    wait = Wait(examination.deadline, "--timeout", f"a transaction {name}")
+    wait = BrokerWait(examination.deadline, "--timeout", f"a transaction {name}")
     trial = Transaction(examination.sink.producer, name, settings.transaction_timeout_ms)
     try:
         trial.initialize([topic], wait)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.report.progress import is_micro_batch
-from spark_kafka_sink.spark.query_error import error_name, sinks_own
+from spark_kafka_sink.spark.query_error import error_name, sink_error
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.reports import Reports
@@ -103,4 +103,4 @@ def _failure(query: StreamingQuery, progress: Progress) -> Failure | None:
         # Only now may another query have its name.
         query.awaitTermination(_TERMINATION_SECONDS)
     text = str(error)
-    return Failure(f"the query failed: {sinks_own(text)}", error_name(text), progress.has_any)
+    return Failure(f"the query failed: {sink_error(text)}", error_name(text), progress.has_any)

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
 
-from spark_kafka_sink.config.java_home import explained, java_home
+from spark_kafka_sink.config.java_home import java_home, os_errors_as
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
 from spark_kafka_sink.tools.local_kafka import configuration
@@ -74,7 +74,7 @@ class LocalKafka:
     def folder(self) -> Path:
         """Where data and the brokers' logs are (``broker-1.log``, ...)."""
         if self._folder is None:
-            with explained("TMPDIR chooses the folder for temporary files"):
+            with os_errors_as("TMPDIR chooses the folder for temporary files"):
                 self._folder = Path(tempfile.mkdtemp(prefix="local-kafka-"))
         return self._folder
 
@@ -87,7 +87,7 @@ class LocalKafka:
         class_path = _class_path()
         for attempt in range(1, _START_TRIES + 1):
             try:
-                with explained(f"Kafka must be able to write to {self.folder}"):
+                with os_errors_as(f"Kafka must be able to write to {self.folder}"):
                     self._start(class_path)
                 break
             except BaseException as error:
@@ -118,7 +118,7 @@ class LocalKafka:
 
         Raises LocalKafkaError if that fails. ``stop`` still ends the brokers then.
         """
-        with explained("Start Kafka again"):
+        with os_errors_as("Start Kafka again"):
             for broker in self._brokers:
                 broker.release()
         self._brokers = []
@@ -137,7 +137,7 @@ class LocalKafka:
 
         Returns before it serves. Raises LocalKafkaError.
         """
-        with explained(f"Kafka must be able to write to {self.folder}"):
+        with os_errors_as(f"Kafka must be able to write to {self.folder}"):
             self._brokers[node - 1].end()
             self._brokers[node - 1] = GuardedProcess(self._commands[node - 1], self._log(node))
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, explained
+from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, os_errors_as
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
 from spark_kafka_sink.tools.local_kafka.cluster import LocalKafka
@@ -64,7 +64,7 @@ def stop() -> str | None:
         time.sleep(0.05)  # there is no event for a process that is not our child
     for pid in state.running():
         send_signal(pid, signal.SIGKILL)
-    with explained("Remove that file"):
+    with os_errors_as("Remove that file"):
         _state_file().unlink(missing_ok=True)
     return state.folder
 
@@ -76,14 +76,14 @@ def _state_file() -> Path:
 def _prepare_state_file() -> None:
     """Remove the state of a Kafka that has ended, and check that a new one can be written."""
     path = _state_file()
-    with explained(CACHE_ADVICE):
+    with os_errors_as(CACHE_ADVICE):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def _write_state(state: _State) -> None:
-    with explained(CACHE_ADVICE):
+    with os_errors_as(CACHE_ADVICE):
         try:
             file = _state_file().open("x")
         except FileExistsError:
@@ -96,7 +96,7 @@ def _write_state(state: _State) -> None:
 
 def _read_state() -> _State | None:
     """The state of the running Kafka, or None if none is running."""
-    with explained(CACHE_ADVICE):
+    with os_errors_as(CACHE_ADVICE):
         try:
             state = _State(**json.loads(_state_file().read_text()))
         except (FileNotFoundError, ValueError, TypeError):  # missing or incomplete

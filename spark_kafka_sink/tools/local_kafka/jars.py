@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, explained, java_home
+from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, java_home, os_errors_as
 from spark_kafka_sink.errors import LocalKafkaError
 
 _FETCH_SECONDS = 600
@@ -30,7 +30,7 @@ def fetch_jars(
     Raises LocalKafkaError, which says what was tried.
     """
     target = cache_folder() / f"{module}-{revision}"
-    with explained(CACHE_ADVICE):
+    with os_errors_as(CACHE_ADVICE):
         if not target.is_dir():
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as scratch:

@@ -29,8 +29,8 @@ from spark_kafka_sink.tools.transactions.state import (
     ledger_groups,
     ledger_rows,
 )
-from spark_kafka_sink.transactions.ledger import sentinel_group
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.ledger import marker_group
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.partition import DEFAULT_PREFIX
 
 _FAILED = 1
@@ -137,7 +137,7 @@ def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) ->
 def _ledger(
     cluster: Cluster, options: SinkOptions, prefix: str, ids: Sequence[TransactionalId]
 ) -> list[LedgerRow]:
-    sealed = ledger_rows(prefix, cluster.group_offsets([sentinel_group(prefix)]))
+    sealed = ledger_rows(prefix, cluster.group_offsets([marker_group(prefix)]))
     numbers = [each.name.rpartition(".")[2] for each in ids]
     partitions = max(
         (
@@ -198,7 +198,7 @@ def _abort(
     code = 0
     for each in open_ids:
         try:
-            end(options.producer, each, Wait(deadline, wait_option, f"ending {each.name}"))
+            end(options.producer, each, BrokerWait(deadline, wait_option, f"ending {each.name}"))
         except KafkaSinkError as error:
             code = _fail(error, _FAILED)
         else:

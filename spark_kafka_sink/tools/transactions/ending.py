@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.tools.transactions.state import TransactionalId
-from spark_kafka_sink.transactions.offset_calls import Wait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.transaction import fence
 
 
-def end(options: ProducerOptions, transaction: TransactionalId, wait: Wait) -> None:
+def end(options: ProducerOptions, transaction: TransactionalId, wait: BrokerWait) -> None:
     """Fence the producer, and wait until the brokers have aborted its transaction.
 
     One whose commit has begun is committed. Raises what ``transactions.transaction.fence`` raises.

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.transactions.ledger import (
-    Entry,
+    BatchMarker,
+    CommitEntry,
     Layout,
-    Sentinel,
-    entry_group,
+    commit_entry_group,
     layout_group,
-    read_entry,
+    marker_group,
+    read_batch_marker,
+    read_commit_entry,
     read_layout,
-    read_sentinel,
-    sentinel_group,
 )
 
 #: as DescribeTransactions names them: an end that was begun goes on by itself
@@ -84,7 +84,7 @@ class LedgerRow:
 
     group: str
     topic: str
-    committed: Sentinel | Layout | Entry
+    committed: BatchMarker | Layout | CommitEntry
 
 
 def belongs_to(transactional_id: str, prefix: str) -> bool:
@@ -105,21 +105,23 @@ def in_order(ids: Iterable[TransactionalId]) -> list[TransactionalId]:
 
 
 def ledger_groups(prefix: str, partitions: int) -> list[str]:
-    entries = (entry_group(prefix, each) for each in range(partitions))
-    return [sentinel_group(prefix), layout_group(prefix), *entries]
+    entries = (commit_entry_group(prefix, each) for each in range(partitions))
+    return [marker_group(prefix), layout_group(prefix), *entries]
 
 
 def ledger_rows(
     prefix: str, offsets: Mapping[str, Mapping[Partition, CommittedOffset]]
 ) -> list[LedgerRow]:
     """From the groups' offsets by partition; raises LedgerLost if the sink did not write one."""
-    readers: dict[str, Callable[[CommittedOffset, str], Sentinel | Layout | Entry | None]] = {
-        sentinel_group(prefix): read_sentinel,
+    readers: dict[
+        str, Callable[[CommittedOffset, str], BatchMarker | Layout | CommitEntry | None]
+    ] = {
+        marker_group(prefix): read_batch_marker,
         layout_group(prefix): read_layout,
     }
     rows = []
     for group, by_partition in offsets.items():
-        read = readers.get(group, read_entry)
+        read = readers.get(group, read_commit_entry)
         for partition, committed in sorted(by_partition.items()):
             found = read(committed, group)
             if found is not None:

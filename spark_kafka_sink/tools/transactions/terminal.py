@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_kafka_sink.tools.transactions.state import HeldPartition, LedgerRow, TransactionalId
-from spark_kafka_sink.transactions.ledger import Entry
+from spark_kafka_sink.transactions.ledger import CommitEntry
 
 
 def transactions(ids: Sequence[TransactionalId], now: float) -> RenderableType:
@@ -59,7 +59,7 @@ def ledger(prefix: str, rows: Sequence[LedgerRow]) -> RenderableType:
         column.justify = "right"
     for row in rows:
         committed = row.committed
-        entry = committed if isinstance(committed, Entry) else None
+        entry = committed if isinstance(committed, CommitEntry) else None
         table.add_row(
             Text(row.group),
             str(committed.batch_id),

@@ -78,13 +78,13 @@ def _observe_reports_and_records() -> None:
     for sender in (BorrowedProducer, Transaction):
         send = sender.send
         sender.send = lambda self, records, send=send: send(self, _marked(records))
-    leave = report_folder.leave
+    write_failed_task = report_folder.write_failed_task
 
-    def observed_leave(report, folder, batch_id):
+    def observed_write(report, folder, batch_id):
         _Running.report = report
-        leave(report, folder, batch_id)
+        write_failed_task(report, folder, batch_id)
 
-    report_folder.leave = observed_leave
+    report_folder.write_failed_task = observed_write
 
 
 def _marked(records):

@@ -41,13 +41,15 @@ def reads_ledger_first(writer) -> None:
     """Exactly-once: an earlier attempt may commit between the look at the ledger and its end."""
     from spark_kafka_sink.deadline import Deadline
     from spark_kafka_sink.transactions.claim import LedgerReader
-    from spark_kafka_sink.transactions.offset_calls import Wait
+    from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
     begin, look = LedgerReader.__init__, LedgerReader.look
 
     def begin_wrongly(reader, *args):
         begin(reader, *args)
-        reader.too_early = [look(reader, Wait(Deadline(_RACE_SECONDS), "", "reading too early"))]
+        reader.too_early = [
+            look(reader, BrokerWait(Deadline(_RACE_SECONDS), "", "reading too early"))
+        ]
         time.sleep(_RACE_SECONDS)
 
     LedgerReader.__init__ = begin_wrongly

@@ -1,4 +1,4 @@
-"""RefusedRecords: rows that cannot become records, and records that Kafka would not take."""
+"""RejectedRecords: rows that cannot become records, and records that Kafka rejects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INVALID_HEADER = "INVALID_HEADER"
 
 
 @dataclass(frozen=True)
-class RefusedRecords:
-    """Records that were refused for the same reason.
+class RejectedRecords:
+    """Records that were rejected for the same reason.
 
     ``error`` is one of the names above, or librdkafka's name for the code of a broker or of the
     client; ``reason`` is a sentence. ``topic``: the one they were meant for, in the bytes of the
-    row, because those may be no text; None for null. ``headers_json``: only if the headers cannot
+    row, which may not be valid text; None for null. ``headers_json``: only if the headers cannot
     be sent, all headers of each record.
     """
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from spark_kafka_sink.librdkafka.configuration import (
+from spark_kafka_sink.librdkafka.setting_specs import (
     SettingSpec,
     producer_setting_specs,
     refusal_of,
@@ -26,7 +26,7 @@ def test_settings_that_a_producer_does_not_take_as_strings_are_left_out():
 def test_the_manual_is_read_where_no_file_can_be_written():
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
-        "from spark_kafka_sink.librdkafka.configuration import producer_setting_specs\n"
+        "from spark_kafka_sink.librdkafka.setting_specs import producer_setting_specs\n"
         "print(len(producer_setting_specs()))"
     )
     done = subprocess.run(
@@ -38,7 +38,7 @@ def test_the_manual_is_read_where_no_file_can_be_written():
 FORKING = """
 import os
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.configuration import producer_setting_specs
+from spark_kafka_sink.librdkafka.setting_specs import producer_setting_specs
 
 # As another thread might, while the manual is being read.
 show = c.conf_properties_show

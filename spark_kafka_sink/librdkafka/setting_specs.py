@@ -32,7 +32,7 @@ class SettingSpec:
 
 
 def producer_setting_specs() -> Mapping[str, SettingSpec]:
-    """The settings that a producer takes as strings, aliases included."""
+    """The settings of a producer that are strings, aliases included."""
     # name | C, P or * | range | default | importance | description with the type at its end
     rows = [
         [cell.strip() for cell in line.split("|")]
@@ -51,8 +51,8 @@ def producer_setting_specs() -> Mapping[str, SettingSpec]:
 def _manual() -> str:
     """The table that librdkafka writes to a C stream (``rd_kafka_conf_properties_show``).
 
-    The stream is memory: a pipe would stay open for as long as a process lives that another thread
-    happened to fork, and a file needs a place that can be written to.
+    The stream is in memory: a process that another thread forks could keep a pipe open, and a file
+    would need a writable folder.
     """
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
     stream = c.libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
