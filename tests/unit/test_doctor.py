@@ -18,8 +18,8 @@ SERVERS = "--option=kafka.bootstrap.servers=127.0.0.1:1"
 
 
 def check_named(name, answer, needs=(), share=1.0):
-    def run(examination):
-        return answer(examination) if callable(answer) else [answer]
+    def run(context):
+        return answer(context) if callable(answer) else [answer]
 
     run.__name__ = name
     return Check(run, needs, share)
@@ -37,7 +37,7 @@ def run(monkeypatch):
 
 
 def fail(error):
-    def answer(examination):
+    def answer(context):
         raise error
 
     return answer
@@ -77,7 +77,7 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
     released = threading.Event()
     started = time.monotonic()
     results = run(
-        check_named("hangs", lambda examination: released.wait(60)),
+        check_named("hangs", lambda context: released.wait(60)),
         check_named("after", passed("fine")),
         timeout_seconds=0.5,
     )
@@ -92,7 +92,7 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
 def test_a_check_that_hangs_leaves_time_for_others(run):
     released = threading.Event()
     results = run(
-        check_named("hangs", lambda examination: released.wait(60), share=0.01),
+        check_named("hangs", lambda context: released.wait(60), share=0.01),
         check_named("after", passed("fine")),
     )
     released.set()
@@ -110,8 +110,8 @@ def test_errors_of_brokers_and_defects_are_results(run):
 
 
 def test_a_secret_that_a_library_quotes_is_hidden(monkeypatch):
-    def answer(examination):
-        secret = examination.settings["sasl.password"]
+    def answer(context):
+        secret = context.settings["sasl.password"]
         return [failed(f"refused {secret}", f"not {secret}")]
 
     options = {

@@ -10,15 +10,15 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.report.storage import LocalFolder
 from spark_kafka_sink.tools.doctor import report_path
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 
 def look(folder, seconds=30.0):
     given = {"kafka.bootstrap.servers": "a:1"} | ({"report.path": str(folder)} if folder else {})
-    examination = Examination(given, False, None, Deadline(seconds))
-    examination.parsed = parse(given)
-    (finding,) = report_path.report_path(examination)
+    context = CheckContext(given, False, None, Deadline(seconds))
+    context.parsed = parse(given)
+    (finding,) = report_path.report_path(context)
     return finding
 
 

@@ -13,7 +13,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import topic
 from spark_kafka_sink.tools.doctor.brokers import Brokers
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 SETTINGS = {
@@ -73,14 +73,14 @@ def look(brokers):
     def look(check, created_topics=None, **options):
         given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
         given |= {name.replace("_", "."): value for name, value in options.items()}
-        examination = Examination(given, False, None, Deadline(30), created_topics or {})
-        examination.parsed = parse(given)
-        examination.brokers = brokers
-        examination.api_versions = {60: (0, 2)}
-        examination.cluster = SimpleNamespace(nodes=NODES, authorized_operations=None)
-        examination.topic = brokers.found
-        examination.topic_settings = brokers.topics_own
-        (finding,) = check(examination)
+        context = CheckContext(given, False, None, Deadline(30), created_topics or {})
+        context.parsed = parse(given)
+        context.brokers = brokers
+        context.api_versions = {60: (0, 2)}
+        context.cluster = SimpleNamespace(nodes=NODES, authorized_operations=None)
+        context.topic = brokers.found
+        context.topic_settings = brokers.topics_own
+        (finding,) = check(context)
         return finding
 
     return look
@@ -241,11 +241,11 @@ def test_brokers_that_do_not_tell_rights_skip_the_check(look, brokers):
 
 def look_at_idempotence(brokers, api_versions, operations):
     given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
-    examination = Examination(given, False, None, Deadline(30))
-    examination.parsed = parse(given)
-    examination.api_versions = api_versions
-    examination.cluster = SimpleNamespace(authorized_operations=operations)
-    (finding,) = topic.idempotent_write(examination)
+    context = CheckContext(given, False, None, Deadline(30))
+    context.parsed = parse(given)
+    context.api_versions = api_versions
+    context.cluster = SimpleNamespace(authorized_operations=operations)
+    (finding,) = topic.idempotent_write(context)
     return finding
 
 

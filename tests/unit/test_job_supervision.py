@@ -243,6 +243,6 @@ def test_each_query_is_stopped_at_its_own_time(stop, clock):
     assert early.is_late
     assert not late.is_due(Query())
     assert not late.is_late
-    late.is_at_gate = True
+    late.is_blocking = True
     assert late.is_due(Query())
-    assert not QueryStop(stop).is_at_gate
+    assert not QueryStop(stop).is_blocking

@@ -127,12 +127,12 @@ class Brokers:
         seconds = _seconds(deadline)
         (answer,) = self._client.describe_configs([resource], request_timeout=seconds).values()
         try:
-            told = answer.result(seconds)
+            entries = answer.result(seconds)
         except KafkaException as error:
             if error_code(error) in UNSUPPORTED:
                 return {}
             raise
-        return {name: entry.value for name, entry in told.items() if entry.value is not None}
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
     @property
     def _client(self) -> AdminClient:

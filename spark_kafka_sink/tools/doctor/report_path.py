@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.report.storage import local_path, try_writing
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Finding, first_line, not_applicable, passed, warned
 
 
-def report_path(examination: Examination) -> list[Finding]:
+def report_path(context: CheckContext) -> list[Finding]:
     """A file can be written there and deleted. If not, jobs run all the same."""
-    folder = examination.sink.report_path
+    folder = context.sink.report_path
     if folder is None:
         return [not_applicable("no option report.path")]
-    (call,) = call_each(try_writing, [folder], examination.deadline)
+    (call,) = call_each(try_writing, [folder], context.deadline)
     if call.error is not None:
         return [
             warned(

@@ -87,6 +87,6 @@ def not_applicable(message: str) -> Finding:
     return Finding(Outcome.SKIPPED, message)
 
 
-def not_said() -> Finding:
+def not_reported() -> Finding:
     """For what not all brokers tell: some clouds' leave out settings; those after it go on."""
     return Finding(Outcome.SKIPPED, "the brokers do not say")

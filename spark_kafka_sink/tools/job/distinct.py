@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 Query = tuple[Job, SinkOptions]
 
 
-def mistaken_names(document: Document) -> list[Mistake]:
+def invalid_names(document: Document) -> list[Mistake]:
     """Names of sinks that cannot be a part of a query's name, of metrics and of ``--set``."""
     sinks = document.data.get("sinks")
     return [

@@ -19,7 +19,7 @@ from rich.text import Text
 from spark_kafka_sink.report.reading import printable
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 
-_MOST_TOPICS = 15
+_MAX_TOPICS = 15
 _OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
 _NO_TOPIC = "(null)"
 _NOT_KNOWN = "not known: no report has arrived"
@@ -237,12 +237,12 @@ class View:
             table.add_column("dead letters")
         for column in table.columns[1:]:
             column.justify = "right"
-        for topic, _ in everything.most_common(_MOST_TOPICS):
+        for topic, _ in everything.most_common(_MAX_TOPICS):
             delivered, *bad = (each[topic] for each in counts)
             cells = (Text(f"{number:,}", "red" if number else "") for number in bad)
             # Text: a bad row's topic is neither rich's markup nor for the terminal to obey.
             table.add_row(Text(printable(topic or _NO_TOPIC)), f"{delivered:,}", *cells)
-        others = [topic for topic, _ in everything.most_common()[_MOST_TOPICS:]]
+        others = [topic for topic, _ in everything.most_common()[_MAX_TOPICS:]]
         if others:
             totals = (f"{sum(each[topic] for topic in others):,}" for each in counts)
             table.add_row(f"{len(others)} other topics", *totals)

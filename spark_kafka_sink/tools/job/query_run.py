@@ -11,20 +11,16 @@ from pyspark.sql import SparkSession
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.private_api import handle_java_signals
 from spark_kafka_sink.spark.warm_up import warm_up
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.pipeline import build, start
 from spark_kafka_sink.tools.job.reports import Reports
-from spark_kafka_sink.tools.job.restart import LASTING, Failure, until_done
-from spark_kafka_sink.tools.job.stop import (
-    Gate,
-    QueryStop,
-    Stop,
-    handle_signals,
-    handle_signals_of_java,
-)
+from spark_kafka_sink.tools.job.restart import PERMANENT, Failure, until_done
+from spark_kafka_sink.tools.job.stop import SIGNALS, QueryStop, Stop, handle_signals
+from spark_kafka_sink.tools.job.stop_check import StopCheck
 from spark_kafka_sink.tools.job.topic_creation import create_missing
 
 if TYPE_CHECKING:
@@ -41,7 +37,7 @@ class QueryRun:
     """A query from its topics to its end. One thread runs it."""
 
     spark: SparkSession
-    configuration: Configuration
+    configuration: QueryConfiguration
     stop: Stop
     output: Output
     reports: Reports
@@ -78,7 +74,7 @@ class QueryRun:
         except InvalidConfiguration:
             raise
         except KafkaSinkError as error:
-            is_last = self.configuration.job.restart is None or isinstance(error, LASTING)
+            is_last = self.configuration.job.restart is None or isinstance(error, PERMANENT)
             if is_required and is_last:
                 raise
             self._prepared = error
@@ -107,7 +103,7 @@ class QueryRun:
         if not self.stop.has_begun:
             begin(self.spark, self.stop)
         stop = QueryStop(self.stop)
-        query = start(rows, self.configuration, Gate(stop), self._keep)
+        query = start(rows, self.configuration, StopCheck(stop), self._keep)
         return follow(query, stop, Progress(query, self.reports, self.output), self.output)
 
     def _keep(self, report: DeliveryReport) -> None:
@@ -120,5 +116,5 @@ def begin(spark: SparkSession, stop: Stop) -> None:
     """From now on, signals end queries after their micro-batches. For the main thread."""
     stop.begin()
     handle_signals(stop)
-    handle_signals_of_java(spark, stop)
+    handle_java_signals(spark, SIGNALS, stop.request)
     spark.conf.set("spark.sql.streaming.stopTimeout", f"{INTERRUPTION_SECONDS}s")

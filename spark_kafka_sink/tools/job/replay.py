@@ -140,8 +140,8 @@ def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter
     """
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # there are only a few kinds
     try:
-        letters = _dead_letters(spark, spark.read, replay)
-        kinds = letters.select(
+        dead_letter_records = _dead_letters(spark, spark.read, replay)
+        kinds = dead_letter_records.select(
             "error",
             "topic",
             is_selected(replay.selection).alias("is_selected"),

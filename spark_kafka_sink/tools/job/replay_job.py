@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.tools.job.configuration import Configuration, check, read, sink_path
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration, check, read, sink_path
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.kafka_source import source_options
 from spark_kafka_sink.tools.job.model import Trigger
@@ -30,7 +30,7 @@ class Replay:
     the dead letter topic gets no copies, which a later replay would send as well.
     """
 
-    configuration: Configuration
+    configuration: QueryConfiguration
     dead_letter_topic: str
     selection: Selection
     sql: str | None
@@ -87,7 +87,7 @@ def load_replay(
     return Replay(configuration, topic, selection, sql)
 
 
-def _dead_letter_topic(stream: Configuration) -> str:
+def _dead_letter_topic(stream: QueryConfiguration) -> str:
     options = {name.lower(): value for name, value in stream.job.sink.options.items()}
     topic = DEAD_LETTER_TOPIC.read(options)
     if topic is None:

@@ -30,7 +30,7 @@ DONE, FAILED, INVALID = 0, 1, 2
 
 #: The same query would fail with these again, or do harm: a login that is refused too often may be
 #: locked, and a fenced query would fence the one that took over.
-LASTING: tuple[type[KafkaSinkError], ...] = (
+PERMANENT: tuple[type[KafkaSinkError], ...] = (
     AuthenticationFailed,
     InvalidConfiguration,
     InvalidOption,
@@ -44,7 +44,7 @@ LASTING: tuple[type[KafkaSinkError], ...] = (
     TransactionFenced,
     UnsupportedSaveMode,
 )
-_LASTING_NAMES = frozenset(each.__name__ for each in LASTING)
+_PERMANENT_NAMES = frozenset(each.__name__ for each in PERMANENT)
 
 # As Kafka's clients do it, so that queries that failed together do not start together.
 _JITTER = 0.2
@@ -77,7 +77,7 @@ class Backoff:
     ) -> None:
         self._restart = restart
         self._random_between = random_between
-        self.most_attempts = restart.attempts
+        self.max_attempts = restart.attempts
         #: restarts since a micro-batch last ended
         self.attempts = 0
 
@@ -87,7 +87,7 @@ class Backoff:
 
     def next_seconds(self) -> float | None:
         """How long to wait for the next restart, or None if there were enough of them in a row."""
-        if self.attempts >= self.most_attempts:
+        if self.attempts >= self.max_attempts:
             return None
         seconds = self._restart.initial_backoff_seconds * 2.0**self.attempts
         self.attempts += 1
@@ -123,7 +123,7 @@ def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
     """The outcome, also if the query could not start; raises the errors that last."""
     try:
         return attempt()
-    except LASTING:
+    except PERMANENT:
         raise
     except KafkaSinkError as error:
         name = type(error).__name__
@@ -131,7 +131,7 @@ def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
 
 
 def _seconds_to_restart(failure: Failure, backoff: Backoff, output: Output) -> float | None:
-    if failure.error_name in _LASTING_NAMES:
+    if failure.error_name in _PERMANENT_NAMES:
         output.say(f"{failure.error_name}: starting the query again would not help")
         return None
     if failure.has_progressed:
@@ -140,6 +140,6 @@ def _seconds_to_restart(failure: Failure, backoff: Backoff, output: Output) -> f
     if seconds is None:
         output.say(f"{backoff.attempts} restarts in a row have failed; there are no more")
         return None
-    of = f"{backoff.attempts} of {backoff.most_attempts}"
+    of = f"{backoff.attempts} of {backoff.max_attempts}"
     output.say(f"starting the query again in {seconds:.1f} s, {of}")
     return seconds

@@ -23,7 +23,7 @@ from spark_kafka_sink.tools.doctor.brokers import (
     for_confluent_kafka,
 )
 from spark_kafka_sink.tools.doctor.result import counted
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.model import TopicSettings
 from spark_kafka_sink.tools.job.output import Output
@@ -42,7 +42,7 @@ _MISTAKES = (
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def create_missing(configuration: Configuration, output: Output) -> None:
+def create_missing(configuration: QueryConfiguration, output: Output) -> None:
     """Create the topics that ``sink.create_topics`` describes and that do not exist.
 
     Returns when each has a leader for every partition. A topic that exists stays as it is.
@@ -101,7 +101,7 @@ def _create_if_missing(
     topic: str,
     settings: TopicSettings,
     path: Path,
-    configuration: Configuration,
+    configuration: QueryConfiguration,
     output: Output,
     deadline: Deadline,
 ) -> None:
@@ -128,7 +128,7 @@ def _create_if_missing(
 
 
 def _refused(
-    topic: str, path: Path, configuration: Configuration, error: KafkaException
+    topic: str, path: Path, configuration: QueryConfiguration, error: KafkaException
 ) -> KafkaSinkError:
     what = f"topic {topic} cannot be created: {error_text(error)}"
     if error_code(error) in _MISTAKES:

@@ -19,7 +19,7 @@ from types import TracebackType
 from spark_kafka_sink.config.java_home import explained, java_home
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.tools.local_kafka import configuration
+from spark_kafka_sink.tools.local_kafka import broker_files
 from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
 from spark_kafka_sink.tools.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
@@ -143,10 +143,10 @@ class LocalKafka:
 
     def _start(self, class_path: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        logging = configuration.write_logging(self.folder)
+        logging = broker_files.write_logging(self.folder)
         ports = _free_ports(3 * self._size)
         brokers, controllers, internal = (ports[n::3] for n in range(3))
-        servers = configuration.write_servers(
+        servers = broker_files.write_servers(
             self.folder,
             brokers,
             controllers,
@@ -159,7 +159,7 @@ class LocalKafka:
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
         java = [str(java_home() / "bin" / "java"), *options]
         arguments = format_arguments(self._security) if self._security else []
-        configuration.format_storage([*java, "-cp", class_path], servers, arguments)
+        broker_files.format_storage([*java, "-cp", class_path], servers, arguments)
         self._commands = [
             [
                 *java,

@@ -17,10 +17,10 @@ from spark_kafka_sink.report.reading import ReportFiles, SkippedLine
 from spark_kafka_sink.tools.report import terminal
 from spark_kafka_sink.tools.report.history import History
 
-_NOTHING_THERE = 1
+_NO_REPORTS = 1
 _UNREADABLE = 2
 _WIDTH_WITHOUT_TERMINAL = 120
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 
 
 def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], None]) -> int:
@@ -40,7 +40,7 @@ def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], Non
             return _follow(stream, console, wait)
         stream.read_on()
         if stream.history is None:
-            return _nothing(stream)
+            return _no_reports(stream)
         console.print(terminal.render(stream.history))
         stream.warn()
         if html:
@@ -84,8 +84,8 @@ class _Stream:
             f" {first.file}: {reason}."
             for reason, (first, number) in self._skipped.items()
         ]
-        more = len(sentences) - _MOST_REASONS
-        return sentences[:_MOST_REASONS] + [f"Skipped others for {more:,} other reasons."] * (
+        more = len(sentences) - _MAX_REASONS
+        return sentences[:_MAX_REASONS] + [f"Skipped others for {more:,} other reasons."] * (
             more > 0
         )
 
@@ -94,12 +94,12 @@ class _Stream:
             _say(f"warning: {sentence}")
 
 
-def _nothing(stream: _Stream) -> int:
+def _no_reports(stream: _Stream) -> int:
     stream.warn()
     if stream.skipped():
         return _fail(f"{stream.path}: no line of it can be read")
     _say(f"{stream.path}: no reports yet; the sink writes them if the option report.path is set")
-    return _NOTHING_THERE
+    return _NO_REPORTS
 
 
 def _follow(stream: _Stream, console: Console, wait: Callable[[], None]) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from spark_kafka_sink.report.figures import FIGURES
-from spark_kafka_sink.tools.report.history import PARTS, Interval
+from spark_kafka_sink.tools.report.history import COMPONENTS, Interval
 
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 _NOT_KNOWN = "not known"
 NO_TOPIC = "(null)"
 
@@ -37,7 +37,7 @@ def utc(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def extent(interval: Interval) -> str:
+def time_range(interval: Interval) -> str:
     """How many micro-batches, and the ends of the first and the last one."""
     first, last = utc(interval.first.ended_at), utc(interval.last.ended_at)
     if interval.micro_batches == 1:
@@ -61,7 +61,7 @@ def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "longest task", milliseconds(interval.longest_task_ms)
     yield "all tasks' time", milliseconds(interval.task_ms)
     shares = interval.shares()
-    for name, label in PARTS.items():
+    for name, label in COMPONENTS.items():
         known = f"{share(shares[name])}, {milliseconds(getattr(interval, name))}" if shares else "-"
         yield f"- {label}", known
     yield "most in a task's buffer", _buffer(interval)
@@ -108,8 +108,8 @@ def _tasks(interval: Interval) -> str:
 
 def _named(total: int, by_name: Mapping[str, int]) -> str:
     """``12 (NULL_TOPIC 7, MSG_SIZE_TOO_LARGE 5)``"""
-    names = [f"{name} {number:,}" for name, number in Counter(by_name).most_common(_MOST_NAMES)]
-    if len(by_name) > _MOST_NAMES:
+    names = [f"{name} {number:,}" for name, number in Counter(by_name).most_common(_MAX_NAMES)]
+    if len(by_name) > _MAX_NAMES:
         names.append("others")
     return f"{total:,} ({', '.join(names)})" if names else f"{total:,}"
 

@@ -17,11 +17,11 @@ from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, KafkaSinkError
-from spark_kafka_sink.tools.transactions import terminal
-from spark_kafka_sink.tools.transactions.cluster import Cluster
-from spark_kafka_sink.tools.transactions.ending import end
+from spark_kafka_sink.tools.transactions import tables
+from spark_kafka_sink.tools.transactions.abort import abort
+from spark_kafka_sink.tools.transactions.admin import TransactionAdmin
 from spark_kafka_sink.tools.transactions.state import (
-    HeldPartition,
+    BlockedPartition,
     LedgerRow,
     TransactionalId,
     belongs_to,
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Found:
-    """``ids`` in order; ``held``: partitions in which readers wait; ``names`` by producer id."""
+    """``ids`` in order; ``blocked``: partitions in which readers wait; ``names`` by producer id."""
 
     ids: list[TransactionalId]
-    held: list[HeldPartition]
+    blocked: list[BlockedPartition]
     names: Mapping[int, str]
     ledger: list[LedgerRow] = field(default_factory=list)
 
@@ -78,9 +78,9 @@ def run(
         wanted = _prefix(action, options, prefix)
         found = _bounded(lambda: _find(action, options, wanted, deadline), deadline)
         if action == "describe":
-            _describe(console, wanted, found)
+            _print_description(console, wanted, found)
         else:
-            _list(console, action, wanted, found)
+            _print_list(console, action, wanted, found)
         if action == "abort" and found.open:
             wait = f"--timeout, {timeout_seconds:g} s"
             return _abort(console, options, found.open, deadline, wait, is_confirmed=is_confirmed)
@@ -115,29 +115,29 @@ def _bounded(function: Callable[[], T], deadline: Deadline) -> T:
 
 
 def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) -> _Found:
-    with closing(Cluster(options.producer.client, deadline)) as cluster:
-        producers = cluster.producers()
+    with closing(TransactionAdmin(options.producer.client, deadline)) as admin:
+        producers = admin.producers()
         is_wanted: Callable[[str, str], bool] = str.startswith if action == "list" else belongs_to
-        ids = in_order(cluster.describe(name for name in producers if is_wanted(name, prefix)))
+        ids = in_order(admin.describe(name for name in producers if is_wanted(name, prefix)))
         partitions = {
             part for each in ids if each.is_open for part in each.partitions if not part.is_internal
         }
         if options.topic is not None:
-            partitions.update(cluster.partitions(options.topic))
-        held = [
+            partitions.update(admin.partitions(options.topic))
+        blocked = [
             each
-            for each in cluster.offsets(sorted(partitions))
+            for each in admin.offsets(sorted(partitions))
             if each.stable_offset < each.high_watermark
         ]
         names = {producer_id: name for name, producer_id in producers.items()}
-        ledger = _ledger(cluster, options, prefix, ids) if action == "describe" else []
-        return _Found(ids, held, names, ledger)
+        ledger = _ledger(admin, options, prefix, ids) if action == "describe" else []
+        return _Found(ids, blocked, names, ledger)
 
 
 def _ledger(
-    cluster: Cluster, options: SinkOptions, prefix: str, ids: Sequence[TransactionalId]
+    admin: TransactionAdmin, options: SinkOptions, prefix: str, ids: Sequence[TransactionalId]
 ) -> list[LedgerRow]:
-    sealed = ledger_rows(prefix, cluster.group_offsets([sentinel_group(prefix)]))
+    sealed = ledger_rows(prefix, admin.group_offsets([sentinel_group(prefix)]))
     numbers = [each.name.rpartition(".")[2] for each in ids]
     partitions = max(
         (
@@ -146,35 +146,35 @@ def _ledger(
             *(int(number) + 1 for number in numbers if number.isdecimal()),
         )
     )
-    return ledger_rows(prefix, cluster.group_offsets(ledger_groups(prefix, partitions)))
+    return ledger_rows(prefix, admin.group_offsets(ledger_groups(prefix, partitions)))
 
 
 # --- telling -------------------------------------------------------------------------------------
 
 
-def _list(console: Console, action: str, prefix: str, found: _Found) -> None:
+def _print_list(console: Console, action: str, prefix: str, found: _Found) -> None:
     whose = f"whose id begins with {prefix}" if action == "list" else f"of the query with {prefix}"
     if not found.open:
         console.print(Text(f"No open transaction {whose}, or none that this user may describe"))
     else:
         console.print(Text(f"Open transactions {whose}", "bold"))
-        console.print(terminal.transactions(found.open, time.time()))
-    _held(console, found)
+        console.print(tables.transactions(found.open, time.time()))
+    _print_blocked(console, found)
 
 
-def _describe(console: Console, prefix: str, found: _Found) -> None:
+def _print_description(console: Console, prefix: str, found: _Found) -> None:
     if found.ids:
         console.print(Text(f"Transactional ids of {prefix}", "bold"))
-        console.print(terminal.transactions(found.ids, time.time()))
+        console.print(tables.transactions(found.ids, time.time()))
     else:
         console.print(Text(f"No transactional id of {prefix}, or none that this user may describe"))
-    _held(console, found)
-    console.print(terminal.ledger(prefix, found.ledger))
+    _print_blocked(console, found)
+    console.print(tables.ledger(prefix, found.ledger))
 
 
-def _held(console: Console, found: _Found) -> None:
-    if found.held:
-        console.print(terminal.held(found.held, found.names))
+def _print_blocked(console: Console, found: _Found) -> None:
+    if found.blocked:
+        console.print(tables.blocked(found.blocked, found.names))
 
 
 def _abort(
@@ -198,7 +198,7 @@ def _abort(
     code = 0
     for each in open_ids:
         try:
-            end(options.producer, each, Wait(deadline, wait_option, f"ending {each.name}"))
+            abort(options.producer, each, Wait(deadline, wait_option, f"ending {each.name}"))
         except KafkaSinkError as error:
             code = _fail(error, _FAILED)
         else:

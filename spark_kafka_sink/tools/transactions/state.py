@@ -66,7 +66,7 @@ class ActiveProducer:
 
 
 @dataclass(frozen=True)
-class HeldPartition:
+class BlockedPartition:
     """A partition's offsets; ``oldest``: the producer that holds up readers, if one does.
 
     ``stable_offset``: where a reader with isolation.level=read_committed waits.

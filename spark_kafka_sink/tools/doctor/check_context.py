@@ -1,4 +1,4 @@
-"""Examination: what the checks of one diagnosis pass to the checks after them."""
+"""CheckContext: what the checks of one diagnosis pass to the checks after them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Examination:
+class CheckContext:
     """The job's options, and what has been found out so far.
 
     A check may read a field only if it needs the check that sets it (``diagnosis.CHECKS``).

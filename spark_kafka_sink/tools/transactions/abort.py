@@ -8,7 +8,7 @@ from spark_kafka_sink.transactions.offset_calls import Wait
 from spark_kafka_sink.transactions.transaction import fence
 
 
-def end(options: ProducerOptions, transaction: TransactionalId, wait: Wait) -> None:
+def abort(options: ProducerOptions, transaction: TransactionalId, wait: Wait) -> None:
     """Fence the producer, and wait until the brokers have aborted its transaction.
 
     One whose commit has begun is committed. Raises what ``transactions.transaction.fence`` raises.
