@@ -145,7 +145,7 @@ def test_no_broker_fails_and_the_rest_is_skipped():
 # --- the command ---------------------------------------------------------------------------------
 
 RESULTS = [
-    Result("options", "", Outcome.PASSED, 0.25, "valid: 2 given", ""),
+    Result("options", "", Outcome.PASSED, 0.25, "2 options, all valid", ""),
     Result("login", "", Outcome.FAILED, 1.0, "refused: " + "long " * 20, "Correct it"),
 ]
 
@@ -155,7 +155,7 @@ def test_text_fits_the_terminal_and_counts(monkeypatch):
     said = []
     assert not report.say_text(RESULTS, said.append)
     lines = "\n".join(said).splitlines()
-    assert lines[0] == "passed   options                0.25 s  valid: 2 given"
+    assert lines[0] == "passed   options                0.25 s  2 options, all valid"
     assert lines[1].startswith("failed   login                  1.00 s  refused: long")
     assert lines[-2] == " " * 40 + "-> Correct it"
     assert lines[-1] == "1 passed, 1 failed"
@@ -187,7 +187,7 @@ def test_json_has_stable_names():
                 "subject": "",
                 "outcome": "passed",
                 "seconds": 0.25,
-                "message": "valid: 2 given",
+                "message": "2 options, all valid",
                 "advice": "",
             }
         ],
@@ -209,7 +209,7 @@ def test_the_command_takes_the_options_of_a_jobs_configuration(tmp_path, capsys)
     )
     assert main(["doctor", "--config", str(file)]) == 1
     out = capsys.readouterr().out
-    assert "valid: 2 given" in out
+    assert "2 options, all valid" in out
     assert "127.0.0.1:1: " in out
 
 

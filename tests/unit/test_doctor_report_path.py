@@ -47,7 +47,7 @@ def test_files_that_cannot_be_appended_to_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(LocalFolder, "append_line", refuse)
     finding = look(tmp_path)
     assert finding.outcome is Outcome.PASSED
-    assert finding.message.endswith("each report becomes a file")
+    assert finding.message.endswith("each report becomes a new file")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,7 +56,7 @@ def test_a_place_that_cannot_be_written_to_is_a_warning(tmp_path, folder):
     (tmp_path / "file").touch()
     finding = look(tmp_path / folder)
     assert finding.outcome is Outcome.WARNED  # the job runs all the same
-    assert "no report can be written there: " in finding.message
+    assert "reports cannot be written there: " in finding.message
     assert "Correct report.path" in finding.advice
 
 

@@ -105,7 +105,7 @@ def test_a_command_that_does_not_exist_fails(context, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
     (finding,) = workers.spark_python(context)
     assert finding.outcome is Outcome.FAILED
-    assert "PYSPARK_PYTHON names no program of PATH" in finding.message
+    assert "PYSPARK_PYTHON names no program on PATH" in finding.message
     assert "export PYSPARK_PYTHON=" in finding.advice
 
 
@@ -131,7 +131,7 @@ def test_another_minor_version_of_python_fails(context, choose, tmp_path):
     choose(answering(tmp_path, python=(3, 1)))
     (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
-    assert finding.message.startswith("is Python 3.1, the driver Python 3.")
+    assert finding.message.startswith("is Python 3.1, but the driver is Python 3.")
     assert "PYTHON_VERSION_MISMATCH" in finding.message
 
 
@@ -164,7 +164,7 @@ def test_what_is_no_python_fails(context, choose, script):
     choose(script)
     (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
-    assert finding.message.startswith("does not run as a Python")
+    assert finding.message.startswith("does not run as Python")
 
 
 def test_a_package_in_the_current_folder_does_not_count(context, choose, tmp_path, monkeypatch):

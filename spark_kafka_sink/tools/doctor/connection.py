@@ -1,4 +1,4 @@
-"""Checks of the way to the brokers: options, addresses, TLS, protocol, login."""
+"""Checks of the connection to the brokers: options, addresses, TLS, protocol, login."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from spark_kafka_sink.tools.doctor.result import (
 )
 
 _GRACE_SECONDS = 0.1
-_OTHERS_WORK = "A client starts from any other one, but only while one of those runs. "
+_OTHERS_WORK = "Clients can start from the other servers, but only while one of them is up. "
 
 
 def options(context: CheckContext) -> list[Finding]:
@@ -42,9 +42,9 @@ def options(context: CheckContext) -> list[Finding]:
     try:
         context.parsed = parse(context.given)
     except (InvalidOption, LibraryUnavailable) as error:
-        advice = "Correct what the message names; docs/options.md lists the options"
+        advice = "Correct the option that the message names; docs/options.md lists all options"
         return [failed(str(error), advice)]
-    return [passed(f"valid: {len(context.given)} given")]
+    return [passed(f"{counted(len(context.given), 'option')}, all valid")]
 
 
 def bootstrap_servers(context: CheckContext) -> list[Finding]:
@@ -69,7 +69,7 @@ def tls(context: CheckContext) -> list[Finding]:
     except OSError as error:
         return [
             failed(
-                f"a certificate or key of the settings cannot be used: {error}",
+                f"the configured certificate or key cannot be used: {error}",
                 "Check the files of kafka.ssl.truststore.location and kafka.ssl.keystore.location",
             )
         ]
@@ -84,8 +84,7 @@ def api_versions(context: CheckContext) -> list[Finding]:
     if tls_context is not None and sockets.has_hidden_certificate(context.settings):
         return [
             not_applicable(
-                "only the Kafka client can present the client's certificate, unless key and "
-                "certificate are PEM files"
+                "doctor can present the client's certificate only if it and its key are PEM files"
             )
         ]
 
@@ -100,14 +99,14 @@ def api_versions(context: CheckContext) -> list[Finding]:
 
 
 def login(context: CheckContext) -> list[Finding]:
-    """A client with the sink's settings is let in."""
+    """A client with the sink's settings can authenticate."""
     settings = context.settings
     working = ",".join(map(str, context.servers))
     if settings.oauth_callback:
         # First, because confluent_kafka waits for a token, and does not say why there is none.
         problem = TokenFunction(settings).problem(context.deadline.remaining() / 2)
         if problem:
-            return [failed(problem, "Correct the function, or what it needs")]
+            return [failed(problem, "Fix the function, or what it depends on")]
     try:
         context.brokers = Brokers({**context.login, "bootstrap.servers": working})
         context.advertised = context.brokers.log_in(context.deadline)
@@ -129,7 +128,7 @@ def login(context: CheckContext) -> list[Finding]:
     except BrokerUnavailable as error:
         return [
             failed(
-                f"no broker lets this client in: {error}",
+                f"no broker accepts this client: {error}",
                 "The listener may require a login, TLS or a client's certificate: check "
                 "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
             )
@@ -141,7 +140,7 @@ def login(context: CheckContext) -> list[Finding]:
 
 
 def advertised_listeners(context: CheckContext) -> list[Finding]:
-    """Clients can connect to the address that each broker tells them."""
+    """Clients can connect to the address that each broker advertises."""
     tls_context, deadline = context.tls_context, context.deadline
 
     def probe(server: Server) -> Finding:
@@ -158,8 +157,8 @@ def advertised_listeners(context: CheckContext) -> list[Finding]:
         advice = finding.advice
         if finding.outcome is Outcome.FAILED:
             advice = (
-                f"The brokers tell clients to connect there. Correct advertised.listeners of "
-                f"broker {node_id}, or make this address work from here. {advice}"
+                f"The brokers advertise this address. Correct advertised.listeners of "
+                f"broker {node_id}, or make the address reachable from here. {advice}"
             )
         findings.append(dataclasses.replace(finding, message=message, advice=advice))
     return findings
@@ -178,12 +177,12 @@ def _probe_each(
     servers: Sequence[Server], probe: Callable[[Server], Finding], context: CheckContext
 ) -> list[Finding]:
     findings = []
-    # A little more than each has, to hear what it says at its own deadline.
+    # A little more than each has, so that each can report its own timeout.
     deadline = Deadline(context.deadline.remaining() + _GRACE_SECONDS)
     calls = call_each(probe, servers, deadline)
     for server, call in zip(servers, calls, strict=True):
         finding = call.value or failed(
-            str(call.error), "Check the name service and the network of this machine", str(server)
+            str(call.error), "Check this machine's DNS and network", str(server)
         )
         findings.append(dataclasses.replace(finding, seconds=call.seconds))
     return findings
@@ -192,7 +191,7 @@ def _probe_each(
 def _keep_usable(
     context: CheckContext, servers: Sequence[Server], findings: list[Finding]
 ) -> list[Finding]:
-    """Go on with the servers that work. If any does, the others deserve only a warning."""
+    """Continue with the servers that work. If there is one, the others are only warnings."""
     context.servers = [
         server
         for server, finding in zip(servers, findings, strict=True)

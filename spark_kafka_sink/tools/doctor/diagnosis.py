@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MORE_TIME = "Raise --timeout"
-_RESERVE_SECONDS = 0.2  # a check that ends by itself says more than that it did not end
+_RESERVE_SECONDS = 0.2  # a check's own message says more than a timeout
 _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 
 
@@ -37,8 +37,8 @@ _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 class Check:
     """One entry of the table; its name is that of its function.
 
-    It is skipped if one of the checks that it ``needs`` failed. ``share``: the part of the whole
-    time that it may take; then it fails.
+    It is skipped if one of the checks that it ``needs`` failed. ``share``: its time limit, as a
+    part of the whole time; beyond it, the check fails.
     """
 
     run: Callable[[CheckContext], list[Finding]]
@@ -147,11 +147,11 @@ def _unexpected_error(call: Call[list[Finding]]) -> Finding:
     if isinstance(error, (TimeoutError, FutureTimeoutError)):  # one class since Python 3.11
         return failed(
             f"no answer after {call.seconds:.1f} s",
-            "Check the lines above; raise --timeout if everything is only slow",
+            "Fix what failed above; raise --timeout if everything is just slow",
         )
     if isinstance(error, KafkaException):
-        return failed(error_text(error), "Look this error of the brokers up, or raise --timeout")
-    return failed(f"{type(error).__name__}: {error}", "Please report this error of doctor")
+        return failed(error_text(error), "Look up this broker error, or raise --timeout")
+    return failed(f"{type(error).__name__}: {error}", "Please report this as a bug in doctor")
 
 
 def _result(check: Check, finding: Finding, context: CheckContext) -> Result:

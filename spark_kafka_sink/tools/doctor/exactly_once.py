@@ -72,7 +72,7 @@ def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     if not allowed:
         return [not_reported()]
     if AclOperation.READ not in allowed:
-        what = f"{context.user} may not read it, which commits of the ledger's offsets require"
+        what = f"{context.user} may not read it, but commits of the ledger's offsets require it"
         return [failed(what, grant(context, name, "Read"), name)]
     return [passed(f"{context.user} may read it", name)]
 
@@ -107,7 +107,7 @@ def _forbidden_groups(context: CheckContext, settings: ExactlyOnceOptions, group
 
 @with_exactly_once
 def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """What the ledger's groups hold is a ledger: reads it as the sink does."""
+    """The offsets in the ledger's groups are a valid ledger: reads it as the sink does."""
     prefix = settings.prefix
     if prefix is None:
         return [not_applicable("without transactional.id.prefix, the query's id names the ledger")]
@@ -122,14 +122,14 @@ def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]
         offsets = read_offsets(client, topic, list(readers), wait)
         found = [read(offsets[group], group) for group, read in readers.items()]
     except DeadlineExceeded as error:
-        advice = "Raise --timeout; or a transaction of the query is open: docs/exactly-once.md"
+        advice = "Raise --timeout; if a transaction of the query is open, see docs/exactly-once.md"
         return [warned(str(error), advice, prefix)]
     except KafkaSinkError as error:
-        return [failed(str(error), "See the lines above for rights that are missing", prefix)]
+        return [failed(str(error), "See above for missing rights", prefix)]
     latest = max((each.batch_id for each in found if each is not None), default=None)
     if latest is None:
-        return [passed("none yet: a new query begins one with its first micro-batch", prefix)]
-    return [passed(f"of a query that has begun micro-batch {latest}", prefix)]
+        return [passed("none yet: the query's first micro-batch creates it", prefix)]
+    return [passed(f"the query has begun micro-batch {latest}", prefix)]
 
 
 @with_exactly_once
@@ -145,7 +145,7 @@ def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list
             skipped(
                 f"{context.user} may not read the brokers' configuration",
                 f"Grant it: kafka-acls.sh --add --allow-principal {context.user} --operation "
-                "DescribeConfigs --cluster, to let doctor check what exactly-once needs of them",
+                "DescribeConfigs --cluster, so that doctor can check what exactly-once requires",
             )
         ]
     context.broker_settings = found
@@ -162,7 +162,7 @@ def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> 
     if settings.transaction_timeout_ms > longest:
         return [
             failed(
-                f"{wanted} is more than the brokers allow, {_LONGEST}={longest}",
+                f"{wanted} exceeds the brokers' {_LONGEST}={longest}",
                 "Lower the former, or raise the latter on the brokers",
             )
         ]
@@ -171,9 +171,9 @@ def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> 
 
 @with_exactly_once
 def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """What is committed survives the loss of a broker, and can be committed while one is away.
+    """Commits survive the loss of a broker, and still work while one is down.
 
-    The coordinators' topics say it themselves if this user may see them, and otherwise the settings
+    Taken from the coordinators' topics if this user may describe them, otherwise from the settings
     with which brokers create them.
     """
     del settings
@@ -185,7 +185,7 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
         partitions, of_topic = _describe(context, name)
         replicas = min((len(each.replicas) for each in partitions), default=0) or None
         needed = number(of_topic, "min.insync.replicas")
-        # What the topic itself says counts more than what it would be created with.
+        # The topic's own value matters, not the one it would be created with.
         if replicas is not None:
             broker.pop(with_replicas, None)
         if needed is not None:
@@ -202,11 +202,11 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     problems = [each for each in findings if each.outcome in (Outcome.FAILED, Outcome.WARNED)]
     if not problems and not is_all_reported:
         return [not_reported()]
-    return problems or [passed("what is committed survives the loss of a broker")]
+    return problems or [passed("commits survive the loss of a broker")]
 
 
 def _describe(context: CheckContext, name: str) -> tuple[Sequence[Any], Mapping[str, str]]:
-    """A topic's partitions and settings; none if it does not exist yet, or may not be seen."""
+    """A topic's partitions and settings; none if it does not exist yet, or may not be described."""
     partitions: Sequence[Any] = ()
     try:
         partitions = context.client.topic(name, context.deadline).partitions

@@ -26,7 +26,7 @@ from spark_kafka_sink.tools.doctor.result import (
 
 _MS_PER_DAY = 86_400_000
 _DEAD_LETTER_HEADERS_BYTES = 4096
-#: brokers refuse to describe something, or to tell its settings
+#: the user may not describe something, or read its settings
 FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -34,7 +34,7 @@ def topic(context: CheckContext) -> list[Finding]:
     """The topic exists, or the brokers create it."""
     name = context.sink.topic
     if name is None:
-        return [skipped("no option topic: the column topic names the topics")]
+        return [skipped("no option topic: the column topic names each row's topic")]
     try:
         found = context.topic = context.client.topic(name, context.deadline)
     except KafkaException as error:
@@ -54,7 +54,7 @@ def topic(context: CheckContext) -> list[Finding]:
         return [
             failed(
                 f"no leader for {_partitions(orphans)}",
-                "Start the brokers that hold these partitions: records for them wait until then",
+                "Start the brokers that hold these partitions; until then, their records wait",
                 name,
             )
         ]
@@ -66,7 +66,7 @@ def topic(context: CheckContext) -> list[Finding]:
 def undescribed(
     context: CheckContext, name: str, error: KafkaException, if_forbidden: Finding
 ) -> Finding:
-    """What it means that the brokers do not describe a topic which an option names."""
+    """The finding if the brokers do not describe a topic that an option names."""
     if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return missing(context, name)
     if error_code(error) in FORBIDDEN:
@@ -75,7 +75,7 @@ def undescribed(
 
 
 def missing(context: CheckContext, name: str) -> Finding:
-    """What a missing topic means: whether the job or the brokers create it."""
+    """The finding for a missing topic: whether the job or the brokers create it."""
     partitions = context.created_topics.get(name)
     if partitions is not None:
         return _without_topic(
@@ -104,7 +104,7 @@ def missing(context: CheckContext, name: str) -> Finding:
         )
     if creates is None:
         finding = warned(
-            "it does not exist, and the brokers do not say whether they create it",
+            "it does not exist, and the brokers do not report whether they create it",
             _create(name),
             name,
         )
@@ -162,13 +162,13 @@ def topic_settings(context: CheckContext) -> list[Finding]:
 def in_sync_replicas(context: CheckContext) -> list[Finding]:
     """Enough replicas are in sync for acks=all, with one to spare."""
     if context.settings["acks"] not in ("all", "-1"):
-        return [not_applicable(f"kafka.acks={context.settings['acks']} does not wait for them")]
+        return [not_applicable(f"kafka.acks={context.settings['acks']} does not wait for replicas")]
     needed = number(context.topic_settings, "min.insync.replicas")
     return [in_sync(context.topic_name, context.topic.partitions, needed)]
 
 
 def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
-    """Whether a topic of these partitions takes records with acks=all."""
+    """Whether a topic of these partitions accepts records with acks=all."""
     replicas = min((len(each.replicas) for each in partitions), default=0)
     if needed is None or not replicas:
         return not_reported()
@@ -185,21 +185,21 @@ def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding
     if behind:
         return warned(
             f"replicas of {_partitions(behind)} are not in sync",
-            "Start the missing brokers, or wait until theirs have caught up",
+            "Start the missing brokers, or wait until their replicas have caught up",
             name,
         )
     if replicas == needed:
         return warned(
             f"{counted(replicas, 'replica')} each, and min.insync.replicas={needed}: while any of "
-            "their brokers restarts, nothing can be written there",
-            "Have one replica more than min.insync.replicas; 3 and 2 are usual",
+            "their brokers restarts, writes fail",
+            "Use one more replica than min.insync.replicas; 3 and 2 are usual",
             name,
         )
-    return passed(f"all, and min.insync.replicas={needed} are needed", name)
+    return passed(f"all replicas are in sync; min.insync.replicas={needed}", name)
 
 
 def number(settings: Mapping[str, str], name: str) -> int | None:
-    """A setting that is a whole number; None if the brokers do not say it."""
+    """A setting that is a whole number; None if the brokers do not report it."""
     try:
         return int(settings.get(name, ""))
     except ValueError:
@@ -210,7 +210,7 @@ def write_permission(context: CheckContext) -> list[Finding]:
     """The user may write to the topic."""
     name, allowed = context.topic_name, context.topic.authorized_operations
     if not allowed:  # whoever sees the topic may at least describe it
-        return [skipped("the brokers do not say what this user may do (before Kafka 2.3)")]
+        return [skipped("the brokers do not report what this user may do (before Kafka 2.3)")]
     if AclOperation.WRITE not in allowed:
         return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
     return [passed(f"{context.user} may write to it", name)]
@@ -245,13 +245,13 @@ def record_size(context: CheckContext) -> list[Finding]:
     if topics < clients:
         return [
             warned(
-                f"records between max.message.bytes={topics} and {MAX_REQUEST_SIZE}={clients} "
-                "bytes pass the client, and the brokers refuse them",
+                f"the client accepts records up to {MAX_REQUEST_SIZE}={clients} bytes, but the "
+                f"brokers refuse those above max.message.bytes={topics}",
                 f"Raise the topic's max.message.bytes, or lower {MAX_REQUEST_SIZE}",
                 name,
             )
         ]
-    return [passed(f"the topic takes {topics} bytes, the client sends at most {clients}", name)]
+    return [passed(f"the topic accepts {topics} bytes; the client sends at most {clients}", name)]
 
 
 def retention(context: CheckContext) -> list[Finding]:
@@ -260,7 +260,7 @@ def retention(context: CheckContext) -> list[Finding]:
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return [
             passed(
-                "brokers replace the column timestamp by the time of arrival "
+                "brokers replace the column timestamp with the time of arrival "
                 "(message.timestamp.type=LogAppendTime)",
                 name,
                 "To keep the column's times, set message.timestamp.type=CreateTime",
@@ -281,7 +281,7 @@ def retention(context: CheckContext) -> list[Finding]:
 
 
 def dead_letter_topic(context: CheckContext) -> list[Finding]:
-    """The topic for dead letters exists, and takes any record."""
+    """The topic for dead letters exists, and accepts any record."""
     name = context.sink.dead_letter_topic
     if name is None:
         return [not_applicable("on.record.error=fail")]
@@ -295,12 +295,10 @@ def dead_letter_topic(context: CheckContext) -> list[Finding]:
     if allowed and AclOperation.WRITE not in allowed:
         what = f"{context.user} may not write to it"
         return [failed(what, grant(context, name, "Write"), name)]
-    return [_room_for_dead_letters(name, settings, context.settings.max_request_bytes)]
+    return [_dead_letter_size(name, settings, context.settings.max_request_bytes)]
 
 
-def _room_for_dead_letters(
-    name: str, settings: Mapping[str, str], max_request_bytes: int
-) -> Finding:
+def _dead_letter_size(name: str, settings: Mapping[str, str], max_request_bytes: int) -> Finding:
     if "compact" in settings.get("cleanup.policy", ""):
         what = "it is compacted, so a dead letter without a key fails its task"
         return failed(what, "Set the topic's cleanup.policy=delete", name)
@@ -309,9 +307,9 @@ def _room_for_dead_letters(
         return not_reported()
     needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
     if limit < needed:
-        what = f"max.message.bytes={limit}: the largest records do not fit as dead letters"
+        what = f"max.message.bytes={limit}: the largest dead letters will not fit"
         return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
-    return passed(f"it takes dead letters of {limit} bytes", name)
+    return passed(f"it accepts dead letters of up to {limit} bytes", name)
 
 
 def _age(milliseconds: int) -> str:

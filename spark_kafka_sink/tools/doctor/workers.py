@@ -110,7 +110,7 @@ def _use_this_python() -> str:
 
 
 def spark_python(context: CheckContext) -> list[Finding]:
-    """Spark finds the Python that it is to start."""
+    """Spark finds the Python that it has to start."""
     if _version("pyspark") is None:
         return [skipped("pyspark is not installed here: run doctor where the driver runs")]
     findings = []
@@ -118,7 +118,7 @@ def spark_python(context: CheckContext) -> list[Finding]:
         if each.path is None:
             findings.append(
                 failed(
-                    f"{each.source or 'the default'} names no program of PATH",
+                    f"{each.source or 'the default'} names no program on PATH",
                     f"Correct it; for this Python: {_use_this_python()}",
                     each.command,
                 )
@@ -131,7 +131,7 @@ def spark_python(context: CheckContext) -> list[Finding]:
 
 
 def spark_packages(context: CheckContext) -> list[Finding]:
-    """That Python has this package, in the driver's version, and what it needs."""
+    """That Python has this package, in the driver's version, and its dependencies."""
     return [
         _packages(each, context.deadline) for each in workers_pythons(os.environ, context.spark)
     ]
@@ -143,9 +143,7 @@ def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
     except subprocess.TimeoutExpired:
         return failed("no answer in time", "Raise --timeout, or correct the path", python.command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return failed(
-            f"does not run as a Python: {type(error).__name__}", _switch(), python.command
-        )
+        return failed(f"does not run as Python: {type(error).__name__}", _switch(), python.command)
     return _compared(answer, python.command)
 
 
@@ -154,21 +152,22 @@ def _switch() -> str:
 
 
 def _compared(answer: Any, subject: str) -> Finding:
-    """What follows from the answer of ``probe``."""
+    """The finding for the answer of ``probe``."""
     packages: dict[str, str] = answer["packages"]
     missing = [name for name in _NEEDED if name not in packages]
     if missing:
         return failed(
-            f"{', '.join(missing)} not installed in {answer['path']}. Spark will say "
+            f"{', '.join(missing)} not installed in {answer['path']}. Spark will report "
             "DATA_SOURCE_NOT_FOUND or ModuleNotFoundError",
             f"{_switch()}; or install spark-kafka-sink there",
             subject,
         )
     if answer["python"] != list(sys.version_info[:2]):
         theirs = ".".join(map(str, answer["python"]))
+        drivers = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return failed(
-            f"is Python {theirs}, the driver Python {sys.version_info[0]}.{sys.version_info[1]}. "
-            "Spark will say PYTHON_VERSION_MISMATCH",
+            f"is Python {theirs}, but the driver is Python {drivers}. "
+            "Spark will report PYTHON_VERSION_MISMATCH",
             _switch(),
             subject,
         )
@@ -210,10 +209,10 @@ def _version(package: str) -> str | None:
 
 
 def executors(context: CheckContext) -> list[Finding]:
-    """Python on the executors has the same; asked by a small job, one task per core."""
+    """The executors' Python has the same packages; checked by a job of one task per core."""
     spark = context.spark
     if spark is None:
-        return [not_applicable("only a running session can ask them")]
+        return [not_applicable("needs a running session")]
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -239,8 +238,8 @@ def executors(context: CheckContext) -> list[Finding]:
     if isinstance(call.error, PySparkException):
         return [
             failed(
-                f"a task that only looks at its Python fails: {first_line(call.error)}",
-                "Check that the Python of PYSPARK_PYTHON is on every executor",
+                f"a task that only inspects its Python fails: {first_line(call.error)}",
+                "Check that the Python of PYSPARK_PYTHON is installed on every executor",
             )
         ]
     if call.error is not None:
@@ -260,13 +259,13 @@ def _cores(spark: SparkSession) -> int:
 
 
 def kafka_nb_python(context: CheckContext) -> list[Finding]:
-    """Workers start with the quicker launcher."""
+    """Workers start with the faster launcher."""
     pythons = workers_pythons(os.environ, context.spark)
     others = [each for each in pythons if Path(each.path or "").resolve().name != LAUNCHER]
     if others:
         return [
             warned(
-                "not in use: every worker compiles PySpark anew when it starts",
+                "not in use: every worker recompiles PySpark when it starts",
                 f"{_use_this_python()} (docs/tuning.md)",
                 others[0].command,
             )
@@ -278,7 +277,7 @@ def arrow_batches(context: CheckContext) -> list[Finding]:
     """The size of the batches in which Spark passes rows to Python."""
     spark = context.spark
     if spark is None:
-        return [not_applicable("known only in a running session")]
+        return [not_applicable("needs a running session")]
     records = int(spark.conf.get(_RECORDS_PER_BATCH) or "0")
     size = spark.conf.get(_BYTES_PER_BATCH)
     message = f"{_RECORDS_PER_BATCH}={records}, {_BYTES_PER_BATCH}={size}"

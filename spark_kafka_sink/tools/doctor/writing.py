@@ -26,7 +26,7 @@ from spark_kafka_sink.transactions.transaction import Transaction
 KEY = "spark-kafka-sink doctor"
 _SKEW_SECONDS = 5.0
 _POLL_SECONDS = 0.1
-_ASK = "writes nothing without --write-test-record"
+_ASK = "needs --write-test-record"
 
 _quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
 
@@ -50,10 +50,12 @@ def test_record(context: CheckContext) -> list[Finding]:
     acknowledged_at = time.time()
     if not reports:
         producer.purge()
-        return [failed("not acknowledged in time", "See the lines above, or raise --timeout", name)]
+        return [
+            failed("not acknowledged in time", "See the results above, or raise --timeout", name)
+        ]
     ((error, message),) = reports
     if error is not None:
-        return [failed(f"refused: {error.str()}", "See the lines above for the reason", name)]
+        return [failed(f"refused: {error.str()}", "See the results above for the reason", name)]
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_LOG_APPEND_TIME:
         context.broker_clock = (sent_at, milliseconds / 1000, acknowledged_at)
@@ -78,7 +80,7 @@ def clock_skew(context: CheckContext) -> list[Finding]:
     if abs(skew) > _SKEW_SECONDS:
         return [
             warned(
-                f"the broker's clock is {skew:+.1f} s off this machine's",
+                f"the broker's clock differs by {skew:+.1f} s from this machine's",
                 "Synchronize both with NTP: retention and the column timestamp depend on them",
             )
         ]
@@ -87,7 +89,7 @@ def clock_skew(context: CheckContext) -> list[Finding]:
 
 @with_exactly_once
 def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """A transaction like a task's, under an id of its own, is let in; it is aborted."""
+    """A transaction like a task's can begin, under an id of its own; it is aborted."""
     if not context.write_test_record:
         return [skipped(_ASK)]
     name, topic = doctor_transactional_id(settings), settings.ledger_topic
@@ -102,12 +104,12 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
             "GROUP_AUTHORIZATION_FAILED": allow_groups(context, settings),
             "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": allow_ids(context, settings),
         }
-        return [failed(str(error), advice.get(error.code, "See the lines above"), name)]
+        return [failed(str(error), advice.get(error.code, "See the results above"), name)]
     except KafkaSinkError as error:
-        return [failed(str(error), "See the lines above, or raise --timeout", name)]
+        return [failed(str(error), "See the results above, or raise --timeout", name)]
     finally:
         test_transaction.close()
-    return [passed("begun, given an offset of the ledger, and aborted", name)]
+    return [passed("began, sent an offset of the ledger, and was aborted", name)]
 
 
 def _producer(context: CheckContext) -> Any:
