@@ -240,7 +240,7 @@ def test_one_of_several_sinks_has_to_be_chosen(command, shop, capsys):
     assert main([*command, "--config", str(shop), "--sink", "billing"]) == 2
     assert "there is no sink billing; choose one of them" in capsys.readouterr().err
     assert main([*command, SERVERS, "--sink", "audit"]) == 2
-    assert "--sink chooses a sink of a file: give --config too" in capsys.readouterr().err
+    assert "--sink selects a sink of a file; it needs --config" in capsys.readouterr().err
 
 
 def test_mistakes_in_a_jobs_configuration_exit_with_2(tmp_path, capsys):

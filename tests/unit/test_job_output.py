@@ -147,7 +147,7 @@ output.say("still here")
     job.stderr.close()
     assert job.wait(60) == 0
     assert said.splitlines() == [
-        "standard output: Broken pipe; the job goes on without lines of JSON",
+        "standard output: Broken pipe; the job continues without lines of JSON",
         "still here",
     ]
 

@@ -66,8 +66,8 @@ TABLE = {
     "acknowledgements": (
         {"acknowledgement_wait_ms": 2_200, "retried_requests": None, "round_trip_p99_ms": None},
         (
-            "Waiting for acknowledgements takes 55 % of the tasks' time: everything is sent, and "
-            "the brokers have not confirmed it."
+            "Waiting for acknowledgements takes 55 % of the tasks' time: all records are sent, but "
+            "the brokers have not acknowledged them."
         ),
         "Look at the brokers' load",
     ),
@@ -105,7 +105,7 @@ TABLE = {
     "one task": (
         {"task_ms": 4_000, "longest_task_ms": 3_600, "tasks": 8, "rows_wait_ms": 3_000},
         (
-            "One task holds the others up: it takes 7.2 times as long as the average. Waiting for "
+            "One task delays the others: it takes 7.2 times as long as the average. Waiting for "
             "rows from Spark takes 75 %"
         ),
         "repartition",
@@ -115,7 +115,7 @@ TABLE = {
         "Waiting for rows from Spark takes 94 %",
         "No task took longer than 90 ms",
     ),
-    "nothing known": ({"task_ms": 0, "tasks": 0, "longest_task_ms": 0}, "No task has told", ""),
+    "nothing known": ({"task_ms": 0, "tasks": 0, "longest_task_ms": 0}, "No task has reported", ""),
 }
 
 

@@ -172,7 +172,7 @@ def test_a_password_is_passed_on_and_stays_hidden(translated):
     [
         ({"ssl.crl.location": "/tmp/crl.pem"}, r"does not support kafka\.ssl\.crl\.location"),
         ({"ssl.keystore.location": "/tmp/client.p12"}, "only from a PEM file"),
-        ({"ssl.ca.location": "/no/such/file"}, "a file for TLS is unusable"),
+        ({"ssl.ca.location": "/no/such/file"}, "a TLS file cannot be used"),
         (
             {
                 "security.protocol": "SASL_SSL",

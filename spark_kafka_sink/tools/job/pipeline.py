@@ -28,7 +28,7 @@ def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
     """The sink's rows; checks the schema, and writes nothing.
 
     Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text;
-    KafkaSinkError if what they name is not there now.
+    KafkaSinkError if what they name is unavailable now.
     """
     job = configuration.job
     path: Path = ("source",)
@@ -51,7 +51,7 @@ def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
 def _refused(
     configuration: QueryConfiguration, path: Path, error: Exception, what: str = ""
 ) -> KafkaSinkError:
-    """The error for what Spark refuses: a mistake, unless it may be right at the next start."""
+    """The error for what Spark refuses: a mistake, unless the cause may be transient."""
     what += reason(error)
     if is_transient(error):
         return KafkaSinkError(str(configuration.mistake(path, what)))
@@ -77,7 +77,7 @@ def start(
     """Start the query.
 
     Raises InvalidConfiguration if Spark refuses it; KafkaSinkError if it cannot start now, such as
-    when the checkpoint's storage is away.
+    when the checkpoint's storage is unavailable.
     """
     job = configuration.job
     writer = frame.writeStream.queryName(job.name).outputMode(job.output_mode)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.spark.listener import KafkaSinkListener
 
-#: query.stop() may have to wait for a planner
+#: query.stop() may wait for the query's planner
 INTERRUPTION_SECONDS = 30
 
 
@@ -65,8 +65,8 @@ class QueryRun:
     def prepare(self, *, is_required: bool) -> None:
         """What comes before any query starts: topics, the rows of the first attempt, the brokers.
 
-        What fails counts for the first attempt: without ``restart`` it is the last. Raises what no
-        attempt could repair; if the query ``is_required``, also what would be its last failure.
+        A failure here counts as the first attempt's: without ``restart`` it is final. Raises errors
+        that no attempt can resolve; if the query ``is_required``, also its final failure.
         """
         try:
             self._prepared = self._rows()
@@ -83,7 +83,7 @@ class QueryRun:
         prepared, self._prepared = self._prepared, None
         if isinstance(prepared, KafkaSinkError):
             raise prepared
-        # From the start, not only the query: a table may have another schema by now.
+        # Rebuilt, not only the query: a table may have another schema by now.
         return self.write(self._rows() if prepared is None else prepared)
 
     def _rows(self) -> DataFrame:

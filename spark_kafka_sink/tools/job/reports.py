@@ -20,7 +20,7 @@ from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 
 
 class Reports:
-    """What the sink reported of each micro-batch: ``keep`` tells it, or a folder of reports."""
+    """The sink's report of each micro-batch, from ``keep`` or from a folder of reports."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._files = None if folder is None else ReportFiles(folder)
@@ -40,7 +40,7 @@ class Reports:
     def _read(self) -> None:
         if self._files is None:
             return
-        with suppress(OSError):  # without the folder, it is not known
+        with suppress(OSError):  # without the folder, there are none
             for line, _, _ in self._files.lines():
                 with suppress(ValueError):  # of another version, say
                     parse_report(line)
@@ -52,8 +52,8 @@ class Reports:
 def reported(configuration: QueryConfiguration) -> Iterator[tuple[QueryConfiguration, Reports]]:
     """The reports of a job, and the configuration that makes the sink write them.
 
-    With ``mode: format`` Spark writes and commits in processes of its own, which tell nothing to
-    the one that started the query. So the sink keeps its reports in a folder of this machine: in
+    With ``mode: format`` Spark writes and commits in processes of its own, which do not report
+    to the one that started the query. So the sink keeps its reports in a folder of this machine: in
     ``report.path``, or else in one that is deleted at the end. What is elsewhere is not read.
     """
     path = configuration.sink_options.report_path

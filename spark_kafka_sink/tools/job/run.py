@@ -26,7 +26,7 @@ from spark_kafka_sink.tools.job.supervision import run_all
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_DOCTOR_SECONDS = 60.0  # its own default is for people who wait
+_DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 # For a query that was interrupted: Spark's own time, that of its planner, and a busy machine's.
 _GRACE_SECONDS = 2.0 * INTERRUPTION_SECONDS + 30
 
@@ -46,7 +46,7 @@ def _dry_run(spark: SparkSession, file: JobFile, query: QueryConfiguration, outp
     output.waits_for("checking source and schema")
     try:
         build(spark, query)
-        return ask_doctor(spark, query, output)
+        return run_doctor(spark, query, output)
     except InvalidConfiguration as error:
         output.say(str(error))
         return INVALID
@@ -55,9 +55,9 @@ def _dry_run(spark: SparkSession, file: JobFile, query: QueryConfiguration, outp
         return FAILED
 
 
-def ask_doctor(spark: SparkSession, query: QueryConfiguration, output: Output) -> int:
-    """Let doctor check the sink's options and the brokers; returns the exit code."""
-    output.waits_for("asking doctor")
+def run_doctor(spark: SparkSession, query: QueryConfiguration, output: Output) -> int:
+    """Run doctor on the sink's options and the brokers; returns the exit code."""
+    output.waits_for("running doctor")
     results = diagnose(
         query.job.sink.options,
         timeout_seconds=_DOCTOR_SECONDS,

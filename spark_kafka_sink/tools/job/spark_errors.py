@@ -1,4 +1,4 @@
-"""Errors of Spark, in one line, and whether what they miss may be there later."""
+"""Errors of Spark, in one line, and whether they may be transient."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def reason(error: Exception) -> str:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether storage did not answer or lacks a path: that may change without a new configuration.
+    """Whether storage did not answer or lacks a path, which may change without a new configuration.
 
-    Everything else that Spark refuses before a query runs stays wrong.
+    Everything else that Spark refuses before a query runs is permanent.
     """
     if isinstance(error, PySparkException):
         return error.getCondition() == _PATH_NOT_FOUND

@@ -17,7 +17,7 @@ _SAME_SIGNAL_SECONDS = 0.5
 
 
 class Query(Protocol):
-    """What we ask a StreamingQuery."""
+    """The part of StreamingQuery that we use."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
@@ -30,7 +30,7 @@ class Query(Protocol):
 
 
 class Stop:
-    """The wish to stop, from whichever process received the signal.
+    """A request to stop, from whichever process received the signal.
 
     The first signal asks for the end of the running micro-batch, a second one for an end at once.
     Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt. Of several
@@ -71,7 +71,7 @@ class Stop:
 
 
 class QueryStop:
-    """When to stop one query, once a stop was requested. Only the query's main loop asks."""
+    """When to stop one query, once a stop was requested. Only the query's main loop calls it."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -79,11 +79,11 @@ class QueryStop:
         self.timeout_seconds = stop.timeout_seconds
         self._deadline: Deadline | None = None
         self._running: int | None = None
-        #: the next micro-batch waits to be interrupted before it begins; set by Spark's thread
+        #: the next micro-batch is blocked before it begins; set by Spark's thread
         self.is_blocking = False
 
     def is_due(self, query: Query) -> bool:
-        """Whether to stop the query now; to be asked again and again once it was requested."""
+        """Whether to stop the query now; to be called repeatedly once a stop was requested."""
         if self.is_at_once or self.is_blocking:
             return True
         last = _last_batch_id(query)
@@ -106,7 +106,7 @@ class QueryStop:
 
 
 def _last_batch_id(query: Query) -> int | None:
-    """The micro-batch that ended last."""
+    """The number of the micro-batch that ended last."""
     progress = query.lastProgress
     return None if progress is None else int(progress["batchId"])
 

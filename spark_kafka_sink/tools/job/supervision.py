@@ -29,13 +29,13 @@ def run_all(
     """Run all queries, by name; returns the highest exit code.
 
     If ``stops_all``, a query that has failed for good ends the others after their micro-batches. A
-    query that has not ended ``grace_seconds`` after its micro-batch had to end is given up, and has
+    query that has not ended ``grace_seconds`` after the deadline of its micro-batch counts as
     failed. For the main thread, which gets signals meanwhile; every failure is named at the end.
     """
     ended: queue.Queue[tuple[str, Failure | None]] = queue.Queue()
     for name, run in runs.items():
         target = _thread_target(ended, name, run)
-        # Daemons: one that hangs does not keep the process alive.
+        # Daemons, so that one that hangs does not keep the process alive.
         threading.Thread(target=target, name=f"query {name}", daemon=True).start()
     running = list(runs)
     failures: dict[str, Failure] = {}
@@ -51,7 +51,7 @@ def run_all(
             if stops_all and running and not stop.requested.is_set():
                 output.say(f"{name} has failed: stopping {', '.join(running)}")
                 stop.request_after_failure()
-    late = Failure(f"the query has not ended {grace_seconds:g} s after it had to")
+    late = Failure(f"the query did not end within {grace_seconds:g} s of its deadline")
     failures |= dict.fromkeys(running, late)
     for name in (each for each in runs if each in failures):
         output.say(f"{name} has failed: {failures[name].text}")
@@ -68,7 +68,7 @@ def _thread_target(
 
 
 def _outcome(run: Run) -> Failure | None:
-    """How the query ended, whatever it raises: in a thread nobody would see it."""
+    """How the query ended, whatever it raises: a thread's error would be lost."""
     try:
         return run()
     except KafkaSinkError as error:

@@ -27,7 +27,7 @@ def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], Non
     """Show the reports at ``path``; returns the exit code.
 
     0; 1 if there is no report; 2 if the path or all its lines are unreadable, or the page cannot be
-    written. ``wait`` is called between two looks at the files; KeyboardInterrupt ends following.
+    written. ``wait`` is called between two reads of the files; KeyboardInterrupt ends following.
     """
     if html and not find_spec("matplotlib"):
         return _fail("--html needs pip install 'spark-kafka-sink[report]' (no module matplotlib)")
@@ -97,7 +97,7 @@ class _Stream:
 def _no_reports(stream: _Stream) -> int:
     stream.warn()
     if stream.skipped():
-        return _fail(f"{stream.path}: no line of it can be read")
+        return _fail(f"{stream.path}: none of its lines can be read")
     _say(f"{stream.path}: no reports yet; the sink writes them if the option report.path is set")
     return _NO_REPORTS
 

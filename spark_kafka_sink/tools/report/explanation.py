@@ -1,4 +1,4 @@
-"""Why micro-batches take the time that they take: what their tasks did most of it."""
+"""Explains how micro-batches spend their time: what their tasks did for most of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOSTLY_IDLE = 0.5  # of the time
 
 
 class Explanation(NamedTuple):
-    """A sentence on what takes the time, and one on what to do about it; either may be empty."""
+    """A sentence on what takes the time, and one on how to improve it; either may be empty."""
 
     finding: str
     advice: str
@@ -34,19 +34,19 @@ def explain(interval: Interval) -> Explanation:
     """What dominates the tasks' time in one or more micro-batches."""
     shares = interval.shares()
     if not shares:
-        return Explanation("No task has told how long it took.", "")
+        return Explanation("No task has reported how long it took.", "")
     finding, advice = _dominant(interval, shares)
     if interval.longest_task_ms < _SHORT_TASK_MS:
         longest = milliseconds(interval.longest_task_ms)
         return Explanation(
             finding,
-            f"No task took longer than {longest}, so if micro-batches are slow, the time goes "
-            "elsewhere: see durationMs in Spark's progress.",
+            f"No task took longer than {longest}, so if micro-batches are slow, the time is "
+            "spent elsewhere: see durationMs in Spark's progress.",
         )
     if _has_straggler(interval):
         times = interval.longest_tasks_ms / interval.average_tasks_ms
         return Explanation(
-            f"One task holds the others up: it takes {times:.1f} times as long as the average. "
+            f"One task delays the others: it takes {times:.1f} times as long as the average. "
             + finding,
             "Its partition of the DataFrame has more rows than the others, or its machine is "
             "slower: repartition, or look at its stage in Spark's UI.",
@@ -55,7 +55,7 @@ def explain(interval: Interval) -> Explanation:
 
 
 def dominant_component(interval: Interval) -> str:
-    """The largest part and its share, in a few words; "" if no task has told its time."""
+    """The largest part and its share, in a few words; "" if no task has reported its time."""
     shares = interval.shares()
     if not shares:
         return ""
@@ -73,7 +73,7 @@ def slowest(samples: Sequence[Interval]) -> Interval | None:
 
 
 def summary(history: History) -> list[tuple[str, str]]:
-    """What takes the time, and what to do: of all micro-batches, the slowest and the latest."""
+    """What takes the time, and how to improve it: of all, the slowest and the latest."""
     total, latest = history.total, history.latest[-1]
     idle = idle_sentence(total)
     found = [("all", f"{idle} While tasks ran: {explain(total)}" if idle else str(explain(total)))]
@@ -121,7 +121,8 @@ def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
 
 
 def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
-    finding = f"{_component(shares, 'metadata_wait_ms')}: its tasks do not know their topics yet."
+    component = _component(shares, "metadata_wait_ms")
+    finding = f"{component}: its tasks do not have their topics' metadata yet."
     if 2 * interval.producers_created > interval.tasks:
         return Explanation(
             finding,
@@ -132,7 +133,7 @@ def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
     return Explanation(
         finding,
         "The brokers answer slowly, or topics are missing or new: create them beforehand, name a "
-        "single one in the option topic, and ask doctor how the brokers answer.",
+        "single one in the option topic, and run doctor to see how fast the brokers answer.",
     )
 
 
@@ -141,7 +142,7 @@ def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
         why = "the brokers acknowledge more slowly than rows arrive"
         return f"{_component(shares, 'buffer_wait_ms')}: {why}."
     if shares["acknowledgement_wait_ms"] >= _DOMINATES:
-        why = "everything is sent, and the brokers have not confirmed it"
+        why = "all records are sent, but the brokers have not acknowledged them"
         return f"{_component(shares, 'acknowledgement_wait_ms')}: {why}."
     return (
         f"Waiting for Kafka takes {share(kafka)} of the tasks' time: "
@@ -151,7 +152,7 @@ def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
 
 
 def _kafka_advice(interval: Interval) -> str:
-    """By the clearest sign of what makes the brokers slow."""
+    """By the strongest sign of what makes the brokers slow."""
     if (interval.retried_requests or 0) >= interval.micro_batches:
         why = f" ({interval.broker_error})" if interval.broker_error else ""
         return (
@@ -163,8 +164,8 @@ def _kafka_advice(interval: Interval) -> str:
     if partition and are_many and records >= _ONE_PARTITION * interval.records:
         return (
             f"{share(records / interval.records)} of the records go to the partition {partition}, "
-            "which one broker takes in their order: use keys that spread, or none; if the topic "
-            "has no other partition, add some."
+            "which one broker writes in order: use keys with more distinct values, or none; if the "
+            "topic has no other partition, add some."
         )
     hot = interval.sent_bytes_by_topic.most_common(1)
     everything = interval.sent_bytes_by_topic.total()
@@ -181,7 +182,7 @@ def _kafka_advice(interval: Interval) -> str:
         )
     return (
         "Look at the brokers' load, disks and replication; compression "
-        "(kafka.compression.type=lz4) helps if they or the network are the limit."
+        "(kafka.compression.type=lz4) helps if the disks or the network are the bottleneck."
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures in words: the same on a terminal and on the page."""
+"""Figures as text: the same on a terminal and on the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rate(records_per_second: float | None) -> str:
 
 
 def utc(time: datetime) -> str:
-    """Without the name of the time zone, which stands once beside all times."""
+    """Without the name of the time zone, which is written once beside all times."""
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
@@ -72,7 +72,7 @@ def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "failed records", _named(interval.failed_records, interval.failed_records_by_error)
     for name, figure in FIGURES.items():
         value = getattr(interval, name)
-        # A new one that is null for all micro-batches may be of an option that nobody uses.
+        # A new one that is null for all micro-batches may belong to an option that is not used.
         if figure.line and (value is not None or not figure.is_new):
             yield figure.line, _in_words(name, value)
 

@@ -1,4 +1,4 @@
-"""History: a stream's reports, added up; long ones are thinned while they are read."""
+"""History: a stream's reports, added up; long ones are downsampled while they are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_kafka_sink.report.figure import added_up, adds, plus
 from spark_kafka_sink.report.figures import Figures
 from spark_kafka_sink.report.reading import Report
 
-#: the parts of the tasks' time, and their names
+#: the components of the tasks' time, and their names
 COMPONENTS: Mapping[str, str] = {
     Wait.ROWS.value: "waiting for rows from Spark",
     Wait.METADATA.value: "waiting for metadata",
@@ -78,7 +78,7 @@ class Interval(Figures):
         return max(0, self.task_ms - self._waits_ms())
 
     def shares(self) -> dict[str, float]:
-        """Of the tasks' time, by part (``COMPONENTS``), from 0 to 1; empty if there is none."""
+        """Of the tasks' time, by component (``COMPONENTS``), from 0 to 1; empty if unknown."""
         whole = max(self.task_ms, self._waits_ms())
         return {name: getattr(self, name) / whole for name in COMPONENTS} if whole else {}
 
@@ -115,8 +115,8 @@ class Interval(Figures):
 class History:
     """All micro-batches together, the latest ones, and at most ``max_samples`` to plot.
 
-    When there would be more samples, each two that follow each other become one. So all samples but
-    the last stand for the same number of micro-batches, a power of two, and none is left out.
+    When there would be more samples, each two neighbours become one. So all samples but the last
+    have the same number of micro-batches, a power of two, and no micro-batch is missing.
     """
 
     def __init__(self, first: Report, max_samples: int = 240, latest: int = 50) -> None:

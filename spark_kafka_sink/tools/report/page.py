@@ -1,4 +1,4 @@
-"""A history as one HTML file that needs nothing else: no network, no script."""
+"""A history as one self-contained HTML file: no network, no script."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def _style() -> str:
 def _what_a_sample_is(history: History) -> str:
     number = history.micro_batches_per_sample
     if number == 1:
-        return "Each step is a micro-batch, named by the time of its end in UTC."
+        return "Each step is a micro-batch, labelled with its end time in UTC."
     return (
-        f"Each step is {number:,} micro-batches, named by the time of the last one's end in UTC: "
-        "the sum of failures, dead letters and repeated requests, the maximum of the longest task "
-        "and of the buffer, the average of all else."
+        f"Each step is {number:,} micro-batches, labelled with the end time of the last one in "
+        "UTC: the sum of failures, dead letters and repeated requests, the maximum of the longest "
+        "task and of the buffer, the average of everything else."
     )
 
 

@@ -61,7 +61,7 @@ class Plot(NamedTuple):
 
 
 def plots(history: History) -> list[Plot]:
-    """All plots; their x axis has the samples in their order, named by their time in UTC."""
+    """All plots; their x axis has the samples in their order, labelled with their time in UTC."""
     drawings = (_rates, _times, _failures, _repeated_requests, _buffer, _topics)
     with mpl.rc_context(_SETTINGS):
         return [_plot(draw, history.samples) for draw in drawings]
@@ -105,7 +105,7 @@ def _svg(figure: Figure, name: str, title: str) -> str:
     figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     _, tag, drawn = re.split(r"(<svg [^>]*>)", text.getvalue(), maxsplit=1)
     (view_box,) = re.findall(r'viewBox="[^"]*"', tag)
-    # Several pictures are in one page, so what they name must differ.
+    # Several pictures are in one page, so their ids must differ.
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name.strip('_')}-", drawn)
     for color, (light, _) in COLORS.items():
         drawn = drawn.replace(light, f"var(--{color})")

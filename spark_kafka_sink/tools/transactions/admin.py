@@ -34,7 +34,7 @@ _RIGHTS: Mapping[type[Exception], str] = {
 class TransactionAdmin:
     """kafka-python's admin client. Every method raises TransactionFailed or BrokerUnavailable.
 
-    Created, it is connected; raises what ``login`` raises too.
+    Connects when it is created, which also raises what ``login`` raises.
     """
 
     def __init__(self, settings: ClientSettings, deadline: Deadline) -> None:
@@ -145,7 +145,7 @@ def _translating_errors() -> Iterator[None]:
 def _translated(error: kafka_errors.KafkaError) -> KafkaSinkError:
     if type(error) in _RIGHTS:
         return TransactionFailed(
-            f"the brokers refuse to answer: grant this user {_RIGHTS[type(error)]} ({error})",
+            f"this user is not authorized: grant it {_RIGHTS[type(error)]} ({error})",
             code=type(error).__name__,
         )
     if isinstance(error, kafka_errors.UnsupportedVersionError):
@@ -153,4 +153,4 @@ def _translated(error: kafka_errors.KafkaError) -> KafkaSinkError:
             f"transactions needs Kafka 3.0 or later on the brokers ({error})",
             code=type(error).__name__,
         )
-    return BrokerUnavailable(f"no answer: {error}. Try again, or ask doctor")
+    return BrokerUnavailable(f"the brokers do not answer: {error}. Try again, or run doctor")

@@ -37,7 +37,7 @@ _FAILED = 1
 _UNUSABLE = 2
 _WIDTH_WITHOUT_TERMINAL = 1_000  # a line per row, for other programs
 
-# Its log lines say again what its errors say. With a handler, they are not printed.
+# Its log lines repeat its errors. With a handler, they are not printed.
 logging.getLogger("spark_kafka_sink.librdkafka").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Found:
-    """``ids`` in order; ``blocked``: partitions in which readers wait; ``names`` by producer id."""
+    """``ids`` in order; ``blocked``: where consumers wait; ``names`` by producer id."""
 
     ids: list[TransactionalId]
     blocked: list[BlockedPartition]
@@ -67,7 +67,7 @@ def run(
 ) -> int:
     """Run ``list``, ``describe`` or ``abort`` with the sink's options; returns the exit code.
 
-    0; 1 if the brokers do not answer, or refuse; 2 if an option is wrong.
+    0; 1 if the brokers do not answer, or refuse; 2 if an option is invalid.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -96,8 +96,8 @@ def _prefix(action: str, options: SinkOptions, prefix: str | None) -> str:
     found = prefix or own
     if found is None and action != "list":
         raise InvalidOption(
-            f"{action} needs --prefix, the transactional.id.prefix of one query: unless the query "
-            f"sets that option, {DEFAULT_PREFIX} and its id. `transactions list` shows them"
+            f"{action} needs --prefix, the transactional.id.prefix of one query. Its default is "
+            f"{DEFAULT_PREFIX} followed by the query's id; `transactions list` shows the ids"
         )
     return found or DEFAULT_PREFIX
 
@@ -105,13 +105,13 @@ def _prefix(action: str, options: SinkOptions, prefix: str | None) -> str:
 def _bounded(function: Callable[[], T], deadline: Deadline) -> T:
     (call,) = call_each(lambda _: function(), [None], deadline)
     if isinstance(call.error, TimeoutError):
-        raise BrokerUnavailable(f"the brokers do not answer: {call.error} (--timeout). Ask doctor")
+        raise BrokerUnavailable(f"the brokers do not answer: {call.error} (--timeout). Run doctor")
     if call.error is not None:
         raise call.error
     return call.value  # type: ignore[return-value]  # without an error, there is one
 
 
-# --- asking --------------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------
 
 
 def _find(action: str, options: SinkOptions, prefix: str, deadline: Deadline) -> _Found:
@@ -149,11 +149,15 @@ def _ledger(
     return ledger_rows(prefix, admin.group_offsets(ledger_groups(prefix, partitions)))
 
 
-# --- telling -------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------
 
 
 def _print_list(console: Console, action: str, prefix: str, found: _Found) -> None:
-    whose = f"whose id begins with {prefix}" if action == "list" else f"of the query with {prefix}"
+    whose = (
+        f"whose id begins with {prefix}"
+        if action == "list"
+        else f"of the query with the prefix {prefix}"
+    )
     if not found.open:
         console.print(Text(f"No open transaction {whose}, or none that this user may describe"))
     else:
@@ -189,9 +193,9 @@ def _abort(
     if not is_confirmed:
         console.print(
             Text(
-                "Dry run: nothing was ended. --yes ends these transactions, and what they have not "
-                "committed never becomes visible to read_committed readers. Stop the query first: "
-                "its running tasks would fail, and be repeated"
+                "Dry run: nothing was ended. --yes ends these transactions; read_committed "
+                "consumers never see what they have not committed. Stop the query first, or its "
+                "running tasks fail and are retried"
             )
         )
         return 0
