@@ -40,7 +40,7 @@ def test_a_folder_that_can_be_created_is_left_to_the_job(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_cannot_be_appended_to_are_told(tmp_path, monkeypatch):
+def test_files_that_cannot_be_appended_to_are_reported(tmp_path, monkeypatch):
     def refuse(self, name, line):
         raise OSError(95, "Operation not supported")
 

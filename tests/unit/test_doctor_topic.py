@@ -397,15 +397,15 @@ class Answer:
 
 
 @pytest.mark.parametrize(
-    ("told", "settings"),
+    ("reported", "settings"),
     [
         ({"a": SimpleNamespace(value="1"), "b": SimpleNamespace(value=None)}, {"a": "1"}),
         (KafkaError.UNSUPPORTED_VERSION, {}),
         (KafkaError._UNSUPPORTED_FEATURE, {}),
     ],
 )
-def test_settings_without_a_value_count_as_not_told(monkeypatch, told, settings):
-    client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(told)})
+def test_settings_without_a_value_count_as_not_reported(monkeypatch, reported, settings):
+    client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(reported)})
     monkeypatch.setattr(
         "spark_kafka_sink.tools.doctor.brokers.AdminClient", lambda *_, **__: client
     )

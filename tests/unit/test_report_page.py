@@ -128,7 +128,7 @@ def test_plots_have_the_pages_colours_on_light_and_dark():
         [report(number, **NOTHING) for number in range(5)],
         [report(0, outcome="failed", **NOTHING), report(1)],
     ],
-    ids=["one", "nothing in one", "nothing in five", "a failure that told nothing"],
+    ids=["one", "nothing in one", "nothing in five", "a failure without figures"],
 )
 def test_little_or_nothing_is_drawn_too(reports):
     root = parsed(drawn(*reports))
