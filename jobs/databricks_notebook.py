@@ -8,7 +8,7 @@
 # MAGIC - the wheel in a volume, and another folder in a volume for the checkpoint;
 # MAGIC - a topic, and a login that may write to it: `username` and `password` in a secret scope.
 # MAGIC
-# MAGIC `docs/databricks.md` in the project's repository says more about compute and libraries.
+# MAGIC `docs/databricks.md` in the project's repository has more about compute and libraries.
 
 # COMMAND ----------
 
@@ -94,7 +94,7 @@ spark_kafka_sink.register(spark)
 
 # MAGIC %md
 # MAGIC Starts Spark's Python workers and connects them to Kafka, so that the first micro-batch does
-# MAGIC not wait for that. Writes nothing, never fails; `problem` says what went wrong, if anything.
+# MAGIC not wait for that. Writes nothing, never fails; `problem` has the error, if any.
 
 # COMMAND ----------
 
@@ -147,8 +147,8 @@ else:
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Starts the stream. With the same checkpoint, the next start goes on where this one ends. On
-# MAGIC serverless compute, use `trigger(availableNow=True)`.
+# MAGIC Starts the stream. With the same checkpoint, the next start continues where this one ends.
+# MAGIC On serverless compute, use `trigger(availableNow=True)`.
 
 # COMMAND ----------
 
@@ -167,9 +167,9 @@ query.awaitTermination(int(dbutils.widgets.get("run_seconds")))
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Look
+# MAGIC ## Results
 # MAGIC
-# MAGIC Prints what Spark says about the latest micro-batches.
+# MAGIC Prints Spark's progress of the latest micro-batches.
 
 # COMMAND ----------
 

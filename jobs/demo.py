@@ -205,7 +205,7 @@ def read_back(servers: str, topics: list[str]) -> Counter[tuple[Any, ...]]:
 
 
 def as_record(prefix: str, flight: dict[str, str]) -> tuple[Any, ...]:
-    """What has to be in Kafka for a flight: topic, key, JSON, headers, timestamp in ms."""
+    """The record that Kafka must have for a flight: topic, key, JSON, headers, timestamp in ms."""
     present = {name: text for name, text in flight.items() if text != "NA"}
     values = {name: text if name in TEXTS else int(text) for name, text in present.items()}
     return (
@@ -218,7 +218,7 @@ def as_record(prefix: str, flight: dict[str, str]) -> tuple[Any, ...]:
 
 
 def create(servers: str, topics: list[str]) -> None:
-    """Create topics that keep records of 2013, which brokers would otherwise delete soon."""
+    """Create topics that retain records of 2013, which brokers would otherwise delete soon."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     new = [NewTopic(topic, config={"retention.ms": "-1"}) for topic in topics]
     for future in admin.create_topics(new, operation_timeout=SILENCE_SECONDS).values():
@@ -258,7 +258,7 @@ def report(
     if missing or unexpected:
         console.print(f"{missing.total()} records missing, {unexpected.total()} unexpected")
         return 1
-    console.print(f"all {actual.total():,} records are right: key, value, header and timestamp")
+    console.print(f"all {actual.total():,} records are correct: key, value, header and timestamp")
     return 0
 
 

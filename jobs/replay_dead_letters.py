@@ -1,4 +1,4 @@
-"""Sends the dead letters of a stream to the topics that they were meant for, perhaps repaired.
+"""Sends a stream's dead letters to their original topics, repaired if necessary.
 
     python jobs/replay_dead_letters.py --config conf/local.yaml --checkpoint /tmp/replay
 

@@ -1,4 +1,4 @@
-"""Streams any source of Spark to Kafka, as a configuration file says.
+"""Streams any source of Spark to Kafka, as configured in a file.
 
     spark-submit jobs/stream_to_kafka.py --config conf/local.yaml
     python jobs/stream_to_kafka.py --config conf/local.yaml

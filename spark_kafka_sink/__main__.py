@@ -19,8 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
     0, or 1 if it failed, ``status`` finds no Kafka, ``doctor`` finds something that fails, or
-    ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is wrong or unreadable.
-    ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is wrong.
+    ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is invalid or unreadable.
+    ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is invalid.
     """
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
@@ -55,18 +55,22 @@ def _kafka(choice: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
-        description="Says what would go wrong in a job, and what a stream did; ends transactions "
-        "that it left open; runs a local Kafka.",
+        description="Checks a job before it runs, shows what a stream did, ends transactions that "
+        "it left open, and runs a local Kafka.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_doctor(commands.add_parser("doctor", help="check what a job needs, from options to Kafka"))
     _add_report(
-        commands.add_parser("report", help="show what a stream's micro-batches did, and why")
+        commands.add_parser(
+            "report", help="show what a stream's micro-batches did, and what took the time"
+        )
     )
     _add_transactions(
-        commands.add_parser("transactions", help="what exactly-once queries have left open")
+        commands.add_parser(
+            "transactions", help="list and end transactions that exactly-once queries left open"
+        )
     )
-    kafka = commands.add_parser("kafka", help="a real Apache Kafka on this machine")
+    kafka = commands.add_parser("kafka", help="run a real Apache Kafka on this machine")
     actions = kafka.add_subparsers(dest="action", required=True)
     start = actions.add_parser("start", help="start it and print its address")
     start.add_argument(
@@ -74,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     actions.add_parser(
         "stop",
-        help="stop it; its logs and data stay in its folder, and the next start begins empty",
+        help="stop it; its logs and data stay in its folder, but the next start begins empty",
     )
     actions.add_parser("status", help="print its address if it runs")
     return parser
@@ -107,13 +111,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="an option of the sink; may be repeated",
     )
-    parser.add_argument("--sink", metavar="NAME", help="which one, if the file has several sinks")
+    parser.add_argument("--sink", metavar="NAME", help="the sink to use, if the file has several")
 
 
 def _add_transactions(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     for name, purpose in (
-        ("list", "open transactions, and what they hold up"),
+        ("list", "open transactions, and the partitions that they block"),
         ("describe", "all transactional ids of one query, and its ledger"),
         ("abort", "end the open transactions of one query"),
     ):
@@ -121,13 +125,15 @@ def _add_transactions(parser: argparse.ArgumentParser) -> None:
         _add_options(action)
         action.add_argument(
             "--prefix",
-            help="what the transactional ids begin with"
+            help="the beginning of the transactional ids"
             if name == "list"
             else "the query's transactional.id.prefix",
         )
         _add_timeout(action)
         if name == "abort":
-            action.add_argument("--yes", action="store_true", help="end them; else only show them")
+            action.add_argument(
+                "--yes", action="store_true", help="end them; without it, only show them"
+            )
 
 
 def _add_timeout(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +142,7 @@ def _add_timeout(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="end after this time (default: 30)",
+        help="give up after this time (default: 30)",
     )
 
 
@@ -147,7 +153,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     further = parser.add_mutually_exclusive_group()
     further.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots")
     further.add_argument(
-        "--follow", action="store_true", help="go on with new micro-batches until Ctrl-C"
+        "--follow", action="store_true", help="keep showing new micro-batches until Ctrl-C"
     )
 
 
@@ -224,7 +230,7 @@ def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str
     """The sink's options, and the topics that the job creates; raises InvalidConfiguration."""
     if choice.config is None:
         if choice.sink is not None:
-            raise InvalidConfiguration("--sink chooses a sink of a file: give --config too")
+            raise InvalidConfiguration("--sink selects a sink of a file; it needs --config")
         return dict(choice.options), {}
     try:
         from spark_kafka_sink.tools.job.configuration import load

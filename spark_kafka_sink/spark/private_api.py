@@ -7,9 +7,10 @@
 - The folder of the block manager is in the environment of Python workers.
 - Only the main thread has an active session (``SparkSession._jsparkSession``).
 - ``StreamExecution.isInterruptionException`` recognises ``query.stop()`` by an error's text.
+- py4j's gateway to the driver's Java process: its signals, and the classes of its exceptions.
+- The files of a query's checkpoint: ``metadata``, ``offsets`` and ``commits``.
 
-A next version of Spark needs this file, ``tools/job/stop.py`` (signals of the Java process) and
-setup.cfg.
+A next version of Spark needs this file and setup.cfg.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import importlib.util
 import os
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 
@@ -28,7 +30,7 @@ from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
 
 if TYPE_CHECKING:
     from pyspark import SparkContext, TaskContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Spark treats an error with this text as the interruption by ``query.stop()``, so the query ends
 #: without an error. It must be short: Spark's regular expression recurses per character.
@@ -78,6 +80,45 @@ def checkpointed_partitions(spark: SparkSession) -> int:
     return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
 
 
+def is_checkpoint(spark: SparkSession, folder: str) -> bool:
+    """Whether a query has used this folder as its checkpoint."""
+    return read_text(spark, f"{folder}/metadata") is not None
+
+
+def committed_offsets(spark: SparkSession, checkpoint: str) -> str | None:
+    """The last source's offsets at the end of the last committed micro-batch, as the source's JSON.
+
+    None before the first commit.
+    """
+    commits = _files(spark, f"{checkpoint}/commits")
+    if commits is None:
+        return None
+    names = commits.select("_metadata.file_name").collect()
+    last = max((int(row.file_name) for row in names if row.file_name.isdigit()), default=None)
+    log = None if last is None else read_text(spark, f"{checkpoint}/offsets/{last}")
+    # A line with Spark's version of the file, one with settings, one for each source.
+    return None if log is None else log.splitlines()[-1]
+
+
+def read_text(spark: SparkSession, path: str) -> str | None:
+    """The text of a file, or of the file in a folder, wherever Spark can read; None if missing."""
+    files = _files(spark, path)
+    row = None if files is None else files.first()
+    return None if row is None else str(row.value).strip()
+
+
+def _files(spark: SparkSession, path: str) -> DataFrame | None:
+    """A row for each file; None if there is no such file or folder."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.read.text(path, wholetext=True)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return None
+        raise
+
+
 def application_folder() -> Path | None:
     """In a Python worker: the folder of Spark's block manager, which all its workers share.
 
@@ -86,6 +127,47 @@ def application_folder() -> Path | None:
     """
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return Path(folder) if folder else None
+
+
+# --- the driver's Java process --------------------------------------------------------------------
+
+
+def handle_java_signals(
+    spark: SparkSession, signals: Sequence[str], handle: Callable[[], object]
+) -> None:
+    """Call ``handle``, in a thread of py4j, for each of these signals of Spark's Java process.
+
+    By default Java then ends the session at once. Signals reach it with spark-submit, where it is
+    the parent process. ``signals``: names such as ``TERM``.
+    """
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context: Any = spark.sparkContext
+    # As PySpark's own listeners do; it has no types.
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
+    java: Any = context._jvm.sun.misc  # noqa: SLF001
+    handler = _JavaSignalHandler(handle)
+    for name in signals:
+        java.Signal.handle(java.Signal(name), handler)
+
+
+class _JavaSignalHandler:
+    def __init__(self, handle: Callable[[], object]) -> None:
+        self._handle = handle
+
+    def handle(self, _signal: object) -> None:
+        self._handle()
+
+    class Java:
+        implements = ("sun.misc.SignalHandler",)
+
+
+def is_java_instance(java_object: Any, class_name: str) -> bool:
+    """Whether an object of the driver's Java process, such as py4j's exception, has this class."""
+    from py4j.java_gateway import is_instance_of
+
+    gateway = pyspark.SparkContext._gateway  # noqa: SLF001
+    return bool(is_instance_of(gateway, java_object, class_name))
 
 
 # --- the end of a task's rows ---------------------------------------------------------------------

@@ -118,7 +118,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class PartitionsChange:
     """What a PartitionsChanged says: this micro-batch was begun with another number."""
 
     batch: int
@@ -151,10 +151,10 @@ def attempts(folder: Path) -> list[Attempt]:
     return sorted(result, key=lambda attempt: attempt.began_at)
 
 
-def _report(told: dict[str, Any] | None) -> Report | None:
-    if told is None:
+def _report(values: dict[str, Any] | None) -> Report | None:
+    if values is None:
         return None
-    return Report(dict(told["acknowledged"]), told["failed"], told["possibly_persisted"])
+    return Report(dict(values["acknowledged"]), values["failed"], values["possibly_persisted"])
 
 
 def failures(folder: Path) -> list[Failure]:
@@ -192,12 +192,12 @@ def error_name(text: str) -> str:
     return WORKER_KILLED if is_killed else ""
 
 
-def refusal(text: str) -> Refusal | None:
+def partitions_change(text: str) -> PartitionsChange | None:
     """What the PartitionsChanged in the text says; None if it does not name the number to set."""
     found = re.findall(
         r"errors\.PartitionsChanged: micro-batch (\d+)\b.*?\bwith (\d+) partitions", text, re.DOTALL
     )
-    return Refusal(*map(int, found[-1])) if found else None
+    return PartitionsChange(*map(int, found[-1])) if found else None
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -14,16 +14,22 @@ from pathlib import Path
 
 from evidence import UPSTREAM_FAILED, WORKER_KILLED
 from fault_schedule import UPSTREAM_TARGETS, Fault
+from hung_attempts import HungAttempts
 from query_faults import End, QueryFaults
+from query_kinds import (
+    EXACTLY_ONCE,
+    QUERY_KINDS,
+    SPARK_PARTITIONS,
+    TOPIC_PARTITIONS,
+    transactional_id,
+)
 from stream_process import StreamProcess
-from stuck_attempts import StuckAttempts
 from three_brokers import NODES, ThreeBrokers
-from ways import ALL_WAYS, EXACTLY_ONCE, SPARK_PARTITIONS, TOPIC_PARTITIONS, transactional_id
 
 # A fault of a broker waits so long for a whole cluster, one of a worker for workers.
 _PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
-_STUCK_SECONDS = 5.0
+_HANG_SECONDS = 5.0
 _ANSWER_DELAY_SECONDS = 0.4
 #: a zombie may be about as quick as the task, or come when the next micro-batches are there
 ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
@@ -43,12 +49,12 @@ class Effect:
 
 @dataclass
 class Injector:
-    """``run`` carries out faults; ``effects`` and ``explanations`` tell what came of them."""
+    """``run`` carries out faults; ``effects`` and ``explanations`` have the results."""
 
     brokers: ThreeBrokers
     streams: StreamProcess
     folder: Path
-    stuck: StuckAttempts
+    hung: HungAttempts
     say: Callable[[str], None]
     effects: list[Effect] = field(default_factory=list)
     #: on the monotonic clock
@@ -133,8 +139,8 @@ class Injector:
     def _look_after(self) -> None:
         self.brokers.look_after()
         if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _STUCK_SECONDS
-            self.stuck.look()
+            self._next_look = time.monotonic() + _HANG_SECONDS
+            self.hung.look()
         if not self.streams.is_running and not self._are_streams_ended:
             self.unexpected_ends += 1
             self.say(f"{self._now():7.1f} s  Spark's driver has ended by itself; it starts again")
@@ -176,17 +182,17 @@ class Injector:
         return self._pause([node for node in NODES if node != spared], fault)
 
     def _node(self, fault: Fault) -> tuple[int, str]:
-        """Who has the role; if nobody can tell, any broker."""
-        way = ALL_WAYS[fault.choice % len(ALL_WAYS)]
+        """Who has the role; any broker if that is unknown."""
+        kind = QUERY_KINDS[fault.choice % len(QUERY_KINDS)]
         if fault.target == "leader":
-            partition = fault.choice // len(ALL_WAYS) % TOPIC_PARTITIONS
-            node, why = self.brokers.leader(way.topic, partition), f"{way.topic}[{partition}]"
+            partition = fault.choice // len(QUERY_KINDS) % TOPIC_PARTITIONS
+            node, why = self.brokers.leader(kind.topic, partition), f"{kind.topic}[{partition}]"
         elif fault.target == "controller":
             node, why = self.brokers.controller(), ""
         elif fault.target == "coordinator":
-            ways = [way for way in ALL_WAYS if way.guarantee == EXACTLY_ONCE]
-            topic = ways[fault.choice % len(ways)].topic
-            name = transactional_id(topic, fault.choice // len(ways) % SPARK_PARTITIONS)
+            kinds = [kind for kind in QUERY_KINDS if kind.guarantee == EXACTLY_ONCE]
+            topic = kinds[fault.choice % len(kinds)].topic
+            name = transactional_id(topic, fault.choice // len(kinds) % SPARK_PARTITIONS)
             node, why = self.brokers.coordinator(name), name
         else:
             return NODES[fault.choice % len(NODES)], ""
@@ -251,13 +257,13 @@ class Injector:
 
     def _ask_for_zombie(self, fault: Fault) -> tuple[str, End]:
         """A second process makes the same attempt, at once or some seconds late."""
-        delay = ZOMBIE_DELAYS[fault.choice // len(ALL_WAYS) % len(ZOMBIE_DELAYS)]
+        delay = ZOMBIE_DELAYS[fault.choice // len(QUERY_KINDS) % len(ZOMBIE_DELAYS)]
         text, end = self._request("zombie", fault, str(delay), is_deadly=False)
         return f"{text}, by a second process {delay} s later", end
 
     def _request(self, what: str, fault: Fault, text: str, *, is_deadly: bool) -> tuple[str, End]:
         """The next worker that comes to that point takes the request."""
-        topic = ALL_WAYS[fault.choice % len(ALL_WAYS)].topic
+        topic = QUERY_KINDS[fault.choice % len(QUERY_KINDS)].topic
         request = self.folder / f"{what}-{topic}"
         request.with_suffix(".new").write_text(text)
         request.with_suffix(".new").rename(request)

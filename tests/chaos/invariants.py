@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evidence import ACKNOWLEDGED, Attempt, Entry, Failure, Reading, refusal
+from evidence import ACKNOWLEDGED, Attempt, Entry, Failure, Reading, partitions_change
 from numpy.typing import NDArray
 
 _SHOWN = 5
@@ -83,24 +83,26 @@ def doubles_only_in_repeated_batches(
     )
 
 
-def readers_agree(along: Reading, afterwards: Reading) -> Check:
-    """Who reads along sees the same rows at the same places as who reads afterwards."""
-    seen, there = _places(along), _places(afterwards)
+def readers_agree(concurrent: Reading, afterwards: Reading) -> Check:
+    """Who reads concurrently sees the same rows at the same places as who reads afterwards."""
+    seen, there = _places(concurrent), _places(afterwards)
     violations = _sentence(
         np.setxor1d(seen, there), "places seen by only one of the readers (offset + partition/16)"
     )
     _, first, second = np.intersect1d(seen, there, return_indices=True)
-    differs = along.row[first] != afterwards.row[second]
-    violations += _sentence(along.row[first][differs], "rows are others for the other reader")
+    differs = concurrent.row[first] != afterwards.row[second]
+    violations += _sentence(concurrent.row[first][differs], "rows are others for the other reader")
     places, times = np.unique(seen, return_counts=True)
     violations += _sentence(places[times > 1], "places seen twice (offset + partition/16)")
-    return Check("the reader along agrees with the one afterwards", along.row.size, violations)
+    return Check(
+        "the concurrent reader agrees with the one afterwards", concurrent.row.size, violations
+    )
 
 
-def no_aborted_row(along: Reading, committed: Reading, uncommitted: Reading) -> Check:
+def no_aborted_row(concurrent: Reading, committed: Reading, uncommitted: Reading) -> Check:
     """Places that only a read_uncommitted consumer sees belong to aborted transactions."""
     aborted = np.setdiff1d(_places(uncommitted), _places(committed))
-    seen = np.intersect1d(_places(along), aborted)
+    seen = np.intersect1d(_places(concurrent), aborted)
     return _check("no aborted row is read", aborted.size, seen, "aborted (offset + partition/16)")
 
 
@@ -142,7 +144,7 @@ def micro_batches_have_one_layout(layouts: Mapping[int, set[int]]) -> Check:
     return Check(name, len(layouts), _sentence(mixed, "have more"))
 
 
-def ledger_tells_what_is_there(
+def ledger_matches_records(
     reading: Reading,
     ledger: Mapping[int, Entry],
     layouts: Mapping[int, set[int]],
@@ -162,10 +164,12 @@ def ledger_tells_what_is_there(
         is_done = [p in ledger and ledger[p].batch >= batch for p in table]
         promised.append(rows[np.array(is_done)[rows % keys]])
     expected, there = np.concatenate([np.zeros(0, np.int64), *promised]), np.unique(reading.row)
-    told = ", ".join(f"{partition}: {entry.batch}" for partition, entry in sorted(ledger.items()))
+    entries = ", ".join(
+        f"{partition}: {entry.batch}" for partition, entry in sorted(ledger.items())
+    )
     violations = (
-        *_sentence(np.setdiff1d(expected, there), f"rows are missing; the ledger says {told}"),
-        *_sentence(np.setdiff1d(there, expected), f"rows are too early; the ledger says {told}"),
+        *_sentence(np.setdiff1d(expected, there), f"rows are missing; the ledger says {entries}"),
+        *_sentence(np.setdiff1d(there, expected), f"rows are too early; the ledger says {entries}"),
     )
     name = "the ledger's last micro-batch is the last one that is there"
     return Check(name, expected.size, violations)
@@ -177,7 +181,7 @@ def refused_micro_batches_are_completed(
     committed: Reading,
     uncommitted: Reading,
 ) -> Check:
-    """Exactly-once: PartitionsChanged is true, and what it tells the user to do helps.
+    """Exactly-once: PartitionsChanged is true, and its advice helps.
 
     It names the number with which the micro-batch was begun, and that number completes it. Of the
     refused query nothing is visible, and of the refused tasks nothing is there at all.
@@ -185,7 +189,7 @@ def refused_micro_batches_are_completed(
     refused = [failure for failure in failures if failure.name == _PARTITIONS_CHANGED]
     violations = []
     for failure in refused:
-        said = refusal(failure.text)
+        said = partitions_change(failure.text)
         if said is None:
             violations.append(f"no micro-batch or number is named: {failure.text[-500:]}")
             continue
@@ -219,7 +223,7 @@ def _has_rows(reading: Reading, attempts: Iterable[Attempt]) -> bool:
     return bool(np.isin(reading.attempt, ids).any())
 
 
-def reports_do_not_lie(committed: Reading, attempts: Sequence[Attempt]) -> Check:
+def reports_match_records(committed: Reading, attempts: Sequence[Attempt]) -> Check:
     """What an attempt's report counts as acknowledged is there, partition by partition.
 
     What it counts as failed is not, except for what it counts as possibly persisted. A row that an
@@ -268,13 +272,13 @@ def no_hanging_transaction(
     last_stable: Mapping[tuple[str, int], int], high_watermark: Mapping[tuple[str, int], int]
 ) -> Check:
     """Afterwards, no open transaction holds up readers of any partition."""
-    held = sorted(
+    blocked = sorted(
         f"{topic}[{partition}]: last stable offset {last_stable.get((topic, partition))}, "
         f"high watermark {end}"
         for (topic, partition), end in high_watermark.items()
         if last_stable.get((topic, partition)) != end
     )
-    return Check("no transaction hangs", len(high_watermark), _sentence(held, "held up"))
+    return Check("no transaction hangs", len(high_watermark), _sentence(blocked, "blocked"))
 
 
 def unexplained(

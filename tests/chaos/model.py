@@ -28,7 +28,7 @@ COUNTS_AT_ENQUEUE = "a record counts as acknowledged when it is enqueued"
 DROPS_A_ROW = "a row is dropped"
 SENDS_A_ROW_TWICE = "a row is sent twice"
 REORDERS = "a later row overtakes an earlier one"
-READS_UNCOMMITTED = "the reader along does not wait for commits"
+READS_UNCOMMITTED = "the concurrent reader does not wait for commits"
 NEVER_ENDS = "nobody ends an abandoned transaction"
 
 _OPEN, _COMMITTED, _ABORTED, _MARKER = range(4)

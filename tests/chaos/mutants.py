@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fault_schedule import UPSTREAM_TARGETS, Fault
 from faults import ZOMBIE_DELAYS
+from query_kinds import QUERY_KINDS
 from run import chaos
-from ways import ALL_WAYS
 
 sys.path.append(str(Path(__file__).parent / "worker"))
 
@@ -38,14 +38,20 @@ def main(names: list[str]) -> int:
 
 def _faults() -> list[Fault]:
     """Every stream by turns: its tasks are killed, repeated and left by Spark's own side."""
-    late = ZOMBIE_DELAYS.index(_ZOMBIE_SECONDS) * len(ALL_WAYS)
+    late = ZOMBIE_DELAYS.index(_ZOMBIE_SECONDS) * len(QUERY_KINDS)
     faults = []
     for at in range(2, 50, 8):
-        for way in range(len(ALL_WAYS)):
+        for kind in range(len(QUERY_KINDS)):
             faults += [
-                Fault(at, "kill", "worker after acknowledgement", 8.0, way),
-                Fault(at, "repeat", "task", 8.0, way + late),
-                Fault(at + 1, "fail", UPSTREAM_TARGETS[at // 8 % 3], 8.0, way + len(ALL_WAYS) * at),
+                Fault(at, "kill", "worker after acknowledgement", 8.0, kind),
+                Fault(at, "repeat", "task", 8.0, kind + late),
+                Fault(
+                    at + 1,
+                    "fail",
+                    UPSTREAM_TARGETS[at // 8 % 3],
+                    8.0,
+                    kind + len(QUERY_KINDS) * at,
+                ),
             ]
         faults += [
             Fault(at + 2, "change", "partitions", 1.5, at // 8),

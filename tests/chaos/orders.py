@@ -1,5 +1,5 @@
-"""What faults tell the streams: how many Spark partitions to have, and rows at which Spark's own
-side of a task pauses or fails.
+"""The orders of faults to the streams: how many Spark partitions to have, and rows at which Spark's
+own side of a task pauses or fails.
 
 A row that is armed has a property of the driver's Java, which runs the tasks too. Spark takes the
 order from there when it comes to the row, so one attempt obeys it. Replays give the same rows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ways import KEYS, ROWS_PER_ARROW_BATCH, ROWS_PER_BATCH, SPARK_PARTITIONS
+from query_kinds import KEYS, ROWS_PER_ARROW_BATCH, ROWS_PER_BATCH, SPARK_PARTITIONS
 
 _REASON = "chaos: upstream fails"
 #: in the text of a failure that an order explains; the text also has the query's plan

@@ -11,8 +11,8 @@ from pathlib import Path
 import orders
 from evidence import ATTEMPTS, parse, spark_partition_of_key
 from fault_schedule import Fault
+from query_kinds import EXACTLY_ONCE, LAYOUTS, QUERY_KINDS, ROWS_PER_ARROW_BATCH
 from stream_process import StreamProcess
-from ways import ALL_WAYS, EXACTLY_ONCE, LAYOUTS, ROWS_PER_ARROW_BATCH
 
 # Spark gives a job up after as many failures of one task.
 _MOST_FAILURES = 4
@@ -90,7 +90,7 @@ class QueryFaults:
         where, disarm = self._perhaps_pause(topic, tasks, pick)
 
         def end() -> None:
-            self._streams.tell("stop", topic)
+            self._streams.send_command("stop", topic)
             disarm()
 
         return f"{topic}, {where}", end
@@ -99,7 +99,7 @@ class QueryFaults:
         """Stop a query, which then has another number; the second fault of two goes back."""
         if fault.is_repeated and self._change is not None:
             return self._take_back(self._change)
-        topics = [way.topic for way in ALL_WAYS if way.guarantee == EXACTLY_ONCE]
+        topics = [kind.topic for kind in QUERY_KINDS if kind.guarantee == EXACTLY_ONCE]
         topic = topics[fault.choice % len(topics)]
         pick = random.Random(fault.choice)
         former = orders.partitions(self._folder, topic)
@@ -109,7 +109,7 @@ class QueryFaults:
         def end() -> None:
             log_bytes = (self._folder / ATTEMPTS).stat().st_size
             orders.set_partitions(self._folder, topic, number)
-            self._streams.tell("stop", topic)
+            self._streams.send_command("stop", topic)
             disarm()
             # So it is taken back while a micro-batch has begun with it.
             disarm_next = self._pause(topic, pick.choice(pick.choice(self._rows(number))))
@@ -120,7 +120,7 @@ class QueryFaults:
     def _take_back(self, change: _Change) -> tuple[str, End]:
         def end() -> None:
             orders.set_partitions(self._folder, change.topic, change.former)
-            self._streams.tell("stop", change.topic)
+            self._streams.send_command("stop", change.topic)
             change.disarm()
 
         return f"of {change.topic} back to {change.former}", end
@@ -155,12 +155,12 @@ class QueryFaults:
 
     def _arm(self, topic: str, armed: dict[int, str]) -> End:
         for row, order in armed.items():
-            self._streams.tell("arm", topic, row, order)
-        return lambda: self._streams.tell("disarm", topic, *armed)
+            self._streams.send_command("arm", topic, row, order)
+        return lambda: self._streams.send_command("disarm", topic, *armed)
 
     def _tasks(self, fault: Fault) -> tuple[str, list[list[int]], random.Random]:
         """A stream, the rows of each of its tasks, and what chooses among them."""
-        topic = ALL_WAYS[fault.choice % len(ALL_WAYS)].topic
+        topic = QUERY_KINDS[fault.choice % len(QUERY_KINDS)].topic
         rows = self._rows(orders.partitions(self._folder, topic))
         return topic, rows, random.Random(fault.choice)
 

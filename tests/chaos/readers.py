@@ -1,4 +1,4 @@
-"""Consumers that know nothing of the sink: one reads along, others read all afterwards."""
+"""Consumers that know nothing of the sink: one reads concurrently, others read all afterwards."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ _LOG_BYTES = 16 * 1024 * 1024
 Ends = Mapping[tuple[str, int], int]
 
 
-class ReaderAlong:
+class ConcurrentReader:
     """Context manager: a thread that reads the topics from their beginning, while they grow.
 
     librdkafka's consumers may stand still for good when leaders move often. So when a partition
     brings nothing for 30 s, another consumer goes on where this one ended, as after a restart of an
-    application. ``reader-along.log`` in the folder has what librdkafka says.
+    application. ``concurrent-reader.log`` in the folder has what librdkafka says.
     """
 
     def __init__(self, servers: str, topics: Sequence[str], partitions: int, folder: Path) -> None:
-        log = logging.getLogger("chaos.reader-along")
+        log = logging.getLogger("chaos.concurrent-reader")
         log.propagate = False
         log.setLevel(logging.DEBUG)
-        handler = RotatingFileHandler(folder / "reader-along.log", "a", _LOG_BYTES, backupCount=4)
+        handler = RotatingFileHandler(
+            folder / "concurrent-reader.log", "a", _LOG_BYTES, backupCount=4
+        )
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         log.handlers = [handler]
         self._log = log
@@ -47,7 +49,7 @@ class ReaderAlong:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._read, daemon=True)
 
-    def __enter__(self) -> ReaderAlong:
+    def __enter__(self) -> ConcurrentReader:
         self._thread.start()
         return self
 
@@ -66,7 +68,7 @@ class ReaderAlong:
         self._is_done = lambda: deadline.expired or not self._all.lacking(ends)
         self._thread.join(_END_SECONDS + _POLL_SECONDS + 30)
         if self._thread.is_alive():
-            raise TimeoutError("the reader along hangs in librdkafka")
+            raise TimeoutError("the concurrent reader hangs in librdkafka")
         if self._error is not None:
             raise self._error
         return self._all.readings(), self._all.lacking(ends)

@@ -1,4 +1,4 @@
-"""Three brokers, seeded faults, every way to write: ``run.py SECONDS [SEED]``; ``make chaos``.
+"""Three brokers, seeded faults, every kind of query: ``run.py SECONDS [SEED]``; ``make chaos``.
 
 Exits with 1, prints the seed and keeps the logs if an invariant does not hold.
 """
@@ -26,24 +26,24 @@ from confluent_kafka import IsolationLevel
 from evidence import ACKNOWLEDGED, Attempt, Entry, Failure, Reading
 from fault_schedule import TRANSACTION_TIMEOUT_SECONDS, Fault, schedule
 from faults import Effect, Injector
+from hung_attempts import HungAttempts
 from invariants import Check
-from readers import READ_COMMITTED, READ_UNCOMMITTED, ReaderAlong, read_all
-from stream_process import StreamProcess, of_run
-from stuck_attempts import StuckAttempts
-from three_brokers import ThreeBrokers
-from ways import (
-    ALL_WAYS,
+from query_kinds import (
     ATTEMPT_SECONDS,
     EXACTLY_ONCE,
     KEYS,
     LAYOUTS,
+    QUERY_KINDS,
     RECOVERY_SECONDS,
     ROWS_PER_BATCH,
     TOPIC_PARTITIONS,
-    Way,
+    QueryKind,
     sentinel_group,
     transactional_id,
 )
+from readers import READ_COMMITTED, READ_UNCOMMITTED, ConcurrentReader, read_all
+from stream_process import StreamProcess, of_run
+from three_brokers import ThreeBrokers
 
 from spark_kafka_sink.deadline import Deadline
 
@@ -58,7 +58,7 @@ _OVERHEAD_SECONDS = 1200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a run tells. Times of attempts are on the monotonic clock."""
+    """All results of a run. Times of attempts are on the monotonic clock."""
 
     effects: list[Effect]
     attempts: list[Attempt]
@@ -84,26 +84,26 @@ def chaos(
     faults: list[Fault], seconds: float, folder: Path, say: Callable[[str], None], mutant: str = ""
 ) -> Outcome:
     """One run; its logs stay in the folder. Leaves no process."""
-    topics = [way.topic for way in ALL_WAYS]
+    topics = [kind.topic for kind in QUERY_KINDS]
     with ExitStack() as stack:
         brokers = stack.enter_context(ThreeBrokers(folder))
         brokers.create_topics(topics, TOPIC_PARTITIONS)
-        along = ReaderAlong(brokers.internal_servers, topics, TOPIC_PARTITIONS, folder)
-        stack.enter_context(along)
+        concurrent = ConcurrentReader(brokers.internal_servers, topics, TOPIC_PARTITIONS, folder)
+        stack.enter_context(concurrent)
         streams = StreamProcess(
             folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES, mutant
         )
         stack.enter_context(streams)
-        stuck = StuckAttempts(folder, ATTEMPT_SECONDS)
-        injector = Injector(brokers, streams, folder, stuck, say)
+        hung = HungAttempts(folder, ATTEMPT_SECONDS)
+        injector = Injector(brokers, streams, folder, hung, say)
         _start(streams, injector, faults, folder)
-        say(f"{len(ALL_WAYS)} streams run; {len(faults)} faults to come")
+        say(f"{len(QUERY_KINDS)} streams run; {len(faults)} faults to come")
         injector.run([fault for fault in faults if fault.at_seconds > 0], seconds)
         late = _wait_for_batches(folder, injector, 2, _COMPLETION_SECONDS)
         say("all faults have ended; the streams are stopped, and everything is read")
         stopped_at = time.monotonic()
         has_stopped = streams.stop()
-        return _judge(brokers, along, streams, injector, folder, late, stopped_at, has_stopped)
+        return _judge(brokers, concurrent, streams, injector, folder, late, stopped_at, has_stopped)
 
 
 def _start(streams: StreamProcess, injector: Injector, faults: list[Fault], folder: Path) -> None:
@@ -124,11 +124,13 @@ def _wait_for_batches(folder: Path, injector: Injector, more: int, seconds: floa
 
     Does not wait for those that failed, and no fault explains why.
     """
-    targets = {way.topic: _completed_batches(folder, way) + more for way in ALL_WAYS}
+    targets = {kind.topic: _completed_batches(folder, kind) + more for kind in QUERY_KINDS}
     deadline = Deadline(seconds)
     while True:
         late = {
-            way.topic for way in ALL_WAYS if _completed_batches(folder, way) < targets[way.topic]
+            kind.topic
+            for kind in QUERY_KINDS
+            if _completed_batches(folder, kind) < targets[kind.topic]
         }
         failed = {
             failure.topic
@@ -141,16 +143,16 @@ def _wait_for_batches(folder: Path, injector: Injector, more: int, seconds: floa
         injector.wait(0.2)
 
 
-def _completed_batches(folder: Path, way: Way) -> int:
+def _completed_batches(folder: Path, kind: QueryKind) -> int:
     """How many micro-batches Spark has committed: it keeps the files of the last ones."""
-    commits = folder / "checkpoints" / way.topic / "commits"
+    commits = folder / "checkpoints" / kind.topic / "commits"
     names = [path.name for path in commits.glob("[0-9]*")] if commits.exists() else []
     return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
 
 def _judge(
     brokers: ThreeBrokers,
-    along: ReaderAlong,
+    concurrent: ConcurrentReader,
     streams: StreamProcess,
     injector: Injector,
     folder: Path,
@@ -158,34 +160,34 @@ def _judge(
     stopped_at: float,
     has_stopped: bool,
 ) -> Outcome:
-    topics = [way.topic for way in ALL_WAYS]
+    topics = [kind.topic for kind in QUERY_KINDS]
     left = _wait_for_end(folder)
     hanging, ends = _wait_until_stable(brokers, topics)
     stable = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, Deadline(60))
-    seen, lacking = along.finish(stable)
+    seen, lacking = concurrent.finish(stable)
     servers = brokers.internal_servers
     committed = read_all(servers, topics, TOPIC_PARTITIONS, READ_COMMITTED, stable)
     uncommitted = read_all(servers, topics, TOPIC_PARTITIONS, READ_UNCOMMITTED, ends)
     attempts, failures = evidence.attempts(folder), evidence.failures(folder)
-    completed = {way.topic: _completed_batches(folder, way) for way in ALL_WAYS}
+    completed = {kind.topic: _completed_batches(folder, kind) for kind in QUERY_KINDS}
     checks = {
-        way.topic: _checks(
-            way,
-            seen[way.topic],
-            committed[way.topic],
-            uncommitted[way.topic],
-            completed[way.topic],
-            [attempt for attempt in attempts if attempt.topic == way.topic],
-            [failure for failure in failures if failure.topic == way.topic],
+        kind.topic: _checks(
+            kind,
+            seen[kind.topic],
+            committed[kind.topic],
+            uncommitted[kind.topic],
+            completed[kind.topic],
+            [attempt for attempt in attempts if attempt.topic == kind.topic],
+            [failure for failure in failures if failure.topic == kind.topic],
             (injector.ended_at, stopped_at),
             brokers,
             evidence.spark_partition_of_key(folder),
         )
-        for way in ALL_WAYS
+        for kind in QUERY_KINDS
     }
     checks["all"] = [
         hanging,
-        Check("the reader along reaches the ends", len(stable), tuple(lacking)),
+        Check("the concurrent reader reaches the ends", len(stable), tuple(lacking)),
         invariants.failures_are_named(failures, injector.explanations, ATTEMPT_SECONDS),
         invariants.attempts_are_bounded(attempts, ATTEMPT_SECONDS),
         Check(
@@ -195,14 +197,14 @@ def _judge(
             * (injector.unexpected_ends > 0),
         ),
         invariants.nothing_crashes(streams.crashes()),
-        Check("no attempt hangs", len(attempts), tuple(injector.stuck.found)),
+        Check("no attempt hangs", len(attempts), tuple(injector.hung.found)),
         Check(
             "streams complete micro-batches after the last fault",
-            len(ALL_WAYS),
+            len(QUERY_KINDS),
             tuple(f"{topic} did not" for topic in late),
         ),
         Check(
-            "the streams end when they are told to",
+            "the streams end when they are asked to",
             1,
             () if has_stopped and not left else (f"still there: {left or 'the driver'}",),
         ),
@@ -213,7 +215,7 @@ def _judge(
         failures,
         completed,
         {topic: reading.row.size for topic, reading in committed.items()},
-        along.longest_delay_seconds,
+        concurrent.longest_delay_seconds,
         streams.starts,
         brokers.unexpected_ends,
         checks,
@@ -242,12 +244,12 @@ def _wait_until_stable(
         check = invariants.no_hanging_transaction(stable, ends)
         if not check.violations or deadline.expired:
             return check, ends
-        time.sleep(0.5)  # nothing tells us when a transaction ends
+        time.sleep(0.5)  # there is no event when a transaction ends
 
 
 def _checks(
-    way: Way,
-    along: Reading,
+    kind: QueryKind,
+    concurrent: Reading,
     committed: Reading,
     uncommitted: Reading,
     completed: int,
@@ -260,28 +262,28 @@ def _checks(
     begun = max((attempt.batch for attempt in attempts), default=-1) + 1
     checks = [
         invariants.completed_rows_are_read(committed, completed, ROWS_PER_BATCH),
-        invariants.completed_rows_are_read(along, completed, ROWS_PER_BATCH),
+        invariants.completed_rows_are_read(concurrent, completed, ROWS_PER_BATCH),
         invariants.only_rows_of_begun_batches(uncommitted, begun, ROWS_PER_BATCH),
-        invariants.readers_agree(along, committed),
-        invariants.keys_keep_their_order(along, KEYS),
-        invariants.reports_do_not_lie(committed, attempts),
+        invariants.readers_agree(concurrent, committed),
+        invariants.keys_keep_their_order(concurrent, KEYS),
+        invariants.reports_match_records(committed, attempts),
         invariants.rows_are_acknowledged_again(attempts, *without_faults, RECOVERY_SECONDS),
     ]
-    if way.guarantee != EXACTLY_ONCE:
+    if kind.guarantee != EXACTLY_ONCE:
         return [
             *checks,
             invariants.doubles_only_in_repeated_batches(committed, attempts, ROWS_PER_BATCH),
         ]
-    ledger = _ledger(brokers, way.topic)
+    ledger = _ledger(brokers, kind.topic)
     layouts = invariants.layouts(attempts, ledger)
-    sealed = brokers.committed_offset(sentinel_group(way.topic), way.topic)
+    sealed = brokers.committed_offset(sentinel_group(kind.topic), kind.topic)
     return [
         *checks,
-        invariants.no_row_twice(along),
+        invariants.no_row_twice(concurrent),
         invariants.no_row_twice(committed),
-        invariants.no_aborted_row(along, committed, uncommitted),
+        invariants.no_aborted_row(concurrent, committed, uncommitted),
         invariants.micro_batches_have_one_layout(layouts),
-        invariants.ledger_tells_what_is_there(
+        invariants.ledger_matches_records(
             committed, ledger, layouts, spark_partition_of_key, ROWS_PER_BATCH
         ),
         invariants.refused_micro_batches_are_completed(failures, attempts, committed, uncommitted),
@@ -322,7 +324,7 @@ def report(outcome: Outcome) -> str:
     lines += [f"  {times:5} {name}" for name, times in sorted(restarts.items())]
     lines.append(f"restarts of Spark: {outcome.starts - 1}")
     delay = outcome.longest_read_delay_seconds
-    lines.append(f"the reader along saw a row at most {delay:.1f} s after its timestamp")
+    lines.append(f"the concurrent reader saw a row at most {delay:.1f} s after its timestamp")
     if outcome.unexpected_ends_of_brokers:
         lines.append(f"brokers ended by themselves: {outcome.unexpected_ends_of_brokers}")
     for where, checks in outcome.checks.items():

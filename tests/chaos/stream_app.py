@@ -21,18 +21,18 @@ import time
 from pathlib import Path
 
 import orders
-from evidence import FAILURES, KEYS_FILE, error_name, refusal
+from evidence import FAILURES, KEYS_FILE, error_name, partitions_change
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
-from ways import (
-    ALL_WAYS,
+from query_kinds import (
     FORMAT,
     KEYS,
     LAYOUTS,
+    QUERY_KINDS,
     ROWS_PER_ARROW_BATCH,
     ROWS_PER_BATCH,
     SPARK_PARTITIONS,
-    Way,
+    QueryKind,
 )
 
 import spark_kafka_sink
@@ -49,7 +49,7 @@ def main() -> None:
     spark = session()
     tables = {number: _spark_partition_of_key(spark, number) for number in LAYOUTS}
     (_FOLDER / KEYS_FILE).write_text(json.dumps(tables))
-    streams = {way.topic: _Stream(spark, way, servers, milliseconds) for way in ALL_WAYS}
+    streams = {kind.topic: _Stream(spark, kind, servers, milliseconds) for kind in QUERY_KINDS}
     threading.Thread(target=_obey, args=(spark, streams), daemon=True).start()
     for stream in streams.values():
         stream.start()
@@ -110,15 +110,17 @@ def _obey(spark: SparkSession, streams: dict[str, _Stream]) -> None:
 class _Stream(threading.Thread):
     """Runs a query until its ``end``."""
 
-    def __init__(self, spark: SparkSession, way: Way, servers: str, milliseconds: str) -> None:
-        super().__init__(name=way.topic)
+    def __init__(
+        self, spark: SparkSession, kind: QueryKind, servers: str, milliseconds: str
+    ) -> None:
+        super().__init__(name=kind.topic)
         self._spark = spark.newSession()
-        if way.has_many_arrow_batches:
+        if kind.has_many_arrow_batches:
             settings = self._spark.conf
             settings.set("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_PER_ARROW_BATCH)
             # So each of them leaves Spark's Java at once.
             settings.set("spark.sql.execution.pandas.udf.buffer.size", "1024")
-        self._way = way
+        self._kind = kind
         self._servers = servers
         self._milliseconds = milliseconds
         self._ending = threading.Event()
@@ -136,7 +138,7 @@ class _Stream(threading.Thread):
     def run(self) -> None:
         spark_kafka_sink.register(self._spark)
         while not self._ending.is_set():
-            number = orders.partitions(_FOLDER, self._way.topic)
+            number = orders.partitions(_FOLDER, self._kind.topic)
             try:
                 self._query = self._start(number)
                 while not self._ending.is_set() and not self._query.awaitTermination(1):
@@ -150,16 +152,16 @@ class _Stream(threading.Thread):
                     self._query = None
 
     def _start(self, partitions: int):
-        topic = self._way.topic
+        topic = self._kind.topic
         source = self._spark.readStream.format("rate-micro-batch").option("numPartitions", 1)
         rows = source.option("rowsPerBatch", ROWS_PER_BATCH).load().selectExpr("value as id")
         # From one partition of the source, so the rows of a key stay in its order.
         rows = orders.obeying(rows.repartition(partitions, expr(_KEY)), topic)
         value = "concat(id, ' ', repeat('x', 90))"
         rows = rows.selectExpr(f"{_KEY} as key", f"if(obeyed = 'yes', {value}, '') as value")
-        options = self._way.options(self._servers, partitions, _FOLDER)
+        options = self._kind.options(self._servers, partitions, _FOLDER)
         writer = rows.writeStream.queryName(topic)
-        if self._way.api == FORMAT:
+        if self._kind.api == FORMAT:
             writer = writer.format("kafka-nb").options(**options)
         else:
             writer = writer.foreachBatch(spark_kafka_sink.foreach_batch(options))
@@ -167,7 +169,7 @@ class _Stream(threading.Thread):
         return writer.trigger(processingTime=f"{self._milliseconds} milliseconds").start()
 
     def _note(self, text: str, partitions: int) -> None:
-        topic = self._way.topic
+        topic = self._kind.topic
         failure = {
             "topic": topic,
             "text": text[:20_000],
@@ -177,9 +179,12 @@ class _Stream(threading.Thread):
         }
         with (_FOLDER / FAILURES).open("a") as failures:
             failures.write(f"{json.dumps(failure)}\n")
-        if error_name(text) == "PartitionsChanged" and (refused := refusal(text)) is not None:
-            # As the error tells users to.
-            orders.set_partitions(_FOLDER, topic, refused.former_partitions)
+        if (
+            error_name(text) == "PartitionsChanged"
+            and (change := partitions_change(text)) is not None
+        ):
+            # As the error advises.
+            orders.set_partitions(_FOLDER, topic, change.former_partitions)
 
 
 if __name__ == "__main__":

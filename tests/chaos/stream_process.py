@@ -78,7 +78,7 @@ class StreamProcess:
             for found in _CRASH.finditer(log.read_text(errors="replace"))
         ]
 
-    def tell(self, *words: object) -> None:
+    def send_command(self, *words: object) -> None:
         """A line for the process, as stream_app.py explains; it may be gone."""
         assert self._process is not None
         assert self._process.stdin is not None
@@ -89,7 +89,7 @@ class StreamProcess:
     def stop(self) -> bool:
         """Let the running micro-batches be interrupted; returns whether it ended in time."""
         assert self._process is not None
-        self.tell("end")
+        self.send_command("end")
         try:
             return self._process.wait(_END_SECONDS) == 0
         except subprocess.TimeoutExpired:

@@ -13,11 +13,11 @@ from evidence import (
     Attempt,
     Entry,
     Failure,
+    PartitionsChange,
     Reading,
-    Refusal,
     Report,
     error_name,
-    refusal,
+    partitions_change,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,9 +162,7 @@ def ledger_check(latest, rows=GOOD, layouts=None):
     if layouts is None:
         layouts = {batch: {2} for batch in range(BATCHES)}
     layouts = layouts | {entry.batch: {entry.partitions} for entry in ledger.values()}
-    return invariants.ledger_tells_what_is_there(
-        rows, ledger, layouts, SPARK_PARTITION_OF_KEY, ROWS
-    )
+    return invariants.ledger_matches_records(rows, ledger, layouts, SPARK_PARTITION_OF_KEY, ROWS)
 
 
 def test_a_ledger_that_differs_from_what_is_there_is_found():
@@ -247,8 +245,11 @@ def refusal_check(failure=REFUSED, attempts=AROUND_REFUSAL, committed=GOOD, unco
 
 
 def test_what_partitions_changed_says_is_understood():
-    assert refusal(REFUSED.text) == Refusal(4, 2)
-    assert refusal("spark_kafka_sink.errors.PartitionsChanged: micro-batch 4 was begun") is None
+    assert partitions_change(REFUSED.text) == PartitionsChange(4, 2)
+    assert (
+        partitions_change("spark_kafka_sink.errors.PartitionsChanged: micro-batch 4 was begun")
+        is None
+    )
 
 
 def test_a_refused_micro_batch_is_completed_with_the_former_number():
@@ -290,8 +291,8 @@ TRUE_REPORTS = [reported(batch, partition) for batch in range(BATCHES) for parti
 
 @given(ANY_ROW)
 def test_a_report_that_counts_a_row_that_is_not_there_is_found(row):
-    assert holds(invariants.reports_do_not_lie(GOOD, TRUE_REPORTS))
-    (violation,) = invariants.reports_do_not_lie(without(GOOD, row), TRUE_REPORTS).violations
+    assert holds(invariants.reports_match_records(GOOD, TRUE_REPORTS))
+    (violation,) = invariants.reports_match_records(without(GOOD, row), TRUE_REPORTS).violations
     assert "1 acknowledged rows are missing" in violation
 
 
@@ -306,7 +307,7 @@ def test_a_row_that_is_there_although_its_report_counts_it_as_failed_is_found(ro
 
     def check(possibly_persisted):
         one = reported(batch, partition, fewer, 1, possibly_persisted)
-        return invariants.reports_do_not_lie(GOOD, [*others, one])
+        return invariants.reports_match_records(GOOD, [*others, one])
 
     (violation,) = check(0).violations
     assert "0 acknowledged rows are missing, and 1 are there of 1 failed ones" in violation
@@ -317,7 +318,7 @@ def test_rows_are_compared_with_the_report_partition_by_partition():
     true = TRUE_REPORTS[1].report.acknowledged
     first, second = list(true)[:2]
     moved = reported(0, 1, {**true, first: true[first] - 1, second: true[second] + 1})
-    check = invariants.reports_do_not_lie(GOOD, [TRUE_REPORTS[0], moved, *TRUE_REPORTS[2:]])
+    check = invariants.reports_match_records(GOOD, [TRUE_REPORTS[0], moved, *TRUE_REPORTS[2:]])
     assert "1 acknowledged rows are missing" in check.violations[0]
 
 
@@ -325,14 +326,14 @@ def test_a_row_sent_twice_does_not_stand_for_one_that_is_missing():
     rows = [*range(ROWS * BATCHES)]
     rows[9] = 5  # of the same attempt and partition
     assert number_of(0, 1) == GOOD.attempt[5] == GOOD.attempt[9]
-    check = invariants.reports_do_not_lie(reading(rows), TRUE_REPORTS)
+    check = invariants.reports_match_records(reading(rows), TRUE_REPORTS)
     assert "1 acknowledged rows are missing" in check.violations[0]
 
 
 def test_killed_attempts_have_no_report_and_rows_of_unknown_attempts_are_found():
     killed = [replace(TRUE_REPORTS[0], outcome="", report=None), *TRUE_REPORTS[1:]]
-    assert holds(invariants.reports_do_not_lie(GOOD, killed))
-    assert invariants.reports_do_not_lie(GOOD, TRUE_REPORTS[1:]).violations == (
+    assert holds(invariants.reports_match_records(GOOD, killed))
+    assert invariants.reports_match_records(GOOD, TRUE_REPORTS[1:]).violations == (
         "1 attempts that nobody has begun: 1",
     )
 
@@ -365,8 +366,8 @@ def test_the_sentinel_is_that_of_the_last_commit_or_one_ahead(sentinel, is_good)
 def test_a_hanging_transaction_is_found():
     ends = {("topic", 0): 7, ("topic", 1): 9}
     assert holds(invariants.no_hanging_transaction(ends, ends))
-    held = invariants.no_hanging_transaction(ends | {("topic", 1): 8}, ends)
-    assert "topic[1]: last stable offset 8, high watermark 9" in held.violations[0]
+    blocked = invariants.no_hanging_transaction(ends | {("topic", 1): 8}, ends)
+    assert "topic[1]: last stable offset 8, high watermark 9" in blocked.violations[0]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ def violated(history: History) -> set[str]:
     """The names of the invariants that do not hold after a history."""
     brokers = history.brokers
     committed, uncommitted = brokers.read(is_committed=True), brokers.read(is_committed=False)
-    along = uncommitted if history.mutant == model.READS_UNCOMMITTED else committed
+    concurrent = uncommitted if history.mutant == model.READS_UNCOMMITTED else committed
     # With one row as a micro-batch, a history may end after any of them.
     checks = [
         invariants.completed_rows_are_read(committed, history.completed_rows, 1),
-        invariants.readers_agree(along, committed),
-        invariants.keys_keep_their_order(along, KEYS),
+        invariants.readers_agree(concurrent, committed),
+        invariants.keys_keep_their_order(concurrent, KEYS),
         invariants.no_hanging_transaction(
             brokers.ends(is_committed=True), brokers.ends(is_committed=False)
         ),
@@ -31,8 +31,8 @@ def violated(history: History) -> set[str]:
     else:
         checks += [
             invariants.no_row_twice(committed),
-            invariants.no_aborted_row(along, committed, uncommitted),
-            invariants.ledger_tells_what_is_there(
+            invariants.no_aborted_row(concurrent, committed, uncommitted),
+            invariants.ledger_matches_records(
                 committed,
                 brokers.entries(),
                 {batch: {SPARK_PARTITIONS} for batch in range(BATCHES + 1)},
@@ -80,7 +80,7 @@ LEDGER = "the ledger's last micro-batch is the last one that is there"
         (model.SENDS_A_ROW_TWICE, TWICE),
         (model.REORDERS, "rows of a key are first seen in order"),
         (model.READS_UNCOMMITTED, "no aborted row is read"),
-        (model.READS_UNCOMMITTED, "the reader along agrees with the one afterwards"),
+        (model.READS_UNCOMMITTED, "the concurrent reader agrees with the one afterwards"),
         (model.NEVER_ENDS, "no transaction hangs"),
     ],
 )

@@ -1,9 +1,9 @@
-"""Where rows fail: the places in a Spark partition, and the number that a stream is told."""
+"""Where rows fail: the places in a Spark partition, and a stream's number of partitions."""
 
 from __future__ import annotations
 
 import orders
-from ways import KEYS, ROWS_PER_BATCH, SPARK_PARTITIONS
+from query_kinds import KEYS, ROWS_PER_BATCH, SPARK_PARTITIONS
 
 
 def test_every_row_is_in_one_spark_partition_in_the_order_of_the_source():
@@ -20,7 +20,7 @@ def test_borders_are_between_the_last_row_of_an_arrow_batch_and_the_first_of_the
     assert orders.around_borders(rows[:20]) == [109, 110]
 
 
-def test_a_stream_keeps_the_number_of_partitions_that_it_was_told_last(tmp_path):
+def test_a_stream_keeps_the_number_of_partitions_that_was_set_last(tmp_path):
     assert orders.partitions(tmp_path, "t") == SPARK_PARTITIONS
     orders.set_partitions(tmp_path, "t", 3)
     orders.set_partitions(tmp_path, "t", 1)

@@ -115,7 +115,7 @@ class ThreeBrokers:
             for partition in topic.partitions.values()
         )
 
-    # --- finding the one with a role; None if nobody can tell -------------------------------------
+    # --- finding the one with a role; None if unknown ---------------------------------------------
 
     def leader(self, topic: str, partition: int) -> int | None:
         try:
@@ -126,7 +126,7 @@ class ThreeBrokers:
         return leader if leader in NODES else None
 
     def controller(self) -> int | None:
-        """The active controller: clients are not told, but every node keeps the last election."""
+        """The active controller: clients cannot query it, but nodes keep the last election."""
         elections = []
         for node in NODES:
             path = self._folder / f"data-{node}" / "__cluster_metadata-0" / "quorum-state"
@@ -176,7 +176,7 @@ class ThreeBrokers:
             except KafkaException:
                 if deadline.expired:
                     raise
-                time.sleep(0.2)  # nothing tells us when the error has passed
+                time.sleep(0.2)  # there is no event when the error has passed
 
     def committed_offset(self, group: str, topic: str) -> tuple[int, str] | None:
         """What a group has committed for partition 0, and its metadata, or None.
@@ -194,7 +194,7 @@ class ThreeBrokers:
             except KafkaError:
                 if deadline.expired:
                     raise
-                time.sleep(0.2)  # nothing tells us when the error has passed
+                time.sleep(0.2)  # there is no event when the error has passed
 
 
 def _java_hash(text: str) -> int:

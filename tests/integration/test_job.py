@@ -164,7 +164,7 @@ def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     os.kill(job.pid, signal.SIGTERM)
     code, _, said = finished(job, tmp_path)
     assert code == 0, said
-    assert f"topic {topic} exists, with 1 partition instead of 3; it stays as it is" in said
+    assert f"topic {topic} exists, with 1 partition instead of 3; it is not changed" in said
 
 
 def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, topics, tmp_path):
@@ -179,7 +179,7 @@ def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, 
     file.write_text("{")
     os.utime(file, (1, 1))
     job = start("python", configuration, "--set", "source.options.mode=FAILFAST")
-    wait_until(lambda said: "starting the query again in 1.0 s, 2 of 100" in said, job, tmp_path)
+    wait_until(lambda said: "restarting the query in 1.0 s, 2 of 100" in said, job, tmp_path)
     url = re.search(r"metrics: (http://\S+)/metrics", (tmp_path / "stderr").read_text())[1]
     status, reason = answer_of(f"{url}/health")
     assert (status, reason.partition(" and runs again")[0].partition(":")[0]) == (

@@ -10,7 +10,8 @@ from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
 from spark_kafka_sink.tools.job.pipeline import build, start
-from spark_kafka_sink.tools.job.stop import Gate, QueryStop, Stop
+from spark_kafka_sink.tools.job.stop import QueryStop, Stop
+from spark_kafka_sink.tools.job.stop_check import StopCheck
 
 
 def configuration(source, checkpoint="/nowhere", sql="SELECT string(value) AS value FROM source"):
@@ -60,6 +61,6 @@ def test_storage_of_the_checkpoint_that_is_away_is_no_mistake_of_the_configurati
     in_the_way.write_text("")
     job = configuration({"format": "rate"}, in_the_way / "numbers")
     with pytest.raises(KafkaSinkError, match=r"job\.yaml:1:1: Spark refuses the query: ") as away:
-        start(build(spark, job), job, Gate(QueryStop(Stop(60))), lambda _: None)
+        start(build(spark, job), job, StopCheck(QueryStop(Stop(60))), lambda _: None)
     assert not isinstance(away.value, InvalidConfiguration)
     assert "\n" not in str(away.value)

@@ -136,7 +136,7 @@ def test_a_query_that_has_failed_for_good_leaves_the_others(start, source, topic
     keys = {"on_failure": "leave_others", "metrics": {"port": "0"}, "restart": {}}
     job = start(shop(source, sinks, **keys))
     url = wait_until(lambda said: re.search(r"metrics: (\S+)/metrics", said), job, tmp_path)[1]
-    lasting = "shop.bad: InvalidRecord: starting the query again would not help"
+    lasting = "shop.bad: InvalidRecord: restarting the query would not help"
     wait_until(lambda said: lasting in said, job, tmp_path)
     source.add("c")  # only a query that goes on reads it
     sent = re.compile(rf'record_send_total{{query="shop.good",.*topic="{topic}"}} 3')
@@ -195,7 +195,7 @@ def test_one_query_is_started_again_while_the_other_goes_on(start, source, topic
     restart = {"attempts": "1000", "initial_backoff_seconds": "1", "max_backoff_seconds": "1"}
     job = start(shop(source, sinks, restart=restart, metrics={"port": "0"}))
     url = wait_until(lambda said: re.search(r"metrics: (\S+)/metrics", said), job, tmp_path)[1]
-    again = "shop.late: starting the query again in"
+    again = "shop.late: restarting the query in"
     wait_until(lambda said: said.count(again) > 1, job, tmp_path)
     steadily = re.compile(rf'record_send_total{{query="shop.steady",.*topic="{steady}"}} 1')
     wait_until(lambda _: steadily.search(answer_of(f"{url}/metrics")[1]), job, tmp_path)
@@ -208,7 +208,7 @@ def test_one_query_is_started_again_while_the_other_goes_on(start, source, topic
     os.kill(job.pid, signal.SIGTERM)
     code, _, said = finished(job, tmp_path)
     assert code == 0, said
-    assert "shop.steady: starting the query again" not in said
+    assert "shop.steady: restarting the query" not in said
     assert values(topics, late) <= Counter("ab")
     assert values(topics, late)["a"] == values(topics, steady)["a"] == 1
 

@@ -41,7 +41,7 @@ def wait_for(is_so, what):
     deadline = Deadline(SECONDS)
     while not is_so():
         assert not deadline.expired, what
-        time.sleep(0.05)  # Spark does not show when its listeners have been called
+        time.sleep(0.05)  # there is no event when Spark has called its listeners
 
 
 def wait_for_end(listener, state="ended"):

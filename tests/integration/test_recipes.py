@@ -158,7 +158,7 @@ def test_a_change_feed_leaves_the_last_state_of_each_key(page, own_topics, spark
     deadline = Deadline(SECONDS)
     while (states := read_compacted(spark, own_topics, "accounts")) != closed_and_newest:
         assert not deadline.expired, states
-        time.sleep(0.2)  # nothing shows when Kafka compacts
+        time.sleep(0.2)  # there is no event when Kafka compacts
 
 
 def read_compacted(spark, topics, topic):
@@ -193,7 +193,7 @@ def test_history_keeps_its_timestamps_and_stays(page, own_topics):
     deadline = Deadline(SECONDS)
     while earliest(own_topics, control) == 0:
         assert not deadline.expired, "Kafka did not delete an old record"
-        time.sleep(0.1)  # nothing shows when it does
+        time.sleep(0.1)  # there is no event when it does
     assert own_topics.read("measurements") == records
 
 

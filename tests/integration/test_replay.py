@@ -295,7 +295,7 @@ def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(rep
     assert (code, lines) == (1, []), said
     assert "the query failed: InvalidRecord: " in said
     assert "null topic" in said
-    assert "started again, the replay repeats the micro-batch that failed" in said
+    assert "a restarted replay repeats the micro-batch that failed" in said
     assert report["to_replay"] == [kind("A", topic, 1), kind("NULL_TOPIC", None, 1)]
     sql = f"SELECT coalesce(topic, '{topic}') AS topic, value FROM dead_letters"
     code, _, report, said = replays.run("--sql", sql)

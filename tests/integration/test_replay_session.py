@@ -1,4 +1,4 @@
-"""What a replay asks Spark before and after it: its checkpoint, and what is left."""
+"""What a replay asks Spark before and after it: its checkpoint, and the remaining dead letters."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_one_large_partition_of_the_dataframe(explain):
         rows = rows.withColumn("value", one).repartition(8, "value")
         return rows.withColumn("value", slowly("value"))
 
-    assert_both_say(explain(skew), "One task holds the others up: it takes .* as long")
+    assert_both_say(explain(skew), "One task delays the others: it takes .* as long")
 
 
 def test_one_busy_partition_of_the_topic(explain, proxy):

@@ -82,7 +82,7 @@ def test_a_topic_that_exists_stays_as_it_is(bootstrap_servers, admin, topics):
         configuration(bootstrap_servers, {"topic": {"partitions": "6"}}, topic=topic), said
     )
     assert said.messages == [
-        f"topic {topic} exists, with 3 partitions instead of 6; it stays as it is"
+        f"topic {topic} exists, with 3 partitions instead of 6; it is not changed"
     ]
     assert partitions(admin, topic) == 3
 

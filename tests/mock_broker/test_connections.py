@@ -55,4 +55,4 @@ def test_an_idle_producer_can_close_all_connections_but_one(write):
     while connections() > 1:
         assert not deadline.expired
         idle.poll()
-        time.sleep(0.05)  # nothing shows when the client closes a connection
+        time.sleep(0.05)  # there is no event when the client closes a connection

@@ -52,7 +52,7 @@ class Acls:
         rules = [_rule(AclBindingFilter, user, kind, name, pattern, each) for each in operations]
         while sum(len(self._admin.describe_acls(each).result(_SECONDS)) for each in rules) != count:
             assert not deadline.expired
-            time.sleep(0.01)  # nothing tells us when the broker has applied them
+            time.sleep(0.01)  # there is no event when the broker has applied them
 
 
 def _rule(rule, user, kind, name, pattern, operation):

@@ -91,7 +91,7 @@ class Process:
             timer.cancel()
 
     def go_on(self):
-        """Let it go on where it stopped; returns what it says at its end."""
+        """Let it continue where it stopped; returns its last output."""
         print(file=self._process.stdin, flush=True)
         return self.end()
 

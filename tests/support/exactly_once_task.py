@@ -1,4 +1,4 @@
-"""Writes one Spark partition exactly once, as a task does; stops where it is told to.
+"""Writes one Spark partition exactly once, as a task does; stops where it is asked to.
 
 Argument: JSON with ``options``, ``batch_id``, ``partition``, ``values`` and ``point``. At that
 point it prints the point and waits for a line; at the end it prints ``written`` or the error's name

@@ -1,4 +1,4 @@
-"""The output of a job that keeps what it is told, for tests."""
+"""The output of a job that keeps what it gets, for tests."""
 
 from __future__ import annotations
 

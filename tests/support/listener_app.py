@@ -46,22 +46,22 @@ finish(writer.option("report.path", folders[0]), "format")
 sink = foreach_batch({**options, "report.path": folders[1]})
 finish(stream.writeStream.foreachBatch(sink), "foreach_batch")
 
-refusal = ""
+start_error = ""
 try:
     stream.writeStream.foreachBatch(foreach_batch(options, listener.on_report))
 except Exception:  # noqa: BLE001 - the test is about its text
-    refusal = traceback.format_exc()  # PySpark hides our own behind one of its own
+    start_error = traceback.format_exc()  # PySpark hides our own behind one of its own
 
 deadline = Deadline(60)
 while [query.state for query in listener.snapshot().queries] != ["ended", "ended"]:
     assert not deadline.expired, listener.snapshot().queries
-    time.sleep(0.05)  # Spark tells nobody that it has told its listeners
+    time.sleep(0.05)  # there is no event when Spark has called its listeners
 spark.streams.removeListener(listener)
 snapshot = listener.snapshot()
 names = ("query", "batch_id", "input_rows", "records")
-told = {
+result = {
     "rows": [[row[name] for name in names] for row in snapshot.micro_batches],
-    "refusal": refusal,
+    "refusal": start_error,
 }
 spark.stop()
-print(json.dumps(told))
+print(json.dumps(result))

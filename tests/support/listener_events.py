@@ -1,4 +1,4 @@
-"""What a KafkaSinkListener is told, made up: reports of the sink, and Spark's own events."""
+"""What a KafkaSinkListener gets, made up: reports of the sink, and Spark's own events."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def started(name="orders", query_id=QUERY_ID, run_id=RUN_ID):
 
 
 def progressed(batch_id=0, name="orders", query_id=QUERY_ID, behind=None, **fields):
-    """The progress of a micro-batch; ``behind``: what a Kafka source tells."""
+    """The progress of a micro-batch; ``behind``: what a Kafka source reports."""
     metrics = {} if behind is None else {"maxOffsetsBehindLatest": str(behind)}
     source = {
         "description": "KafkaV2[Subscribe[in]]",

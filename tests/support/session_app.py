@@ -61,7 +61,7 @@ if how == "found":
     once = {**options, "delivery.guarantee": "exactly-once", "exactly.once.partitions": "2"}
     rows = stream.selectExpr("concat('once-', value) AS value").repartition(2, "value")
     finish(rows.writeStream.format("kafka-nb").options(**once), "once")
-    prefix = {"transactional.id.prefix": f"{topic}-updates"}  # Connect does not tell the query's id
+    prefix = {"transactional.id.prefix": f"{topic}-updates"}  # Connect does not give the query's id
     del once["exactly.once.partitions"]  # foreach_batch repartitions
     sink = spark_kafka_sink.foreach_batch(once | prefix)
     updates = updates.selectExpr("concat('once-', value) AS value")

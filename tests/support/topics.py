@@ -126,7 +126,7 @@ class Topics:
             chosen = [TopicPartition(topic, each.id) for each in behind]
             # An answer per partition: one that is not in sync yet is refused.
             self._admin.elect_leaders(ElectionType.PREFERRED, chosen).result(_SECONDS)
-            time.sleep(deadline.slice(0.1))  # nothing tells us when it is
+            time.sleep(deadline.slice(0.1))  # there is no event when it is
 
     def wait_for_rows(self, topic: str) -> None:
         """Wait until there is a record in partition 0."""
@@ -134,7 +134,7 @@ class Topics:
         with self._consumer() as consumer:
             while not _end(consumer, TopicPartition(topic, 0), deadline):
                 assert not deadline.expired, f"no record in {topic}"
-                time.sleep(0.01)  # nothing tells us when a record arrives
+                time.sleep(0.01)  # there is no event when a record arrives
 
     def close(self) -> None:
         there = self._all_names() & set(self._mine)
@@ -160,7 +160,7 @@ class Topics:
         deadline = Deadline(self._patience_seconds)
         while (offsets := self.ends(topic))[0] != offsets[1]:
             assert not deadline.expired, f"a transaction is still open: {offsets}"
-            time.sleep(0.02)  # nothing tells us when it ends
+            time.sleep(0.02)  # there is no event when it ends
         return [record.value for record in self.read(topic)]
 
     def ends(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
@@ -219,7 +219,7 @@ def _repeated(read: Callable[[float], _T], deadline: Deadline) -> _T:
         except KafkaException as error:
             if error.args[0].code() not in _PASSING or deadline.expired:
                 raise
-            time.sleep(deadline.slice(0.1))  # nothing tells us when the error has passed
+            time.sleep(deadline.slice(0.1))  # there is no event when the error has passed
 
 
 def _end(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> int:

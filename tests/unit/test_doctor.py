@@ -18,8 +18,8 @@ SERVERS = "--option=kafka.bootstrap.servers=127.0.0.1:1"
 
 
 def check_named(name, answer, needs=(), share=1.0):
-    def run(examination):
-        return answer(examination) if callable(answer) else [answer]
+    def run(context):
+        return answer(context) if callable(answer) else [answer]
 
     run.__name__ = name
     return Check(run, needs, share)
@@ -37,7 +37,7 @@ def run(monkeypatch):
 
 
 def fail(error):
-    def answer(examination):
+    def answer(context):
         raise error
 
     return answer
@@ -77,7 +77,7 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
     released = threading.Event()
     started = time.monotonic()
     results = run(
-        check_named("hangs", lambda examination: released.wait(60)),
+        check_named("hangs", lambda context: released.wait(60)),
         check_named("after", passed("fine")),
         timeout_seconds=0.5,
     )
@@ -92,7 +92,7 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
 def test_a_check_that_hangs_leaves_time_for_others(run):
     released = threading.Event()
     results = run(
-        check_named("hangs", lambda examination: released.wait(60), share=0.01),
+        check_named("hangs", lambda context: released.wait(60), share=0.01),
         check_named("after", passed("fine")),
     )
     released.set()
@@ -110,8 +110,8 @@ def test_errors_of_brokers_and_defects_are_results(run):
 
 
 def test_a_secret_that_a_library_quotes_is_hidden(monkeypatch):
-    def answer(examination):
-        secret = examination.settings["sasl.password"]
+    def answer(context):
+        secret = context.settings["sasl.password"]
         return [failed(f"refused {secret}", f"not {secret}")]
 
     options = {
@@ -145,7 +145,7 @@ def test_no_broker_fails_and_the_rest_is_skipped():
 # --- the command ---------------------------------------------------------------------------------
 
 RESULTS = [
-    Result("options", "", Outcome.PASSED, 0.25, "valid: 2 given", ""),
+    Result("options", "", Outcome.PASSED, 0.25, "2 options, all valid", ""),
     Result("login", "", Outcome.FAILED, 1.0, "refused: " + "long " * 20, "Correct it"),
 ]
 
@@ -155,7 +155,7 @@ def test_text_fits_the_terminal_and_counts(monkeypatch):
     said = []
     assert not report.say_text(RESULTS, said.append)
     lines = "\n".join(said).splitlines()
-    assert lines[0] == "passed   options                0.25 s  valid: 2 given"
+    assert lines[0] == "passed   options                0.25 s  2 options, all valid"
     assert lines[1].startswith("failed   login                  1.00 s  refused: long")
     assert lines[-2] == " " * 40 + "-> Correct it"
     assert lines[-1] == "1 passed, 1 failed"
@@ -187,7 +187,7 @@ def test_json_has_stable_names():
                 "subject": "",
                 "outcome": "passed",
                 "seconds": 0.25,
-                "message": "valid: 2 given",
+                "message": "2 options, all valid",
                 "advice": "",
             }
         ],
@@ -209,7 +209,7 @@ def test_the_command_takes_the_options_of_a_jobs_configuration(tmp_path, capsys)
     )
     assert main(["doctor", "--config", str(file)]) == 1
     out = capsys.readouterr().out
-    assert "valid: 2 given" in out
+    assert "2 options, all valid" in out
     assert "127.0.0.1:1: " in out
 
 
@@ -240,7 +240,7 @@ def test_one_of_several_sinks_has_to_be_chosen(command, shop, capsys):
     assert main([*command, "--config", str(shop), "--sink", "billing"]) == 2
     assert "there is no sink billing; choose one of them" in capsys.readouterr().err
     assert main([*command, SERVERS, "--sink", "audit"]) == 2
-    assert "--sink chooses a sink of a file: give --config too" in capsys.readouterr().err
+    assert "--sink selects a sink of a file; it needs --config" in capsys.readouterr().err
 
 
 def test_mistakes_in_a_jobs_configuration_exit_with_2(tmp_path, capsys):

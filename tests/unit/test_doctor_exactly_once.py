@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclOperation
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import exactly_once
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 OPTIONS = {
@@ -92,14 +92,14 @@ def look(brokers):
     def look(check, **options):
         changed = {name.replace("_", "."): value for name, value in options.items()}
         given = {k: v for k, v in (OPTIONS | changed).items() if v is not None}
-        examination = Examination(given, False, None, Deadline(30))
-        examination.parsed = parse(given)
-        examination.brokers = brokers
-        examination.cluster = SimpleNamespace(nodes=NODES)
-        examination.topic_settings = SAFE
+        context = CheckContext(given, False, None, Deadline(30))
+        context.parsed = parse(given)
+        context.brokers = brokers
+        context.cluster = SimpleNamespace(nodes=NODES)
+        context.topic_settings = SAFE
         if isinstance(brokers.brokers_own, dict):
-            examination.broker_settings = brokers.brokers_own
-        return check(examination)
+            context.broker_settings = brokers.brokers_own
+        return check(context)
 
     return look
 
@@ -135,7 +135,7 @@ def test_brokers_that_say_nothing_are_not_accused(look, brokers, check, hides_in
     brokers.settings = {key: {} for key in brokers.topics}
     finding = only(look(check))
     assert finding.outcome is Outcome.SKIPPED
-    assert finding.message == "the brokers do not say"
+    assert finding.message == "the brokers do not report this"
     assert not finding.blocks
 
 
@@ -203,7 +203,7 @@ def test_a_transaction_that_is_longer_than_brokers_allow_fails(look, brokers):
     brokers.brokers_own["transaction.max.timeout.ms"] = "60000"
     finding = only(look(exactly_once.transaction_timeout))
     assert finding.outcome is Outcome.FAILED
-    assert "kafka.transaction.timeout.ms=600000 is more than" in finding.message
+    assert "kafka.transaction.timeout.ms=600000 exceeds" in finding.message
     options = {"kafka_transaction_timeout_ms": "60000"}
     assert only(look(exactly_once.transaction_timeout, **options)).outcome is Outcome.PASSED
 

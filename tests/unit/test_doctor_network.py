@@ -152,7 +152,7 @@ def test_a_certificate_that_expires_soon_is_a_warning(examine):
     finding = examine(not_after=datetime.datetime.now(datetime.timezone.utc) + 2 * DAY + DAY / 2)
     assert finding.outcome is Outcome.WARNED
     assert "expires in 2 days" in finding.message
-    assert finding.advice == "Renew the broker's certificate in time"
+    assert finding.advice == "Renew the broker's certificate soon"
 
 
 def test_an_expired_certificate_fails(examine):
@@ -192,8 +192,8 @@ def test_a_server_without_tls_fails():
     with serving(lambda connection: connection.recv(9)) as server:
         finding = network.tls(server, sockets.tls_context({}), Deadline(30))
     assert finding.outcome is Outcome.FAILED
-    assert "no TLS handshake" in finding.message
-    assert "Check that kafka.security.protocol is that of this listener" in finding.advice
+    assert "the TLS handshake failed" in finding.message
+    assert "Check that kafka.security.protocol matches this listener" in finding.advice
 
 
 def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(authority, tmp_path):
@@ -231,7 +231,7 @@ def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, t
     with serving(talk) as server:
         finding, _ = network.api_versions(server, trusting, Deadline(30))
     assert finding.outcome is Outcome.FAILED
-    assert "require certificates of clients, set kafka.ssl.keystore.*" in finding.advice
+    assert "require client certificates, set kafka.ssl.keystore.*" in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -289,8 +289,8 @@ def test_a_broker_without_headers_fails():
     [
         (b"", "it closed the connection"),
         (answer([(0, 0, 13)])[:-1], "it closed the connection"),
-        (b"\x15\x03\x03\x00\x02\x02\x50", "it speaks TLS"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "it speaks another protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", "it expects TLS"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "it uses another protocol"),
         (struct.pack(">iihi", 10, 0, 0, 7), "error 0"),
         (answer([], error=35), "error 35"),
     ],
@@ -298,6 +298,6 @@ def test_a_broker_without_headers_fails():
 def test_whatever_else_answers_is_no_broker(reply, reason):
     finding, versions = asked(reply)
     assert finding.outcome is Outcome.FAILED
-    assert finding.message == f"no answer of a Kafka broker: {reason}"
+    assert finding.message == f"no answer from a Kafka broker: {reason}"
     assert "Check that kafka.security.protocol" in finding.advice
     assert versions == {}

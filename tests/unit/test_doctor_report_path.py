@@ -10,15 +10,15 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.report.storage import LocalFolder
 from spark_kafka_sink.tools.doctor import report_path
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 
 def look(folder, seconds=30.0):
     given = {"kafka.bootstrap.servers": "a:1"} | ({"report.path": str(folder)} if folder else {})
-    examination = Examination(given, False, None, Deadline(seconds))
-    examination.parsed = parse(given)
-    (finding,) = report_path.report_path(examination)
+    context = CheckContext(given, False, None, Deadline(seconds))
+    context.parsed = parse(given)
+    (finding,) = report_path.report_path(context)
     return finding
 
 
@@ -40,14 +40,14 @@ def test_a_folder_that_can_be_created_is_left_to_the_job(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_cannot_be_appended_to_are_told(tmp_path, monkeypatch):
+def test_files_that_cannot_be_appended_to_are_reported(tmp_path, monkeypatch):
     def refuse(self, name, line):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(LocalFolder, "append_line", refuse)
     finding = look(tmp_path)
     assert finding.outcome is Outcome.PASSED
-    assert finding.message.endswith("each report becomes a file")
+    assert finding.message.endswith("each report becomes a new file")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,7 +56,7 @@ def test_a_place_that_cannot_be_written_to_is_a_warning(tmp_path, folder):
     (tmp_path / "file").touch()
     finding = look(tmp_path / folder)
     assert finding.outcome is Outcome.WARNED  # the job runs all the same
-    assert "no report can be written there: " in finding.message
+    assert "reports cannot be written there: " in finding.message
     assert "Correct report.path" in finding.advice
 
 

@@ -13,7 +13,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import topic
 from spark_kafka_sink.tools.doctor.brokers import Brokers
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 SETTINGS = {
@@ -73,14 +73,14 @@ def look(brokers):
     def look(check, created_topics=None, **options):
         given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
         given |= {name.replace("_", "."): value for name, value in options.items()}
-        examination = Examination(given, False, None, Deadline(30), created_topics or {})
-        examination.parsed = parse(given)
-        examination.brokers = brokers
-        examination.api_versions = {60: (0, 2)}
-        examination.cluster = SimpleNamespace(nodes=NODES, authorized_operations=None)
-        examination.topic = brokers.found
-        examination.topic_settings = brokers.topics_own
-        (finding,) = check(examination)
+        context = CheckContext(given, False, None, Deadline(30), created_topics or {})
+        context.parsed = parse(given)
+        context.brokers = brokers
+        context.api_versions = {60: (0, 2)}
+        context.cluster = SimpleNamespace(nodes=NODES, authorized_operations=None)
+        context.topic = brokers.found
+        context.topic_settings = brokers.topics_own
+        (finding,) = check(context)
         return finding
 
     return look
@@ -167,7 +167,7 @@ def test_no_replica_to_spare_is_a_warning(look, brokers, replicas, needed):
     brokers.topics_own["min.insync.replicas"] = needed
     finding = look(topic.in_sync_replicas)
     assert finding.outcome is Outcome.WARNED
-    assert f"{needed}: while any of their brokers restarts, nothing" in finding.message
+    assert f"{needed}: while any of their brokers restarts, writes fail" in finding.message
 
 
 def test_more_replicas_wanted_than_there_are_fail(look, brokers):
@@ -241,11 +241,11 @@ def test_brokers_that_do_not_tell_rights_skip_the_check(look, brokers):
 
 def look_at_idempotence(brokers, api_versions, operations):
     given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
-    examination = Examination(given, False, None, Deadline(30))
-    examination.parsed = parse(given)
-    examination.api_versions = api_versions
-    examination.cluster = SimpleNamespace(authorized_operations=operations)
-    (finding,) = topic.idempotent_write(examination)
+    context = CheckContext(given, False, None, Deadline(30))
+    context.parsed = parse(given)
+    context.api_versions = api_versions
+    context.cluster = SimpleNamespace(authorized_operations=operations)
+    (finding,) = topic.idempotent_write(context)
     return finding
 
 
@@ -279,7 +279,7 @@ def test_a_topic_with_a_smaller_limit_than_the_clients_is_a_warning(look, broker
     brokers.topics_own["max.message.bytes"] = "5000"
     finding = look(topic.record_size)
     assert finding.outcome is Outcome.WARNED
-    assert "max.message.bytes=5000 and kafka.max.request.size=1048576" in finding.message
+    assert "above max.message.bytes=5000" in finding.message
     assert "Raise the topic's max.message.bytes" in finding.advice
 
 
@@ -309,8 +309,8 @@ DEAD_LETTERS = {"on_record_error": "dead-letter", "dead_letter_topic": "dlq"}
 @pytest.mark.parametrize(
     ("settings", "outcome", "message"),
     [
-        ({"max.message.bytes": "2000000"}, Outcome.PASSED, "dead letters of 2000000 bytes"),
-        ({}, Outcome.WARNED, "the largest records do not fit"),
+        ({"max.message.bytes": "2000000"}, Outcome.PASSED, "dead letters of up to 2000000 bytes"),
+        ({}, Outcome.WARNED, "the largest dead letters will not fit"),
         ({"cleanup.policy": "compact"}, Outcome.FAILED, "a dead letter without a key fails"),
     ],
 )
@@ -356,7 +356,7 @@ def test_what_brokers_do_not_say_is_skipped_and_stops_nothing(look, brokers, che
     brokers.topics_own = settings
     finding = look(check, **DEAD_LETTERS)
     assert finding.outcome is Outcome.SKIPPED
-    assert finding.message == "the brokers do not say"
+    assert finding.message == "the brokers do not report this"
     assert not finding.blocks
 
 
@@ -368,13 +368,13 @@ def test_brokers_that_tell_no_settings_at_all_stop_nothing(look, brokers):
 
 def test_brokers_that_tell_no_replicas_are_not_accused(look, brokers):
     brokers.found.partitions = [partition(0, in_sync=0, replicas=0)]
-    assert look(topic.in_sync_replicas).message == "the brokers do not say"
+    assert look(topic.in_sync_replicas).message == "the brokers do not report this"
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "do not say whether they create it"),
+        ({}, "do not report whether they create it"),
         ({"auto.create.topics.enable": "true"}, "the first record creates it, if User:ANONYMOUS"),
     ],
 )
@@ -397,15 +397,15 @@ class Answer:
 
 
 @pytest.mark.parametrize(
-    ("told", "settings"),
+    ("reported", "settings"),
     [
         ({"a": SimpleNamespace(value="1"), "b": SimpleNamespace(value=None)}, {"a": "1"}),
         (KafkaError.UNSUPPORTED_VERSION, {}),
         (KafkaError._UNSUPPORTED_FEATURE, {}),
     ],
 )
-def test_settings_without_a_value_count_as_not_told(monkeypatch, told, settings):
-    client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(told)})
+def test_settings_without_a_value_count_as_not_reported(monkeypatch, reported, settings):
+    client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(reported)})
     monkeypatch.setattr(
         "spark_kafka_sink.tools.doctor.brokers.AdminClient", lambda *_, **__: client
     )

@@ -11,7 +11,7 @@ import pytest
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import workers
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 
@@ -28,8 +28,8 @@ class FakeSpark:
 
 
 @pytest.fixture
-def examination():
-    return Examination({}, write_test_record=False, spark=None, deadline=Deadline(60))
+def context():
+    return CheckContext({}, write_test_record=False, spark=None, deadline=Deadline(60))
 
 
 @pytest.fixture
@@ -82,36 +82,36 @@ def test_a_sessions_own_setting_counts_too():
     assert [each.command for each in found] == ["a", "c"]
 
 
-def test_this_python_passes(examination, monkeypatch):
+def test_this_python_passes(context, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    (python,) = workers.spark_python(examination)
+    (python,) = workers.spark_python(context)
     assert python.outcome is Outcome.PASSED
     assert python.message == f"{sys.executable} (PYSPARK_PYTHON)"
-    (packages,) = workers.spark_packages(examination)
+    (packages,) = workers.spark_packages(context)
     assert packages.outcome is Outcome.PASSED
     assert "spark_kafka_sink 0." in packages.message
     assert "pyspark 4." in packages.message
 
 
-def test_without_the_variable_it_says_so(examination, choose, monkeypatch, tmp_path):
+def test_without_the_variable_it_says_so(context, choose, monkeypatch, tmp_path):
     choose("", "IRRELEVANT", "python3")
     monkeypatch.setenv("PATH", str(tmp_path))
-    (finding,) = workers.spark_python(examination)
+    (finding,) = workers.spark_python(context)
     assert finding.subject == "python3"
     assert finding.message == f"{tmp_path / 'python3'}: PYSPARK_PYTHON is not set"
 
 
-def test_a_command_that_does_not_exist_fails(examination, monkeypatch):
+def test_a_command_that_does_not_exist_fails(context, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
-    (finding,) = workers.spark_python(examination)
+    (finding,) = workers.spark_python(context)
     assert finding.outcome is Outcome.FAILED
-    assert "PYSPARK_PYTHON names no program of PATH" in finding.message
+    assert "PYSPARK_PYTHON names no program on PATH" in finding.message
     assert "export PYSPARK_PYTHON=" in finding.advice
 
 
-def test_a_python_without_the_packages_fails(examination, choose):
+def test_a_python_without_the_packages_fails(context, choose):
     command = choose(f'exec "{sys.executable}" -I -S "$@"')  # without site-packages
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
     assert finding.subject == command
     assert "spark_kafka_sink, pyspark_kafka_nb, confluent_kafka" in finding.message
@@ -120,74 +120,74 @@ def test_a_python_without_the_packages_fails(examination, choose):
     assert f"export PYSPARK_PYTHON={launcher}" in finding.advice
 
 
-def test_one_missing_package_is_named(examination, choose, tmp_path):
+def test_one_missing_package_is_named(context, choose, tmp_path):
     choose(answering(tmp_path, pyarrow=None))
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
     assert finding.message.startswith("pyarrow not installed in ")
 
 
-def test_another_minor_version_of_python_fails(examination, choose, tmp_path):
+def test_another_minor_version_of_python_fails(context, choose, tmp_path):
     choose(answering(tmp_path, python=(3, 1)))
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
-    assert finding.message.startswith("is Python 3.1, the driver Python 3.")
+    assert finding.message.startswith("is Python 3.1, but the driver is Python 3.")
     assert "PYTHON_VERSION_MISMATCH" in finding.message
 
 
-def test_another_version_of_this_package_or_pyspark_is_a_warning(examination, choose, tmp_path):
+def test_another_version_of_this_package_or_pyspark_is_a_warning(context, choose, tmp_path):
     choose(answering(tmp_path, spark_kafka_sink="0.0.1", pyspark="4.0.9"))
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.WARNED
     assert "has spark_kafka_sink 0.0.1 (driver: 0." in finding.message
     assert "pyspark 4.0.9 (driver: 4." in finding.message
     assert "Install the same versions" in finding.advice
 
 
-def test_pyspark_may_be_missing_because_spark_brings_it(examination, choose, tmp_path):
+def test_pyspark_may_be_missing_because_spark_brings_it(context, choose, tmp_path):
     choose(answering(tmp_path))
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.PASSED
 
 
-def test_a_python_that_does_not_answer_fails_in_time(examination, choose):
+def test_a_python_that_does_not_answer_fails_in_time(context, choose):
     choose("exec sleep 60")
-    examination.deadline = Deadline(0.5)
-    (finding,) = workers.spark_packages(examination)
+    context.deadline = Deadline(0.5)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
     assert finding.message == "no answer in time"
     assert "Raise --timeout" in finding.advice
 
 
 @pytest.mark.parametrize("script", ["exit 3", "echo hello"])
-def test_what_is_no_python_fails(examination, choose, script):
+def test_what_is_no_python_fails(context, choose, script):
     choose(script)
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
-    assert finding.message.startswith("does not run as a Python")
+    assert finding.message.startswith("does not run as Python")
 
 
-def test_a_package_in_the_current_folder_does_not_count(examination, choose, tmp_path, monkeypatch):
+def test_a_package_in_the_current_folder_does_not_count(context, choose, tmp_path, monkeypatch):
     for name in workers._NEEDED:
         (tmp_path / f"{name}.py").touch()
     monkeypatch.chdir(tmp_path)
     choose(f'exec "{sys.executable}" -S "$@"')
-    (finding,) = workers.spark_packages(examination)
+    (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
 
 
-def test_the_launcher_is_recognized(examination, choose):
+def test_the_launcher_is_recognized(context, choose):
     choose("", name="other")
-    (finding,) = workers.kafka_nb_python(examination)
+    (finding,) = workers.kafka_nb_python(context)
     assert finding.outcome is Outcome.WARNED
     assert "export PYSPARK_PYTHON=" in finding.advice
     command = choose("", name="kafka-nb-python")
-    (finding,) = workers.kafka_nb_python(examination)
+    (finding,) = workers.kafka_nb_python(context)
     assert finding.outcome is Outcome.PASSED
     link = Path(command).with_name("link")
     link.symlink_to(command)
     os.environ["PYSPARK_PYTHON"] = str(link)
-    (finding,) = workers.kafka_nb_python(examination)
+    (finding,) = workers.kafka_nb_python(context)
     assert finding.outcome is Outcome.PASSED
 
 
@@ -200,8 +200,8 @@ def test_the_launcher_is_recognized(examination, choose):
         (None, Outcome.SKIPPED),
     ],
 )
-def test_arrow_batches_should_not_be_larger_than_sparks_default(examination, records, outcome):
-    examination.spark = FakeSpark(maxRecordsPerBatch=records) if records else None
-    (finding,) = workers.arrow_batches(examination)
+def test_arrow_batches_should_not_be_larger_than_sparks_default(context, records, outcome):
+    context.spark = FakeSpark(maxRecordsPerBatch=records) if records else None
+    (finding,) = workers.arrow_batches(context)
     assert finding.outcome is outcome
     assert bool(finding.advice) == (outcome is Outcome.WARNED)

@@ -173,7 +173,7 @@ name: again
         ),
         ("name: numbers", "name:", "job.yaml:1:1: name: has no value; leave it out"),
         ("name: numbers", "name: ''", "job.yaml:1:1: name: is empty"),
-        ("name: numbers", "name: [a]", "job.yaml:1:1: name: has to be text"),
+        ("name: numbers", "name: [a]", "job.yaml:1:1: name: must be text"),
         ("sql:", "slq:", "slq: unknown key; did you mean sql? (allowed: name, source, sql, sink,"),
         (
             "format: rate",
@@ -186,30 +186,30 @@ name: again
         (
             "source:\n  format: rate",
             "source: rate",
-            "source: has to be a mapping of keys to values",
+            "source: must be a mapping of keys to values",
         ),
         (
             "topic: numbers",
             "kafka: {linger.ms: 5}",
-            "sink.options.kafka: has to be text; write names",
+            "sink.options.kafka: must be text; write names",
         ),
         (
             "topic: numbers",
             "topic:",
             "job.yaml:8:5: sink.options.topic: has no value; leave it out",
         ),
-        ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key has to be text"),
+        ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key must be text"),
         (
             "    kafka.bootstrap.servers: localhost:9092\n",
             "",
             "kafka.bootstrap.servers is required",
         ),
-        ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "has to be greater than or equal"),
+        ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "must be greater than or equal"),
         ("checkpoint:", "restart: {attempts: 0}\ncheckpoint:", "greater than or equal to 1"),
         (
             "checkpoint:",
             "restart: {initial_backoff_seconds: soon}\ncheckpoint:",
-            "restart.initial_backoff_seconds: has to be a number",
+            "restart.initial_backoff_seconds: must be a number",
         ),
         (
             "checkpoint:",
@@ -235,7 +235,7 @@ name: again
         (
             "checkpoint:",
             "metrics: {port: http}\ncheckpoint:",
-            "metrics.port: has to be a whole number",
+            "metrics.port: must be a whole number",
         ),
         ("checkpoint:", "metrics: {port: 70000}\ncheckpoint:", "less than or equal to 65535"),
         (
@@ -248,7 +248,7 @@ name: again
         (
             "sink:\n",
             "output_mode: update\nsink:\n  mode: format\n",
-            "job.yaml:5:1: output_mode: Spark refuses update for every Python sink; set sink",
+            "job.yaml:5:1: output_mode: Spark does not support update for Python sinks; set sink",
         ),
         ("topic: numbers", "topic: ${env:A", "sink.options.topic: is not a reference of the form"),
         (
@@ -273,8 +273,8 @@ def test_an_option_that_differs_only_in_case_is_there_a_second_time():
     text = GOOD.replace("topic: numbers", "topic: numbers\n    Topic: others")
     text = text.replace("format: rate", "format: rate\n  options: {path: /a, PATH: /b}")
     assert mistakes(text) == [
-        "job.yaml:4:23: source.options.PATH: a second time, after job.yaml:4:13 as path; keep one",
-        "job.yaml:10:5: sink.options.Topic: a second time, after job.yaml:9:5 as topic; keep one",
+        "job.yaml:4:23: source.options.PATH: already set at job.yaml:4:13 as path; keep one",
+        "job.yaml:10:5: sink.options.Topic: already set at job.yaml:9:5 as topic; keep one",
     ]
 
 
@@ -285,8 +285,8 @@ def test_an_option_that_differs_only_in_case_is_there_a_second_time():
         ("a: b: c", "job.yaml:1:5: not YAML: mapping values are not allowed here"),
         ("a: \x00", "job.yaml:1:1: not YAML: character 4 is not allowed"),
         ("a: 1\n---\nb: 2", "not YAML: expected a single document in the stream"),
-        ("", "job.yaml:1:1: the file has to be a mapping of keys"),
-        ("- a", "job.yaml:1:1: the file has to be a mapping of keys"),
+        ("", "job.yaml:1:1: the file must be a mapping of keys"),
+        ("- a", "job.yaml:1:1: the file must be a mapping of keys"),
         ("name: &a {b: *a}", "nested too deeply"),
     ],
 )
@@ -376,9 +376,9 @@ def test_what_comes_from_a_scope_is_secret_wherever_it_stands(databricks):
     [
         (
             "kafka/no",
-            "Databricks does not give the secret: Secret does not exist with scope: kafka",
+            "Databricks does not return the secret: Secret does not exist with scope: kafka",
         ),
-        ("no/jaas", "Databricks does not give the secret: Secret does not exist with scope: no"),
+        ("no/jaas", "Databricks does not return the secret: Secret does not exist with scope: no"),
         ("kafka/empty", "the secret kafka/empty is empty"),
         ("kafka", "is not a reference of the form ${env:NAME}"),
         ("/jaas", "is not a reference of the form ${env:NAME}"),
@@ -391,7 +391,7 @@ def test_a_secret_that_a_scope_does_not_have_is_a_mistake(reference, what, datab
 
 def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
     (found,) = mistakes(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
-    assert "is known only on Databricks" in found
+    assert "works only on Databricks" in found
     assert found.endswith("write ${env:NAME} or ${file:PATH} here")
 
 
@@ -407,14 +407,14 @@ def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
 )
 def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
     (found,) = mistakes(with_login(line), USER="u")
-    assert "is secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in found
+    assert "is a secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in found
     assert "hunter2" not in found
 
 
 def test_a_secret_in_set_is_refused_and_not_shown():
     (found,) = mistakes(GOOD, "sink.options.kafka.sasl.password=hunter2")
     assert found.startswith("--set sink.options.kafka.sasl.password: sink.options.kafka.sasl.pass")
-    assert "is secret" in found
+    assert "is a secret" in found
     assert "hunter2" not in found
 
 
@@ -434,7 +434,7 @@ def test_a_secret_in_set_is_refused_and_not_shown():
 def test_the_sources_secrets_are_refused_too(name):
     text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: hunter2}}")
     (found,) = mistakes(text)
-    assert f"source.options.{name}: is secret" in found
+    assert f"source.options.{name}: is a secret" in found
     assert "hunter2" not in found
     given = checked(text.replace("hunter2", "'${env:P}'"), P="hunter2")
     assert given.job.source.options == {name: "hunter2"}

@@ -37,7 +37,7 @@ class FakeQuery:
 
 
 class Said:
-    """An output that keeps what it was told."""
+    """An output that keeps what it gets."""
 
     def __init__(self) -> None:
         self.micro_batches = []

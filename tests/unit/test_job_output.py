@@ -37,7 +37,7 @@ def report(**records):
     )
 
 
-def told(**records):
+def reported(**records):
     return report(**records).to_dict()
 
 
@@ -51,7 +51,7 @@ def shown(view):
 
 
 def test_a_micro_batch_is_one_line_of_json(capsys):
-    JsonLines().ended(MicroBatch.of(progress(), told(b=3, a=4)))
+    JsonLines().ended(MicroBatch.of(progress(), reported(b=3, a=4)))
     (line,) = capsys.readouterr().out.splitlines()
     expected = {
         "batch_id": 0,
@@ -69,7 +69,7 @@ def test_a_micro_batch_is_one_line_of_json(capsys):
 
 
 def test_names_in_json_are_those_of_the_delivery_report():
-    line = json.loads(MicroBatch.of(progress(), told(a=4)).to_json())
+    line = json.loads(MicroBatch.of(progress(), reported(a=4)).to_json())
     of_report = json.loads(report(a=4).to_json())
     del of_report["ended_at"]  # now
     assert of_report.items() <= line.items()
@@ -96,7 +96,7 @@ def test_dead_letters_are_counted_by_topic_and_error(capsys):
     by_topic = {"": {"NULL_TOPIC": 3}, "a": {"INVALID_RECORD": 2, "NULL_TOPIC": 1}}
     assert line["dead_letters_by_topic"] == by_topic
     view = View("job")
-    view.ended(MicroBatch.of(progress(), told(a=4)))
+    view.ended(MicroBatch.of(progress(), reported(a=4)))
     assert "dead letters" not in shown(view)
     view.ended(micro_batch)
     lines = [[cell.strip() for cell in line.split("│")] for line in shown(view).splitlines()]
@@ -147,7 +147,7 @@ output.say("still here")
     job.stderr.close()
     assert job.wait(60) == 0
     assert said.splitlines() == [
-        "standard output: Broken pipe; the job goes on without lines of JSON",
+        "standard output: Broken pipe; the job continues without lines of JSON",
         "still here",
     ]
 
@@ -155,7 +155,7 @@ output.say("still here")
 def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
     title, clear = "\x1b]0;owned\x07", "\x1b[2J"
     view = View("job")
-    view.ended(MicroBatch.of(progress(), told(**{f"a{title}{clear}": 4})))
+    view.ended(MicroBatch.of(progress(), reported(**{f"a{title}{clear}": 4})))
     assert "a�]0;owned��[2J" in shown(view)
     JsonLines().say(f"the query failed: {title}\nas before")
     assert capsys.readouterr().err == "the query failed: �]0;owned�\nas before\n"
@@ -167,7 +167,7 @@ def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
 
 def test_a_bad_rows_topic_is_no_markup():
     view = View("job")
-    view.ended(MicroBatch.of(progress(), told(**{"[/x]": 4, "[red]a": 2})))
+    view.ended(MicroBatch.of(progress(), reported(**{"[/x]": 4, "[red]a": 2})))
     text = shown(view)
     assert "[/x]" in text
     assert "[red]a" in text
@@ -224,7 +224,7 @@ def test_lines_of_several_queries_are_not_mixed(capsys):
         of_query = output.of_query(name)
         start.wait(60)
         for batch_id in range(100):
-            of_query.ended(MicroBatch.of(progress(batch_id), told(a=4)))
+            of_query.ended(MicroBatch.of(progress(batch_id), reported(a=4)))
 
     threads = [threading.Thread(target=write, args=[f"q{number}"]) for number in range(4)]
     for thread in threads:
@@ -251,9 +251,9 @@ def test_before_the_first_micro_batch_the_view_says_what_it_waits_for():
 def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
     view = View("numbers")
     view.state = "Waiting for next trigger"
-    view.ended(MicroBatch.of(progress(0, 1_000, 4_210), told(a=900, b=100)))
+    view.ended(MicroBatch.of(progress(0, 1_000, 4_210), reported(a=900, b=100)))
     view.ended(
-        MicroBatch.of(progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), told(a=2_000))
+        MicroBatch.of(progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), reported(a=2_000))
     )
     text = shown(view)
     assert "numbers  Waiting for next trigger" in text
@@ -272,7 +272,7 @@ def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
 def test_the_view_sums_up_topics_beyond_the_first_few():
     view = View("numbers")
     counts = {f"t{number:02}": 100 - number for number in range(20)}
-    view.ended(MicroBatch.of(progress(), told(**counts)))
+    view.ended(MicroBatch.of(progress(), reported(**counts)))
     text = shown(view)
     assert "t14" in text
     assert "t15" not in text
@@ -291,7 +291,7 @@ def test_the_view_has_a_block_for_each_of_several_queries():
     orders, audit = view.of_query("shop.orders"), view.of_query("shop.audit")
     view.state = "asking doctor"
     orders.state, audit.state = "Waiting for next trigger", "failed"
-    orders.ended(MicroBatch.of(progress(7, 1_000), told(a=900)))
+    orders.ended(MicroBatch.of(progress(7, 1_000), reported(a=900)))
     lines = [line.split() for line in shown(view).splitlines()]
     heads = [
         lines.index(line.split())
@@ -313,7 +313,7 @@ def test_messages_above_the_view_name_their_query():
     with output_of("shop", console) as output:
         of_query = output.of_query("shop.orders")
         of_query.waits_for("Processing new data")
-        of_query.ended(MicroBatch.of(progress(), told(a=4)))
+        of_query.ended(MicroBatch.of(progress(), reported(a=4)))
         of_query.say("stopping [now]")
     written = screen.getvalue()
     assert "shop.orders: stopping [now]" in written
@@ -325,7 +325,7 @@ def test_a_terminal_gets_the_view_and_messages_stay_above_it():
     console = Console(file=screen, force_terminal=True, width=80)
     with output_of("numbers", console) as output:
         output.waits_for("Processing new data")
-        output.ended(MicroBatch.of(progress(), told(a=4)))
+        output.ended(MicroBatch.of(progress(), reported(a=4)))
         output.say("stopping [now]")
     written = screen.getvalue()
     assert "stopping [now]" in written

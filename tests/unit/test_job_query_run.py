@@ -91,5 +91,5 @@ def test_what_may_be_there_later_is_tried_again(prepared, is_required):
     assert run.written == "rows"
     assert run.output.messages == [
         "the query cannot start: BrokerUnavailable: nobody answers",
-        "starting the query again in 0.0 s, 1 of 10",
+        "restarting the query in 0.0 s, 1 of 10",
     ]

@@ -10,7 +10,7 @@ from spark_kafka_sink.tools.job.model import Restart
 from spark_kafka_sink.tools.job.restart import (
     DONE,
     FAILED,
-    LASTING,
+    PERMANENT,
     Backoff,
     Failure,
     exit_code,
@@ -74,8 +74,8 @@ def test_a_query_is_started_again_until_it_is_done(stop):
     code, attempts, said = outcome(stop, Restart(attempts=3, **QUICK), AWAY, AWAY, None)
     assert (code, attempts) == (DONE, 3)
     assert said[0] == AWAY.text
-    assert said[1] == "starting the query again in 0.0 s, 1 of 3"
-    assert said[3] == "starting the query again in 0.0 s, 2 of 3"
+    assert said[1] == "restarting the query in 0.0 s, 1 of 3"
+    assert said[3] == "restarting the query in 0.0 s, 2 of 3"
 
 
 def test_a_query_that_cannot_start_now_is_started_again(stop):
@@ -90,7 +90,7 @@ def test_a_query_that_cannot_start_now_is_started_again(stop):
 def test_restarts_in_a_row_are_bounded(stop):
     code, attempts, said = outcome(stop, Restart(attempts=2, **QUICK), *[AWAY] * 5)
     assert (code, attempts) == (FAILED, 3)
-    assert said[-1] == "2 restarts in a row have failed; there are no more"
+    assert said[-1] == "giving up after 2 failed restarts in a row"
 
 
 def test_a_micro_batch_that_ended_begins_a_new_row_of_restarts(stop):
@@ -99,12 +99,12 @@ def test_a_micro_batch_that_ended_begins_a_new_row_of_restarts(stop):
     assert outcome(stop, Restart(attempts=2, **QUICK), *outcomes)[:2] == (FAILED, 5)
 
 
-@pytest.mark.parametrize("error", LASTING)
+@pytest.mark.parametrize("error", PERMANENT)
 def test_an_error_that_lasts_is_not_tried_again(error, stop):
     failure = Failure("the query failed: x", error.__name__, has_progressed=True)
     code, attempts, said = outcome(stop, Restart(**QUICK), failure, None)
     assert (code, attempts) == (FAILED, 1)
-    assert said[-1] == f"{error.__name__}: starting the query again would not help"
+    assert said[-1] == f"{error.__name__}: restarting the query would not help"
     with pytest.raises(error):
         outcome(stop, Restart(**QUICK), error.__new__(error, "x"), None)
 
@@ -120,7 +120,7 @@ def test_a_signal_ends_the_wait_for_a_restart(stop):
     said.waits_for = lambda what: stop.request()  # just before it waits
     restart = Restart(initial_backoff_seconds=86_400, max_backoff_seconds=86_400)
     assert until_done(lambda: AWAY, restart, stop, said) is None
-    assert said.messages[-1] == "stopped before the query started again"
+    assert said.messages[-1] == "stopped before the query restarted"
 
 
 def test_a_query_that_fails_while_it_is_being_stopped_is_not_started_again(stop):

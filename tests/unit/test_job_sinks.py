@@ -112,7 +112,7 @@ def test_options_of_every_sink_may_refer_to_secrets(tmp_path):
 
 def test_a_secret_that_is_written_out_is_refused_and_not_shown():
     (line,) = mistakes(with_options(audit="kafka.sasl.password: hunter2"))
-    assert line.startswith("job.yaml:16:7: sinks.audit.options.kafka.sasl.password: is secret:")
+    assert line.startswith("job.yaml:16:7: sinks.audit.options.kafka.sasl.password: is a secret:")
     assert "hunter2" not in line
 
 
@@ -169,7 +169,7 @@ def test_mistakes_of_all_sinks_are_reported_together_with_their_places():
         (
             "mode: format",
             "mode: format\n    output_mode: update",
-            "sinks.audit.output_mode: Spark refuses update for every Python sink; set mode to for",
+            "sinks.audit.output_mode: Spark does not support update for Python sinks; set mode to",
         ),
         (
             "mode: format",
@@ -185,7 +185,7 @@ def test_mistakes_of_all_sinks_are_reported_together_with_their_places():
         (
             "topic: audit",
             "topic: audit\n      TOPIC: again",
-            "16:7: sinks.audit.options.TOPIC: a second time, after job.yaml:15:7 as topic;",
+            "16:7: sinks.audit.options.TOPIC: already set at job.yaml:15:7 as topic;",
         ),
         ("  audit:", "  a.b:", "11:3: sinks.a.b: a sink's name has only letters, digits, _ and -"),
         ("  audit:", "  'a b':", "sinks.a b: a sink's name has only letters"),
@@ -201,9 +201,9 @@ def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     ("sinks", "expected"),
     [
         ("{}", "job.yaml:3:1: sinks: needs at least one sink"),
-        ("many", "job.yaml:3:1: sinks: has to be a mapping of keys to values"),
+        ("many", "job.yaml:3:1: sinks: must be a mapping of keys to values"),
         ("", "job.yaml:3:1: sinks: has no value; leave it out"),
-        ("{orders: many}", "job.yaml:3:9: sinks.orders: has to be a mapping of keys to values"),
+        ("{orders: many}", "job.yaml:3:9: sinks.orders: must be a mapping of keys to values"),
     ],
 )
 def test_sinks_are_a_mapping_by_name(sinks, expected):

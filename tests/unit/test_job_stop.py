@@ -1,4 +1,4 @@
-"""When a query is stopped after a signal, and what keeps the next micro-batch from beginning."""
+"""When a query is stopped after a signal, and what blocks the next micro-batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import threading
 import pytest
 from fake_clock import FakeClock
 
-from spark_kafka_sink.tools.job.stop import Gate, QueryStop, Stop, handle_signals
+from spark_kafka_sink.tools.job.stop import QueryStop, Stop, handle_signals
+from spark_kafka_sink.tools.job.stop_check import StopCheck
 
 
 class FakeQuery:
@@ -122,21 +123,21 @@ def test_py4js_traceback_of_an_interruption_is_not_logged(handled, caplog):
     assert [record.message for record in caplog.records] == ["other news"]
 
 
-# --- the gate -------------------------------------------------------------------------------------
+# --- before the next micro-batch ------------------------------------------------------------------
 
 
-def test_micro_batches_pass_the_gate_until_the_stop_is_requested(stop, ending):
+def test_micro_batches_begin_until_the_stop_is_requested(stop, ending):
     written = []
-    write = Gate(ending).guard(lambda batch, batch_id: written.append((batch, batch_id)))
+    write = StopCheck(ending).guarded(lambda batch, batch_id: written.append((batch, batch_id)))
     write("rows", 7)
     assert written == [("rows", 7)]
 
 
-def test_the_next_micro_batch_waits_at_the_gate_until_it_is_interrupted(stop, ending):
+def test_the_next_micro_batch_is_blocked_until_it_is_interrupted(stop, ending):
     written, raised = [], []
-    gate = Gate(ending)
-    gate.query = FakeQuery(running=8)
-    write = gate.guard(lambda *_: written.append(8))
+    stop_check = StopCheck(ending)
+    stop_check.query = FakeQuery(running=8)
+    write = stop_check.guarded(lambda *_: written.append(8))
 
     def run():
         try:
@@ -147,9 +148,9 @@ def test_the_next_micro_batch_waits_at_the_gate_until_it_is_interrupted(stop, en
     stop.request()
     thread = threading.Thread(target=run)
     thread.start()
-    while not ending.is_due(gate.query):  # it is there now
+    while not ending.is_due(stop_check.query):  # it is there now
         thread.join(0.01)
-    gate.query.isActive = False  # what query.stop() does first
+    stop_check.query.isActive = False  # what query.stop() does first
     thread.join(30)
     assert not thread.is_alive()
     assert written == []

@@ -153,7 +153,7 @@ def test_a_query_that_does_not_end_is_given_up_and_has_failed(stop, clock):
         is_ending.set()
         release.set()
     assert code == FAILED
-    assert said == ["a has failed: the query has not ended 30 s after it had to"]
+    assert said == ["a has failed: the query did not end within 30 s of its deadline"]
     assert clock.now >= 90  # the micro-batch's time, then the grace
 
 
@@ -169,7 +169,7 @@ def test_a_second_signal_ends_the_wait_for_micro_batches_too(clock):
     finally:
         release.set()
     assert code == FAILED
-    assert said == ["a has failed: the query has not ended 0 s after it had to"]
+    assert said == ["a has failed: the query did not end within 0 s of its deadline"]
 
 
 def test_the_stop_after_a_failure_is_no_signal(stop, clock):
@@ -204,7 +204,7 @@ def test_each_query_has_its_own_back_off_and_ends_by_itself(stop):
     assert supervised(stop, a=partial(run, "a"), b=partial(run, "b")) == (DONE, [])
     assert attempts == {"a": 1, "b": 3}
     assert outputs["a"].messages == []
-    assert outputs["b"].messages[-1] == "starting the query again in 0.0 s, 2 of 3"
+    assert outputs["b"].messages[-1] == "restarting the query in 0.0 s, 2 of 3"
 
 
 def test_a_stop_ends_the_wait_for_a_restart_of_one_query(stop):
@@ -221,7 +221,7 @@ def test_a_stop_ends_the_wait_for_a_restart_of_one_query(stop):
     code, said = supervised(stop, a=run, b=fail_at_last)
     assert code == FAILED
     assert said == ["b has failed: stopping a", f"b has failed: {BROKEN.text}"]
-    assert output.messages[-1] == "stopped before the query started again"
+    assert output.messages[-1] == "stopped before the query restarted"
 
 
 class Query:
@@ -243,6 +243,6 @@ def test_each_query_is_stopped_at_its_own_time(stop, clock):
     assert early.is_late
     assert not late.is_due(Query())
     assert not late.is_late
-    late.is_at_gate = True
+    late.is_blocking = True
     assert late.is_due(Query())
-    assert not QueryStop(stop).is_at_gate
+    assert not QueryStop(stop).is_blocking

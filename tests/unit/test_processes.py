@@ -54,7 +54,7 @@ def wait_until(condition):
     end = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.02)  # nothing tells a stranger about a process
+        time.sleep(0.02)  # there is no event for a process that is not our child
 
 
 def wait_until_ended(pid):
@@ -102,7 +102,7 @@ def test_a_process_of_another_user_is_an_error_that_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize("is_suspended", [False, True])
-def test_a_guarded_process_ends_when_told(tmp_path, is_suspended):
+def test_a_guarded_process_ends_on_request(tmp_path, is_suspended):
     guarded = GuardedProcess([*SLEEP, FAR], tmp_path / "log")
     assert is_running(guarded.pid)
     if is_suspended:

@@ -105,7 +105,7 @@ def test_without_a_dead_letter_topic_there_is_nothing_to_replay(load):
 
 
 def test_a_login_that_java_lacks_is_refused_with_advice(load):
-    with pytest.raises(InvalidConfiguration, match="Set the login for reading") as raised:
+    with pytest.raises(InvalidConfiguration, match="Set a login for the source") as raised:
         load(
             kafka_security_protocol="SASL_SSL",
             kafka_sasl_mechanism="OAUTHBEARER",

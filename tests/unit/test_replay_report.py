@@ -50,8 +50,8 @@ def test_a_terminal_gets_a_table():
     lines = shown(REPORT)
     assert ["replayed", "a", "1,200"] in lines
     assert ["still", "to", "replay", "A", "[t]", "3"] in lines
-    assert ["passed", "over", "B", "t", "2"] in lines
-    assert ["passed", "over", "not", "known"] in shown(ReplayReport(Counter(), None, None))
+    assert ["not", "selected", "B", "t", "2"] in lines
+    assert ["not", "selected", "not", "known"] in shown(ReplayReport(Counter(), None, None))
 
 
 def test_a_topic_that_a_terminal_would_obey_is_shown_as_text():

@@ -111,7 +111,7 @@ def test_only_unreadable_lines_are_exit_code_2(tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"warning: Skipped 3 lines, first line 1 of {file}: a report of version 2; this program "
         "reads version 1: update spark-kafka-sink.\n"
-        f"error: {file}: no line of it can be read\n"
+        f"error: {file}: none of its lines can be read\n"
     )
 
 

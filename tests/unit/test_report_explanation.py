@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from report_lines import report
 
-from spark_kafka_sink.tools.report.explanation import dominant_part, explain, slowest, standstill
+from spark_kafka_sink.tools.report.explanation import (
+    dominant_component,
+    explain,
+    idle_sentence,
+    slowest,
+)
 from spark_kafka_sink.tools.report.history import History, Interval
 
 
@@ -61,8 +66,8 @@ TABLE = {
     "acknowledgements": (
         {"acknowledgement_wait_ms": 2_200, "retried_requests": None, "round_trip_p99_ms": None},
         (
-            "Waiting for acknowledgements takes 55 % of the tasks' time: everything is sent, and "
-            "the brokers have not confirmed it."
+            "Waiting for acknowledgements takes 55 % of the tasks' time: all records are sent, but "
+            "the brokers have not acknowledged them."
         ),
         "Look at the brokers' load",
     ),
@@ -92,7 +97,7 @@ TABLE = {
     "nothing in particular": (
         {"rows_wait_ms": 1_600, "metadata_wait_ms": 800},
         (
-            "No part dominates. Waiting for rows from Spark takes 40 % of the tasks' time, the "
+            "Nothing dominates. Waiting for rows from Spark takes 40 % of the tasks' time, the "
             "sink itself 40 %."
         ),
         "both",
@@ -100,7 +105,7 @@ TABLE = {
     "one task": (
         {"task_ms": 4_000, "longest_task_ms": 3_600, "tasks": 8, "rows_wait_ms": 3_000},
         (
-            "One task holds the others up: it takes 7.2 times as long as the average. Waiting for "
+            "One task delays the others: it takes 7.2 times as long as the average. Waiting for "
             "rows from Spark takes 75 %"
         ),
         "repartition",
@@ -110,7 +115,7 @@ TABLE = {
         "Waiting for rows from Spark takes 94 %",
         "No task took longer than 90 ms",
     ),
-    "nothing known": ({"task_ms": 0, "tasks": 0, "longest_task_ms": 0}, "No task has told", ""),
+    "nothing known": ({"task_ms": 0, "tasks": 0, "longest_task_ms": 0}, "No task has reported", ""),
 }
 
 
@@ -136,16 +141,16 @@ def test_a_history_is_explained_by_its_sums():
 
 
 def test_the_dominant_part_in_a_few_words():
-    assert dominant_part(interval(rows_wait_ms=3_320)) == "waiting for rows from Spark: 83 %"
-    assert dominant_part(interval(task_ms=0)) == ""
+    assert dominant_component(interval(rows_wait_ms=3_320)) == "waiting for rows from Spark: 83 %"
+    assert dominant_component(interval(task_ms=0)) == ""
 
 
 def test_a_stream_that_stood_still_most_of_the_time():
     history = History(report(0))
     history.add(report(1))
-    assert standstill(history.total) == ""
+    assert idle_sentence(history.total) == ""
     history.add(report(20))
-    assert standstill(history.total).startswith("For at least 83 % of the time no task ran")
+    assert idle_sentence(history.total).startswith("For at least 83 % of the time no task ran")
 
 
 def test_a_slow_phase_is_found_in_a_long_history():
@@ -153,18 +158,18 @@ def test_a_slow_phase_is_found_in_a_long_history():
     for number in range(1, 20):
         slow = {"task_ms": 9_000, "buffer_wait_ms": 6_000} if number == 7 else {}
         history.add(report(number, **slow))
-    found = slowest(history.points)
-    assert found is history.points[7]
+    found = slowest(history.samples)
+    assert found is history.samples[7]
     assert explain(found).finding.startswith("Waiting for room in the buffer takes 67 %")
 
 
 def test_where_all_take_about_the_same_time_none_is_the_slowest():
     history = History(report(0))
-    assert slowest(history.points) is None
+    assert slowest(history.samples) is None
     history.add(report(1, task_ms=6_000))
-    assert slowest(history.points) is None
+    assert slowest(history.samples) is None
     assert slowest([interval(task_ms=0), interval(task_ms=0)]) is None
 
 
 def test_one_micro_batch_tells_no_standstill():
-    assert standstill(interval(task_ms=0)) == ""
+    assert idle_sentence(interval(task_ms=0)) == ""

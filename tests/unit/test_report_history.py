@@ -78,25 +78,25 @@ def test_thinning_drops_nothing(number):
         else report(each, buffer_peak_bytes=each)
         for each in range(number)
     ]
-    found = history(*reports, most_points=4)
-    assert len(found.points) <= 4
-    assert sum(each.micro_batches for each in found.points) == number
-    assert sum(each.failed_records for each in found.points) == 7
-    assert sum(each.failed_micro_batches for each in found.points) == 1
-    assert sum(each.records for each in found.points) == found.total.records
-    assert sum(each.elapsed_ms for each in found.points) == found.total.elapsed_ms
-    assert max(each.buffer_peak_bytes for each in found.points) == found.total.buffer_peak_bytes
-    assert [each.first.batch_id for each in found.points] == list(
-        range(0, number, found.micro_batches_per_point)
+    found = history(*reports, max_samples=4)
+    assert len(found.samples) <= 4
+    assert sum(each.micro_batches for each in found.samples) == number
+    assert sum(each.failed_records for each in found.samples) == 7
+    assert sum(each.failed_micro_batches for each in found.samples) == 1
+    assert sum(each.records for each in found.samples) == found.total.records
+    assert sum(each.elapsed_ms for each in found.samples) == found.total.elapsed_ms
+    assert max(each.buffer_peak_bytes for each in found.samples) == found.total.buffer_peak_bytes
+    assert [each.first.batch_id for each in found.samples] == list(
+        range(0, number, found.micro_batches_per_sample)
     )
-    assert {each.micro_batches for each in found.points[:-1]} <= {found.micro_batches_per_point}
+    assert {each.micro_batches for each in found.samples[:-1]} <= {found.micro_batches_per_sample}
 
 
 def test_short_histories_are_not_thinned():
     found = history(*map(report, range(240)))
-    assert (len(found.points), found.micro_batches_per_point) == (240, 1)
+    assert (len(found.samples), found.micro_batches_per_sample) == (240, 1)
     found.add(report(240))
-    assert (len(found.points), found.micro_batches_per_point) == (121, 2)
+    assert (len(found.samples), found.micro_batches_per_sample) == (121, 2)
 
 
 def test_only_the_latest_micro_batches_are_kept():

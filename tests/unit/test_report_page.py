@@ -128,7 +128,7 @@ def test_plots_have_the_pages_colours_on_light_and_dark():
         [report(number, **NOTHING) for number in range(5)],
         [report(0, outcome="failed", **NOTHING), report(1)],
     ],
-    ids=["one", "nothing in one", "nothing in five", "a failure that told nothing"],
+    ids=["one", "nothing in one", "nothing in five", "a failure without figures"],
 )
 def test_little_or_nothing_is_drawn_too(reports):
     root = parsed(drawn(*reports))
@@ -159,7 +159,7 @@ def test_names_from_users_data_are_text():
 def test_long_histories_are_thinned_and_the_page_says_so():
     failed = {"outcome": "failed", "failed_records_by_topic": {"orders": 1}}
     reports = [report(number, **(failed if number == 3 else {})) for number in range(40)]
-    text = drawn(*reports, most_points=10)
+    text = drawn(*reports, max_samples=10)
     assert "Each step is 4 micro-batches" in text_of(parsed(text))
     assert "no failures" not in text
     assert "Each step is a micro-batch" in text_of(parsed(drawn(*reports)))

@@ -15,10 +15,10 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, LedgerLost, TransactionFailed
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.tools.transactions import command, login, terminal
+from spark_kafka_sink.tools.transactions import command, login, tables
 from spark_kafka_sink.tools.transactions.state import (
     ActiveProducer,
-    HeldPartition,
+    BlockedPartition,
     LedgerRow,
     Partition,
     TransactionalId,
@@ -75,19 +75,19 @@ def test_only_of_open_transactions_age_and_partitions_are_shown():
         transactional_id("a.0", partitions=parts),
         transactional_id("a.1", "CompleteCommit", started_at=None),
     ]
-    assert rows(terminal.transactions(ids, 1_200.0)) == [
+    assert rows(tables.transactions(ids, 1_200.0)) == [
         ["a.0", "Ongoing", "3 min 20 s", "10 min", "4000", "3", "t 0, 2; __consumer_offsets 7"],
         ["a.1", "CompleteCommit", "", "10 min", "4000", "3", ""],
     ]
 
 
-def test_who_holds_up_readers_may_be_unknown():
-    held = [
-        HeldPartition(Partition("t", 0), 10, 1_012, ActiveProducer(4_000, 3, 10)),
-        HeldPartition(Partition("t", 1), 10, 12, ActiveProducer(5_000, 0, 10)),
-        HeldPartition(Partition("t", 2), 10, 12, None),
+def test_the_blocking_producer_may_be_unknown():
+    blocked = [
+        BlockedPartition(Partition("t", 0), 10, 1_012, ActiveProducer(4_000, 3, 10)),
+        BlockedPartition(Partition("t", 1), 10, 12, ActiveProducer(5_000, 0, 10)),
+        BlockedPartition(Partition("t", 2), 10, 12, None),
     ]
-    assert [row[2:] for row in rows(terminal.held(held, {4_000: "a.0"}))] == [
+    assert [row[2:] for row in rows(tables.blocked(blocked, {4_000: "a.0"}))] == [
         ["10", "1,012", "1,002", "a.0 (producer 4000, epoch 3)"],
         ["10", "12", "2", "an unknown id (producer 5000, epoch 0)"],
         ["10", "12", "2", "a transaction that has just ended"],
@@ -107,7 +107,7 @@ def test_who_holds_up_readers_may_be_unknown():
     ],
 )
 def test_durations(seconds, expected):
-    assert terminal.duration(seconds) == expected
+    assert tables.duration(seconds) == expected
 
 
 def test_the_ledger_is_read_as_tasks_read_it():
@@ -172,7 +172,7 @@ def test_a_password_is_passed_on_and_stays_hidden(translated):
     [
         ({"ssl.crl.location": "/tmp/crl.pem"}, r"does not support kafka\.ssl\.crl\.location"),
         ({"ssl.keystore.location": "/tmp/client.p12"}, "only from a PEM file"),
-        ({"ssl.ca.location": "/no/such/file"}, "a file for TLS is unusable"),
+        ({"ssl.ca.location": "/no/such/file"}, "a TLS file cannot be used"),
         (
             {
                 "security.protocol": "SASL_SSL",
@@ -200,13 +200,13 @@ def test_wrong_options_exit_with_2(capsys):
 
 
 def test_one_that_cannot_be_ended_keeps_no_other_open(monkeypatch, capsys):
-    def end(options, transaction, wait):
+    def abort(options, transaction, wait):
         if transaction.name == "a.0":
             raise TransactionFailed(f"{wait.purpose}: not allowed", code="X")
 
     ids = [transactional_id("a.0"), transactional_id("a.1"), transactional_id("a.2", "Empty")]
     monkeypatch.setattr(command, "_find", lambda *_: command._Found(ids, [], {}))
-    monkeypatch.setattr(command, "end", end)
+    monkeypatch.setattr(command, "abort", abort)
     assert main(["transactions", "abort", *SERVERS, "--prefix", "a"]) == 0
     printed = capsys.readouterr()
     assert "Dry run: nothing was ended" in printed.out

@@ -1,4 +1,4 @@
-"""Doctor: says before a job runs what would go wrong, and what to do about it."""
+"""Doctor: finds configuration problems before a job runs, and says how to fix them."""
 
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import Outcome, Result

@@ -28,13 +28,13 @@ _REFUSAL_SECONDS = 3.0  # as in preflight
 _FREE_SECONDS = 1.0
 _LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
 
-#: brokers have no such request
+#: brokers do not support the request
 UNSUPPORTED = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - a public constant
 )
 
-# The client's log lines say again what its errors say.
+# The client's log lines repeat its errors.
 _quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
 _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False
@@ -56,7 +56,7 @@ class Brokers:
         self._admin: AdminClient | None = AdminClient(configuration, logger=_quiet)
 
     def log_in(self, deadline: Deadline) -> Mapping[int, Server]:
-        """Wait until a broker has taken the login; returns the address of each broker by node id.
+        """Wait until a broker accepts the login; returns each broker's address by node id.
 
         These are the advertised listeners; none of them need be reachable.
         Raises AuthenticationFailed or BrokerUnavailable.
@@ -115,7 +115,7 @@ class Brokers:
         )
         return answers[name].result(seconds)
 
-    # Brokers that are not Apache Kafka's leave out settings, their values, or all.
+    # Brokers other than Apache Kafka may omit settings, their values, or all.
 
     def topic_settings(self, name: str, deadline: Deadline) -> Mapping[str, str]:
         return self._settings(ConfigResource(ResourceType.TOPIC, name), deadline)
@@ -127,12 +127,12 @@ class Brokers:
         seconds = _seconds(deadline)
         (answer,) = self._client.describe_configs([resource], request_timeout=seconds).values()
         try:
-            told = answer.result(seconds)
+            entries = answer.result(seconds)
         except KafkaException as error:
             if error_code(error) in UNSUPPORTED:
                 return {}
             raise
-        return {name: entry.value for name, entry in told.items() if entry.value is not None}
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
     @property
     def _client(self) -> AdminClient:

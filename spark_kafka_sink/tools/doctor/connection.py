@@ -1,4 +1,4 @@
-"""Checks of the way to the brokers: options, addresses, TLS, protocol, login."""
+"""Checks of the connection to the brokers: options, addresses, TLS, protocol, login."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.tools.doctor import network
 from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     Outcome,
@@ -34,83 +34,82 @@ from spark_kafka_sink.tools.doctor.result import (
 )
 
 _GRACE_SECONDS = 0.1
-_OTHERS_WORK = "A client starts from any other one, but only while one of those runs. "
+_OTHERS_WORK = "Clients can start from the other servers, but only while one of them is up. "
 
 
-def options(examination: Examination) -> list[Finding]:
+def options(context: CheckContext) -> list[Finding]:
     """The options are valid: parsed as the sink does."""
     try:
-        examination.parsed = parse(examination.given)
+        context.parsed = parse(context.given)
     except (InvalidOption, LibraryUnavailable) as error:
-        advice = "Correct what the message names; docs/options.md lists the options"
+        advice = "Correct the option that the message names; docs/options.md lists all options"
         return [failed(str(error), advice)]
-    return [passed(f"valid: {len(examination.given)} given")]
+    return [passed(f"{counted(len(context.given), 'option')}, all valid")]
 
 
-def bootstrap_servers(examination: Examination) -> list[Finding]:
+def bootstrap_servers(context: CheckContext) -> list[Finding]:
     """The names of the bootstrap servers resolve, and their ports accept connections."""
-    text = examination.settings["bootstrap.servers"]
+    text = context.settings["bootstrap.servers"]
     try:
         named = sockets.servers(text)
     except ValueError as error:
         return [failed(f"kafka.bootstrap.servers: {error}", "Write host:port, host:port, ...")]
-    findings = _of_each(named, partial(network.tcp, deadline=examination.deadline), examination)
-    return _keep_working(examination, named, findings)
+    findings = _probe_each(named, partial(network.tcp, deadline=context.deadline), context)
+    return _keep_usable(context, named, findings)
 
 
-def tls(examination: Examination) -> list[Finding]:
+def tls(context: CheckContext) -> list[Finding]:
     """The handshake succeeds: chain, host name, and days until the certificate expires."""
-    settings = examination.settings
+    settings = context.settings
     if not sockets.uses_tls(settings):
         protocol = settings.get("security.protocol", "plaintext")
         return [not_applicable(f"kafka.security.protocol={protocol} does not use TLS")]
     try:
-        context = examination.tls_context = sockets.tls_context(settings)
+        tls_context = context.tls_context = sockets.tls_context(settings)
     except OSError as error:
         return [
             failed(
-                f"a certificate or key of the settings cannot be used: {error}",
+                f"the configured certificate or key cannot be used: {error}",
                 "Check the files of kafka.ssl.truststore.location and kafka.ssl.keystore.location",
             )
         ]
-    look = partial(network.tls, context=context, deadline=examination.deadline)
-    findings = _of_each(examination.servers, look, examination)
-    return _keep_working(examination, examination.servers, findings)
+    probe = partial(network.tls, context=tls_context, deadline=context.deadline)
+    findings = _probe_each(context.servers, probe, context)
+    return _keep_usable(context, context.servers, findings)
 
 
-def api_versions(examination: Examination) -> list[Finding]:
+def api_versions(context: CheckContext) -> list[Finding]:
     """Kafka answers, in versions of its protocol that the sink needs."""
-    context, deadline = examination.tls_context, examination.deadline
-    if context is not None and sockets.has_hidden_certificate(examination.settings):
+    tls_context, deadline = context.tls_context, context.deadline
+    if tls_context is not None and sockets.has_hidden_certificate(context.settings):
         return [
             not_applicable(
-                "only the Kafka client can present the client's certificate, unless key and "
-                "certificate are PEM files"
+                "doctor can present the client's certificate only if it and its key are PEM files"
             )
         ]
 
-    def look(server: Server) -> Finding:
-        finding, versions = network.api_versions(server, context, deadline)
+    def probe(server: Server) -> Finding:
+        finding, versions = network.api_versions(server, tls_context, deadline)
         if finding.outcome is Outcome.PASSED:
-            examination.api_versions = versions
+            context.api_versions = versions
         return finding
 
-    findings = _of_each(examination.servers, look, examination)
-    return _keep_working(examination, examination.servers, findings)
+    findings = _probe_each(context.servers, probe, context)
+    return _keep_usable(context, context.servers, findings)
 
 
-def login(examination: Examination) -> list[Finding]:
-    """A client with the sink's settings is let in."""
-    settings = examination.settings
-    working = ",".join(map(str, examination.servers))
+def login(context: CheckContext) -> list[Finding]:
+    """A client with the sink's settings can authenticate."""
+    settings = context.settings
+    working = ",".join(map(str, context.servers))
     if settings.oauth_callback:
         # First, because confluent_kafka waits for a token, and does not say why there is none.
-        problem = TokenFunction(settings).problem(examination.deadline.remaining() / 2)
+        problem = TokenFunction(settings).problem(context.deadline.remaining() / 2)
         if problem:
-            return [failed(problem, "Correct the function, or what it needs")]
+            return [failed(problem, "Fix the function, or what it depends on")]
     try:
-        examination.brokers = Brokers({**examination.login, "bootstrap.servers": working})
-        examination.advertised = examination.brokers.log_in(examination.deadline)
+        context.brokers = Brokers({**context.login, "bootstrap.servers": working})
+        context.advertised = context.brokers.log_in(context.deadline)
     except KafkaException as error:
         return [
             failed(
@@ -129,76 +128,76 @@ def login(examination: Examination) -> list[Finding]:
     except BrokerUnavailable as error:
         return [
             failed(
-                f"no broker lets this client in: {error}",
+                f"no broker accepts this client: {error}",
                 "The listener may require a login, TLS or a client's certificate: check "
                 "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
             )
         ]
     protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
-        return [passed(f"{settings['sasl.mechanism']} as {examination.user}")]
+        return [passed(f"{settings['sasl.mechanism']} as {context.user}")]
     return [passed(f"kafka.security.protocol={protocol}: without a user name")]
 
 
-def advertised_listeners(examination: Examination) -> list[Finding]:
-    """Clients can connect to the address that each broker tells them."""
-    context, deadline = examination.tls_context, examination.deadline
+def advertised_listeners(context: CheckContext) -> list[Finding]:
+    """Clients can connect to the address that each broker advertises."""
+    tls_context, deadline = context.tls_context, context.deadline
 
-    def look(server: Server) -> Finding:
+    def probe(server: Server) -> Finding:
         finding = network.tcp(server, deadline)
-        if finding.outcome is Outcome.PASSED and context is not None:
-            finding = network.tls(server, context, deadline)
+        if finding.outcome is Outcome.PASSED and tls_context is not None:
+            finding = network.tls(server, tls_context, deadline)
         return finding
 
-    addresses = list(examination.advertised.values())
-    ids = list(examination.advertised)
+    addresses = list(context.advertised.values())
+    ids = list(context.advertised)
     findings = []
-    for node_id, finding in zip(ids, _of_each(addresses, look, examination), strict=True):
+    for node_id, finding in zip(ids, _probe_each(addresses, probe, context), strict=True):
         message = f"broker {node_id}: {finding.message}"
         advice = finding.advice
         if finding.outcome is Outcome.FAILED:
             advice = (
-                f"The brokers tell clients to connect there. Correct advertised.listeners of "
-                f"broker {node_id}, or make this address work from here. {advice}"
+                f"The brokers advertise this address. Correct advertised.listeners of "
+                f"broker {node_id}, or make the address reachable from here. {advice}"
             )
         findings.append(dataclasses.replace(finding, message=message, advice=advice))
     return findings
 
 
-def cluster(examination: Examination) -> list[Finding]:
+def cluster(context: CheckContext) -> list[Finding]:
     """Brokers answer at an advertised address, and have a controller."""
-    found = examination.cluster = examination.client.cluster(examination.deadline)
+    found = context.cluster = context.client.cluster(context.deadline)
     if found.controller is None:
         return [failed("no controller", "Check the brokers' logs: they cannot elect one")]
     size = counted(len(found.nodes), "broker")
     return [passed(f"{found.cluster_id}: {size}, controller {found.controller.id}")]
 
 
-def _of_each(
-    servers: Sequence[Server], look: Callable[[Server], Finding], examination: Examination
+def _probe_each(
+    servers: Sequence[Server], probe: Callable[[Server], Finding], context: CheckContext
 ) -> list[Finding]:
     findings = []
-    # A little more than each has, to hear what it says at its own deadline.
-    deadline = Deadline(examination.deadline.remaining() + _GRACE_SECONDS)
-    calls = call_each(look, servers, deadline)
+    # A little more than each has, so that each can report its own timeout.
+    deadline = Deadline(context.deadline.remaining() + _GRACE_SECONDS)
+    calls = call_each(probe, servers, deadline)
     for server, call in zip(servers, calls, strict=True):
         finding = call.value or failed(
-            str(call.error), "Check the name service and the network of this machine", str(server)
+            str(call.error), "Check this machine's DNS and network", str(server)
         )
         findings.append(dataclasses.replace(finding, seconds=call.seconds))
     return findings
 
 
-def _keep_working(
-    examination: Examination, servers: Sequence[Server], findings: list[Finding]
+def _keep_usable(
+    context: CheckContext, servers: Sequence[Server], findings: list[Finding]
 ) -> list[Finding]:
-    """Go on with the servers that work. If any does, the others deserve only a warning."""
-    examination.servers = [
+    """Continue with the servers that work. If there is one, the others are only warnings."""
+    context.servers = [
         server
         for server, finding in zip(servers, findings, strict=True)
         if finding.outcome is not Outcome.FAILED
     ]
-    if not examination.servers:
+    if not context.servers:
         return findings
     return [
         dataclasses.replace(

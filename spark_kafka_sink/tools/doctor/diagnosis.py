@@ -22,14 +22,14 @@ from spark_kafka_sink.tools.doctor import (
     writing,
 )
 from spark_kafka_sink.tools.doctor.brokers import error_text
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Finding, Result, failed, skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MORE_TIME = "Raise --timeout"
-_RESERVE_SECONDS = 0.2  # a check that ends by itself says more than that it did not end
+_RESERVE_SECONDS = 0.2  # a check's own message says more than a timeout
 _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 
 
@@ -37,11 +37,11 @@ _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 class Check:
     """One entry of the table; its name is that of its function.
 
-    It is skipped if one of the checks that it ``needs`` failed. ``share``: the part of the whole
-    time that it may take; then it fails.
+    It is skipped if one of the checks that it ``needs`` failed. ``share``: its time limit, as a
+    part of the whole time; beyond it, the check fails.
     """
 
-    run: Callable[[Examination], list[Finding]]
+    run: Callable[[CheckContext], list[Finding]]
     needs: tuple[str, ...] = ()
     share: float = 1 / 6
 
@@ -107,7 +107,7 @@ def diagnose(
     """
     deadline = Deadline(timeout_seconds)
     given = {name: Secret(value) for name, value in options.items()}
-    examination = Examination(
+    context = CheckContext(
         given, write_test_record, spark, deadline, created_topics=created_topics or {}
     )
     blocked: dict[str, str] = {}
@@ -121,55 +121,53 @@ def diagnose(
                 findings = [skipped(f"no time left: {timeout_seconds:g} s have passed", _MORE_TIME)]
                 blocked[check.name] = check.name
             else:
-                findings = _findings(
-                    check, examination, deadline.slice(check.share * timeout_seconds)
-                )
+                findings = _findings(check, context, deadline.slice(check.share * timeout_seconds))
                 if any(each.blocks for each in findings):
                     blocked[check.name] = check.name
             for finding in findings:
-                yield _result(check, finding, examination)
+                yield _result(check, finding, context)
     finally:
-        examination.close()
+        context.close()
 
 
-def _findings(check: Check, examination: Examination, seconds: float) -> list[Finding]:
-    examination.deadline = Deadline(max(0.0, seconds - _RESERVE_SECONDS))
-    (call,) = call_each(check.run, [examination], Deadline(seconds))
+def _findings(check: Check, context: CheckContext, seconds: float) -> list[Finding]:
+    context.deadline = Deadline(max(0.0, seconds - _RESERVE_SECONDS))
+    (call,) = call_each(check.run, [context], Deadline(seconds))
     findings = call.value
     if findings is None:
-        findings = [_mishap(call)]
+        findings = [_unexpected_error(call)]
     return [
         each if each.seconds is not None else dataclasses.replace(each, seconds=call.seconds)
         for each in findings
     ]
 
 
-def _mishap(call: Call[list[Finding]]) -> Finding:
+def _unexpected_error(call: Call[list[Finding]]) -> Finding:
     error = call.error
     if isinstance(error, (TimeoutError, FutureTimeoutError)):  # one class since Python 3.11
         return failed(
             f"no answer after {call.seconds:.1f} s",
-            "Check the lines above; raise --timeout if everything is only slow",
+            "Fix what failed above; raise --timeout if everything is just slow",
         )
     if isinstance(error, KafkaException):
-        return failed(error_text(error), "Look this error of the brokers up, or raise --timeout")
-    return failed(f"{type(error).__name__}: {error}", "Please report this error of doctor")
+        return failed(error_text(error), "Look up this broker error, or raise --timeout")
+    return failed(f"{type(error).__name__}: {error}", "Please report this as a bug in doctor")
 
 
-def _result(check: Check, finding: Finding, examination: Examination) -> Result:
+def _result(check: Check, finding: Finding, context: CheckContext) -> Result:
     return Result(
         name=check.name,
         subject=finding.subject,
         outcome=finding.outcome,
         seconds=round(finding.seconds or 0.0, 3),
-        message=_without_secrets(finding.message, examination),
-        advice=_without_secrets(finding.advice, examination),
+        message=_without_secrets(finding.message, context),
+        advice=_without_secrets(finding.advice, context),
     )
 
 
-def _without_secrets(text: str, examination: Examination) -> str:
+def _without_secrets(text: str, context: CheckContext) -> str:
     """``text``, which may quote a library, without the values of secret settings."""
-    for value in examination.secrets():
+    for value in context.secrets():
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, repr(Secret(value)))
     return text

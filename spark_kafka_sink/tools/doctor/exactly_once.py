@@ -14,13 +14,13 @@ from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.connection.preconditions import COORDINATORS, unmet, unmet_by_topic
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError
 from spark_kafka_sink.tools.doctor.brokers import UNSUPPORTED, error_code
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     Outcome,
     failed,
     not_applicable,
-    not_said,
+    not_reported,
     passed,
     skipped,
     warned,
@@ -44,72 +44,70 @@ _UNSEEN = (*FORBIDDEN, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 def with_exactly_once(
-    check: Callable[[Examination, ExactlyOnceOptions], list[Finding]],
-) -> Callable[[Examination], list[Finding]]:
+    check: Callable[[CheckContext, ExactlyOnceOptions], list[Finding]],
+) -> Callable[[CheckContext], list[Finding]]:
     """A check that is skipped with at-least-once, under the name of ``check``."""
 
     @wraps(check)
-    def run(examination: Examination) -> list[Finding]:
-        settings = examination.sink.exactly_once
+    def run(context: CheckContext) -> list[Finding]:
+        settings = context.sink.exactly_once
         if settings is None:
             return [not_applicable(_AT_LEAST_ONCE)]
-        return check(examination, settings)
+        return check(context, settings)
 
     return run
 
 
 @with_exactly_once
-def ledger_topic(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
+def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The topic exists for whose partition 0 the ledger's offsets are, and may be read."""
     name = settings.ledger_topic
     try:
-        found = examination.client.topic(name, examination.deadline)
+        found = context.client.topic(name, context.deadline)
     except KafkaException as error:
-        what = f"{examination.user} may not describe it, or it does not exist"
-        forbidden = failed(what, grant(examination, name, "Describe", "Read"), name)
-        return [undescribed(examination, name, error, forbidden)]
+        what = f"{context.user} may not describe it, or it does not exist"
+        forbidden = failed(what, grant(context, name, "Describe", "Read"), name)
+        return [undescribed(context, name, error, forbidden)]
     allowed = found.authorized_operations
     if not allowed:
-        return [not_said()]
+        return [not_reported()]
     if AclOperation.READ not in allowed:
-        what = f"{examination.user} may not read it, which commits of the ledger's offsets require"
-        return [failed(what, grant(examination, name, "Read"), name)]
-    return [passed(f"{examination.user} may read it", name)]
+        what = f"{context.user} may not read it, but commits of the ledger's offsets require it"
+        return [failed(what, grant(context, name, "Read"), name)]
+    return [passed(f"{context.user} may read it", name)]
 
 
 @with_exactly_once
-def ledger_groups(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
+def ledger_groups(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The user may commit offsets of the ledger's groups."""
     prefix = _prefix(settings)
     for group in (marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, 0)):
         try:
-            allowed = examination.client.group(group, examination.deadline).authorized_operations
+            allowed = context.client.group(group, context.deadline).authorized_operations
         except KafkaException as error:
             if error_code(error) == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                return [_forbidden_groups(examination, settings, group)]
+                return [_forbidden_groups(context, settings, group)]
             if error_code(error) in UNSUPPORTED:
-                return [not_said()]
+                return [not_reported()]
             raise
         if not allowed:
-            return [not_said()]
+            return [not_reported()]
         if AclOperation.READ not in allowed:
-            return [_forbidden_groups(examination, settings, group)]
-    return [passed(f"{examination.user} may use them", _start(settings))]
+            return [_forbidden_groups(context, settings, group)]
+    return [passed(f"{context.user} may use them", _start(settings))]
 
 
-def _forbidden_groups(
-    examination: Examination, settings: ExactlyOnceOptions, group: str
-) -> Finding:
+def _forbidden_groups(context: CheckContext, settings: ExactlyOnceOptions, group: str) -> Finding:
     return failed(
-        f"{examination.user} may not read the consumer group {group}, as the ledger requires",
-        allow_groups(examination, settings),
+        f"{context.user} may not read the consumer group {group}, as the ledger requires",
+        allow_groups(context, settings),
         _start(settings),
     )
 
 
 @with_exactly_once
-def ledger(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
-    """What the ledger's groups hold is a ledger: reads it as the sink does."""
+def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
+    """The offsets in the ledger's groups are a valid ledger: reads it as the sink does."""
     prefix = settings.prefix
     if prefix is None:
         return [not_applicable("without transactional.id.prefix, the query's id names the ledger")]
@@ -118,55 +116,53 @@ def ledger(examination: Examination, settings: ExactlyOnceOptions) -> list[Findi
         layout_group(prefix): read_layout,
         commit_entry_group(prefix, 0): read_commit_entry,
     }
-    wait = BrokerWait(examination.deadline, "--timeout", f"reading the ledger {prefix}")
-    client, topic = examination.sink.producer.client, settings.ledger_topic
+    wait = BrokerWait(context.deadline, "--timeout", f"reading the ledger {prefix}")
+    client, topic = context.sink.producer.client, settings.ledger_topic
     try:
         offsets = read_offsets(client, topic, list(readers), wait)
         found = [read(offsets[group], group) for group, read in readers.items()]
     except DeadlineExceeded as error:
-        advice = "Raise --timeout; or a transaction of the query is open: docs/exactly-once.md"
+        advice = "Raise --timeout; if a transaction of the query is open, see docs/exactly-once.md"
         return [warned(str(error), advice, prefix)]
     except KafkaSinkError as error:
-        return [failed(str(error), "See the lines above for rights that are missing", prefix)]
+        return [failed(str(error), "See above for missing rights", prefix)]
     latest = max((each.batch_id for each in found if each is not None), default=None)
     if latest is None:
-        return [passed("none yet: a new query begins one with its first micro-batch", prefix)]
-    return [passed(f"of a query that has begun micro-batch {latest}", prefix)]
+        return [passed("none yet: the query's first micro-batch creates it", prefix)]
+    return [passed(f"the query has begun micro-batch {latest}", prefix)]
 
 
 @with_exactly_once
-def broker_settings(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
+def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The user may read the brokers' configuration, which the next checks need."""
     del settings
     try:
-        found = examination.client.broker_settings(
-            examination.cluster.nodes[0].id, examination.deadline
-        )
+        found = context.client.broker_settings(context.cluster.nodes[0].id, context.deadline)
     except KafkaException as error:
         if error_code(error) not in FORBIDDEN:
             raise
         return [
             skipped(
-                f"{examination.user} may not read the brokers' configuration",
-                f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} --operation "
-                "DescribeConfigs --cluster, to let doctor check what exactly-once needs of them",
+                f"{context.user} may not read the brokers' configuration",
+                f"Grant it: kafka-acls.sh --add --allow-principal {context.user} --operation "
+                "DescribeConfigs --cluster, so that doctor can check what exactly-once requires",
             )
         ]
-    examination.broker_settings = found
-    return [passed("may be read")] if found else [not_said()]
+    context.broker_settings = found
+    return [passed("may be read")] if found else [not_reported()]
 
 
 @with_exactly_once
-def transaction_timeout(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
+def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The brokers allow transactions of this length."""
-    longest = number(examination.broker_settings, _LONGEST)
+    longest = number(context.broker_settings, _LONGEST)
     if longest is None:
-        return [not_said()]
+        return [not_reported()]
     wanted = f"kafka.transaction.timeout.ms={settings.transaction_timeout_ms}"
     if settings.transaction_timeout_ms > longest:
         return [
             failed(
-                f"{wanted} is more than the brokers allow, {_LONGEST}={longest}",
+                f"{wanted} exceeds the brokers' {_LONGEST}={longest}",
                 "Lower the former, or raise the latter on the brokers",
             )
         ]
@@ -174,54 +170,54 @@ def transaction_timeout(examination: Examination, settings: ExactlyOnceOptions) 
 
 
 @with_exactly_once
-def coordinators(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
-    """What is committed survives the loss of a broker, and can be committed while one is away.
+def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
+    """Commits survive the loss of a broker, and still work while one is down.
 
-    The coordinators' topics say it themselves if this user may see them, and otherwise the settings
+    Taken from the coordinators' topics if this user may describe them, otherwise from the settings
     with which brokers create them.
     """
     del settings
-    broker = dict(examination.broker_settings)
+    broker = dict(context.broker_settings)
     findings: list[Finding] = []
     sentences: list[str] = []
-    is_all_said = True
+    is_all_reported = True
     for name, (with_replicas, with_in_sync) in COORDINATORS.items():
-        partitions, of_topic = _look_at(examination, name)
+        partitions, of_topic = _describe(context, name)
         replicas = min((len(each.replicas) for each in partitions), default=0) or None
         needed = number(of_topic, "min.insync.replicas")
-        # What the topic itself says counts more than what it would be created with.
+        # The topic's own value matters, not the one it would be created with.
         if replicas is not None:
             broker.pop(with_replicas, None)
         if needed is not None:
             broker.pop(with_in_sync, None)
-        is_all_said &= None not in (
+        is_all_reported &= None not in (
             replicas or number(broker, with_replicas),
             needed or number(broker, with_in_sync),
         )
         if partitions:
             findings.append(in_sync(name, partitions, needed or number(broker, with_in_sync)))
         sentences += unmet_by_topic(name, of_topic, replicas)
-    sentences += unmet(broker, examination.sink.topic or "", examination.topic_settings)
+    sentences += unmet(broker, context.sink.topic or "", context.topic_settings)
     findings += [warned(each, _REMEDY) for each in sentences]
-    troubles = [each for each in findings if each.outcome in (Outcome.FAILED, Outcome.WARNED)]
-    if not troubles and not is_all_said:
-        return [not_said()]
-    return troubles or [passed("what is committed survives the loss of a broker")]
+    problems = [each for each in findings if each.outcome in (Outcome.FAILED, Outcome.WARNED)]
+    if not problems and not is_all_reported:
+        return [not_reported()]
+    return problems or [passed("commits survive the loss of a broker")]
 
 
-def _look_at(examination: Examination, name: str) -> tuple[Sequence[Any], Mapping[str, str]]:
-    """A topic's partitions and settings; none if it does not exist yet, or may not be seen."""
+def _describe(context: CheckContext, name: str) -> tuple[Sequence[Any], Mapping[str, str]]:
+    """A topic's partitions and settings; none if it does not exist yet, or may not be described."""
     partitions: Sequence[Any] = ()
     try:
-        partitions = examination.client.topic(name, examination.deadline).partitions
-        return partitions, examination.client.topic_settings(name, examination.deadline)
+        partitions = context.client.topic(name, context.deadline).partitions
+        return partitions, context.client.topic_settings(name, context.deadline)
     except KafkaException as error:
         if error_code(error) in _UNSEEN:
             return partitions, {}
         raise
 
 
-def name_of_trial(settings: ExactlyOnceOptions) -> str:
+def doctor_transactional_id(settings: ExactlyOnceOptions) -> str:
     """A transactional id and a group that no query uses, with the rights of the query's own."""
     return f"{_prefix(settings)}.doctor"
 
@@ -235,19 +231,19 @@ def _start(settings: ExactlyOnceOptions) -> str:
     return settings.prefix or DEFAULT_PREFIX
 
 
-def allow_groups(examination: Examination, settings: ExactlyOnceOptions) -> str:
+def allow_groups(context: CheckContext, settings: ExactlyOnceOptions) -> str:
     """The command that grants what the ledger's groups need."""
-    return _allow(examination, f"--operation Read --group {_start(settings)}")
+    return _allow(context, f"--operation Read --group {_start(settings)}")
 
 
-def allow_ids(examination: Examination, settings: ExactlyOnceOptions) -> str:
+def allow_ids(context: CheckContext, settings: ExactlyOnceOptions) -> str:
     """The command that grants what transactional ids need."""
     rights = f"--operation Write --operation Describe --transactional-id {_start(settings)}"
-    return _allow(examination, rights)
+    return _allow(context, rights)
 
 
-def _allow(examination: Examination, rights: str) -> str:
+def _allow(context: CheckContext, rights: str) -> str:
     return (
-        f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} {rights} "
+        f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {rights} "
         "--resource-pattern-type prefixed"
     )

@@ -1,4 +1,4 @@
-"""Servers as the network shows them: names, TCP, TLS, and the versions of Kafka's protocol."""
+"""Servers on the network: names, TCP, TLS, and the versions of Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from spark_kafka_sink.tools.doctor.result import Finding, failed, passed, warned
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
 _PROTOCOL_ADVICE = (
-    "Check that kafka.security.protocol is that of this listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
+    "Check that kafka.security.protocol matches this listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
     "or SASL_SSL), and that the port is Kafka's"
 )
-_KEY_ADVICE = "If the brokers require certificates of clients, set kafka.ssl.keystore.*. "
+_KEY_ADVICE = "If the brokers require client certificates, set kafka.ssl.keystore.*. "
 
 # Kafka's protocol
 PRODUCE, API_VERSIONS, DESCRIBE_CLUSTER = 0, 18, 60
@@ -45,13 +45,13 @@ def tcp(server: Server, deadline: Deadline) -> Finding:
     except socket.gaierror as error:
         return failed(
             f"the name does not resolve: {error.strerror}",
-            "Correct the host name, or make it known to this machine (DNS, /etc/hosts)",
+            "Correct the host name, or make it resolvable from this machine (DNS, /etc/hosts)",
             str(server),
         )
     except OSError as error:
         return failed(
-            f"accepts no connection: {reason(error)}",
-            "Check host and port, that the broker runs, and that no firewall is in between",
+            f"does not accept connections: {reason(error)}",
+            "Check host and port, that the broker is running, and that no firewall blocks it",
             str(server),
         )
 
@@ -67,7 +67,7 @@ def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
     except ssl.SSLCertVerificationError as error:
         return failed(*certificate_refused(error, server), str(server))
     except OSError as error:
-        return failed(f"no TLS handshake: {reason(error)}", _PROTOCOL_ADVICE, str(server))
+        return failed(f"the TLS handshake failed: {reason(error)}", _PROTOCOL_ADVICE, str(server))
 
 
 def _about_certificate(server: Server, connection: ssl.SSLSocket) -> Finding:
@@ -75,15 +75,15 @@ def _about_certificate(server: Server, connection: ssl.SSLSocket) -> Finding:
     if not certificate:
         return warned(
             f"{connection.version()}, but the broker's certificate is not checked",
-            "Leave out kafka.enable.ssl.certificate.verification=false: anybody could pose as the "
-            "broker and read the password",
+            "Leave out kafka.enable.ssl.certificate.verification=false: anyone could impersonate "
+            "the broker and read the password",
             str(server),
         )
     until = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
     days = int((until - time.time()) // _SECONDS_PER_DAY)
     message = f"{connection.version()}, certificate trusted, expires in {days} days"
     if days < _EXPIRES_SOON_DAYS:
-        return warned(message, "Renew the broker's certificate in time", str(server))
+        return warned(message, "Renew the broker's certificate soon", str(server))
     return passed(message, str(server))
 
 
@@ -93,20 +93,20 @@ def _about_certificate(server: Server, connection: ssl.SSLSocket) -> Finding:
 def api_versions(
     server: Server, context: ssl.SSLContext | None, deadline: Deadline
 ) -> tuple[Finding, ApiVersions]:
-    """Whether this is a Kafka broker, and which versions of which requests it takes."""
+    """Whether this is a Kafka broker, and which versions of which requests it supports."""
     try:
         with _opened(server, context, deadline) as connection:
             versions = _ask_versions(connection)
     except (OSError, ValueError) as error:
         problem = reason(error) if isinstance(error, OSError) else str(error)
-        # TLS 1.3 tells the client only after the handshake that its certificate is missing.
+        # With TLS 1.3, a client learns only after the handshake that its certificate is missing.
         advice = (_KEY_ADVICE if context else "") + _PROTOCOL_ADVICE
-        return failed(f"no answer of a Kafka broker: {problem}", advice, str(server)), {}
+        return failed(f"no answer from a Kafka broker: {problem}", advice, str(server)), {}
     oldest, newest = versions.get(PRODUCE, (0, 0))
     if newest < _OLDEST_PRODUCE:
         return failed(
-            f"takes Produce only up to version {newest}: older than Kafka 0.11",
-            "Upgrade the brokers: they have neither headers nor idempotence",
+            f"supports Produce only up to version {newest}: older than Kafka 0.11",
+            "Upgrade the brokers: they support neither headers nor idempotence",
             str(server),
         ), versions
     age = "Kafka 2.8 or later" if DESCRIBE_CLUSTER in versions else "Kafka before 2.8"
@@ -120,7 +120,7 @@ def _opened(server: Server, context: ssl.SSLContext | None, deadline: Deadline) 
 
 
 def _ask_versions(connection: socket.socket) -> ApiVersions:
-    """Send ApiVersions version 0, which brokers take before a login. Raises OSError, ValueError."""
+    """Send ApiVersions version 0, which needs no login. Raises OSError, ValueError."""
     client = b"spark-kafka-sink-doctor"
     request = struct.pack(">hhih", API_VERSIONS, 0, 0, len(client)) + client
     connection.sendall(struct.pack(">i", len(request)) + request)
@@ -129,10 +129,10 @@ def _ask_versions(connection: socket.socket) -> ApiVersions:
         if len(head) < 4:
             raise ValueError("it closed the connection")
         if head[0] == _TLS_ALERT:
-            raise ValueError("it speaks TLS")
+            raise ValueError("it expects TLS")
         (size,) = struct.unpack(">i", head)
         if not 10 <= size <= _LARGEST_ANSWER:
-            raise ValueError("it speaks another protocol")
+            raise ValueError("it uses another protocol")
         answer = answers.read(size)
     if len(answer) < size:
         raise ValueError("it closed the connection")

@@ -18,9 +18,9 @@ _WITHOUT_TERMINAL = (120, 24)
 
 
 def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
-    """Say each result as it comes, and a summary; returns whether none failed.
+    """Write each result as it comes, and a summary; returns whether none failed.
 
-    What was skipped comes together at the end, so that it does not hide what failed.
+    Skipped checks are listed together at the end, so that they do not hide what failed.
     """
     counts = dict.fromkeys(Outcome, 0)
     skipped: dict[str, list[str]] = {}
@@ -55,7 +55,7 @@ def _with_subject(result: Result) -> str:
 
 
 def _wrapped(text: str, columns: int, begin: str) -> list[str]:
-    # Commands and paths are for copying, so they are not cut.
+    # Commands and paths are for copying, so they are not split.
     return textwrap.wrap(
         text,
         max(columns, len(_INDENT) + 40),
@@ -67,7 +67,7 @@ def _wrapped(text: str, columns: int, begin: str) -> list[str]:
 
 
 def say_json(results: Iterable[Result], say: Callable[[str], None]) -> bool:
-    """Say one object when all results are there; returns whether none failed."""
+    """Write one object when all results have arrived; returns whether none failed."""
     found = list(results)
     is_well = all(each.outcome is not Outcome.FAILED for each in found)
     say(json.dumps({"is_well": is_well, "results": [asdict(each) for each in found]}, indent=2))

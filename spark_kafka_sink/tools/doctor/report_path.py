@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.report.storage import local_path, try_writing
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Finding, first_line, not_applicable, passed, warned
 
 
-def report_path(examination: Examination) -> list[Finding]:
-    """A file can be written there and deleted. If not, jobs run all the same."""
-    folder = examination.sink.report_path
+def report_path(context: CheckContext) -> list[Finding]:
+    """A file can be written there and deleted. If not, jobs still run."""
+    folder = context.sink.report_path
     if folder is None:
         return [not_applicable("no option report.path")]
-    (call,) = call_each(try_writing, [folder], examination.deadline)
+    (call,) = call_each(try_writing, [folder], context.deadline)
     if call.error is not None:
         return [
             warned(
-                f"no report can be written there: {first_line(call.error)}",
-                "Correct report.path, the rights on it, or the credentials of this process",
+                f"reports cannot be written there: {first_line(call.error)}",
+                "Correct report.path, its permissions, or this process's credentials",
                 folder,
             )
         ]
@@ -27,5 +27,5 @@ def report_path(examination: Examination) -> list[Finding]:
         return [passed("it does not exist yet, and can be created", folder)]
     message = "a file was written there and deleted"
     if place is not None and not call.value:
-        message += "; files cannot be appended to, so each report becomes a file"
+        message += "; files there cannot be appended to, so each report becomes a new file"
     return [passed(message, folder)]

@@ -10,8 +10,8 @@ class Outcome(str, Enum):
     """How a check ended.
 
     - ``PASSED``: nothing is wrong.
-    - ``WARNED``: a job may run into trouble.
-    - ``FAILED``: a job cannot work.
+    - ``WARNED``: the job works, but may fail later.
+    - ``FAILED``: the job cannot work.
     - ``SKIPPED``: not checked; the message says why.
     """
 
@@ -25,7 +25,7 @@ class Outcome(str, Enum):
 class Finding:
     """What a check found about ``subject``: a server, a topic, a command, or nothing in particular.
 
-    ``seconds``: how long it took, if the check timed it. ``blocks``: whether the checks that need
+    ``seconds``: its duration, if the check measured it. ``blocks``: whether the checks that need
     this one are skipped.
     """
 
@@ -83,10 +83,10 @@ def skipped(message: str, advice: str = "") -> Finding:
 
 
 def not_applicable(message: str) -> Finding:
-    """For a check that this job does not need; those after it go on."""
+    """For a check that this job does not need; later checks still run."""
     return Finding(Outcome.SKIPPED, message)
 
 
-def not_said() -> Finding:
-    """For what not all brokers tell: some clouds' leave out settings; those after it go on."""
-    return Finding(Outcome.SKIPPED, "the brokers do not say")
+def not_reported() -> Finding:
+    """For what some clouds' brokers do not report; later checks still run."""
+    return Finding(Outcome.SKIPPED, "the brokers do not report this")

@@ -11,14 +11,14 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.network import DESCRIBE_CLUSTER
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     counted,
     failed,
     not_applicable,
-    not_said,
+    not_reported,
     passed,
     skipped,
     warned,
@@ -26,25 +26,25 @@ from spark_kafka_sink.tools.doctor.result import (
 
 _MS_PER_DAY = 86_400_000
 _DEAD_LETTER_HEADERS_BYTES = 4096
-#: brokers refuse to describe something, or to tell its settings
+#: the user may not describe something, or read its settings
 FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def topic(examination: Examination) -> list[Finding]:
+def topic(context: CheckContext) -> list[Finding]:
     """The topic exists, or the brokers create it."""
-    name = examination.sink.topic
+    name = context.sink.topic
     if name is None:
-        return [skipped("no option topic: the column topic names the topics")]
+        return [skipped("no option topic: the column topic names each row's topic")]
     try:
-        found = examination.topic = examination.client.topic(name, examination.deadline)
+        found = context.topic = context.client.topic(name, context.deadline)
     except KafkaException as error:
         if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [missing(examination, name)]
+            return [missing(context, name)]
         if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return [
                 failed(
-                    f"{examination.user} may not describe it, or it does not exist",
-                    grant(examination, name, "Describe", "Write"),
+                    f"{context.user} may not describe it, or it does not exist",
+                    grant(context, name, "Describe", "Write"),
                     name,
                 )
             ]
@@ -54,7 +54,7 @@ def topic(examination: Examination) -> list[Finding]:
         return [
             failed(
                 f"no leader for {_partitions(orphans)}",
-                "Start the brokers that hold these partitions: records for them wait until then",
+                "Start the brokers that hold these partitions; until then, their records wait",
                 name,
             )
         ]
@@ -64,30 +64,30 @@ def topic(examination: Examination) -> list[Finding]:
 
 
 def undescribed(
-    examination: Examination, name: str, error: KafkaException, if_forbidden: Finding
+    context: CheckContext, name: str, error: KafkaException, if_forbidden: Finding
 ) -> Finding:
-    """What it means that the brokers do not describe a topic which an option names."""
+    """The finding if the brokers do not describe a topic that an option names."""
     if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return missing(examination, name)
+        return missing(context, name)
     if error_code(error) in FORBIDDEN:
         return if_forbidden
     return failed(error_text(error), "Check the name of the topic", name)
 
 
-def missing(examination: Examination, name: str) -> Finding:
-    """What a missing topic means: whether the job or the brokers create it."""
-    partitions = examination.created_topics.get(name)
+def missing(context: CheckContext, name: str) -> Finding:
+    """The finding for a missing topic: whether the job or the brokers create it."""
+    partitions = context.created_topics.get(name)
     if partitions is not None:
         return _without_topic(
             passed(
                 f"it does not exist; the job creates it, with {counted(partitions, 'partition')}, "
-                f"if {examination.user} may create topics",
+                f"if {context.user} may create topics",
                 name,
             )
         )
     try:
-        node_id = examination.cluster.nodes[0].id
-        broker = examination.client.broker_settings(node_id, examination.deadline)
+        node_id = context.cluster.nodes[0].id
+        broker = context.client.broker_settings(node_id, context.deadline)
     except KafkaException as error:
         return failed(
             f"it does not exist, and whether the brokers create it is unknown: {error_text(error)}",
@@ -104,14 +104,14 @@ def missing(examination: Examination, name: str) -> Finding:
         )
     if creates is None:
         finding = warned(
-            "it does not exist, and the brokers do not say whether they create it",
+            "it does not exist, and the brokers do not report whether they create it",
             _create(name),
             name,
         )
     else:
         finding = warned(
             f"it does not exist; the first record creates it{_size(broker)}, if "
-            f"{examination.user} may create topics",
+            f"{context.user} may create topics",
             _create(name) + ", to choose partitions and replicas yourself",
             name,
         )
@@ -135,46 +135,43 @@ def _create(name: str) -> str:
     return f"Create it: kafka-topics.sh --create --topic {name} --partitions N"
 
 
-def grant(examination: Examination, name: str, *operations: str) -> str:
+def grant(context: CheckContext, name: str, *operations: str) -> str:
     """The command that grants operations on a topic."""
     rights = " ".join(f"--operation {each}" for each in operations)
-    return (
-        f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} {rights} "
-        f"--topic {name}"
-    )
+    return f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {rights} --topic {name}"
 
 
-def topic_settings(examination: Examination) -> list[Finding]:
+def topic_settings(context: CheckContext) -> list[Finding]:
     """The user may read the topic's configuration, which the next checks need."""
-    name = examination.topic_name
+    name = context.topic_name
     try:
-        settings = examination.client.topic_settings(name, examination.deadline)
+        settings = context.client.topic_settings(name, context.deadline)
     except KafkaException as error:
         if error_code(error) not in FORBIDDEN:
             raise
         return [
             skipped(
-                f"{examination.user} may not read the topic's configuration",
-                grant(examination, name, "DescribeConfigs") + ", to let doctor check its limits",
+                f"{context.user} may not read the topic's configuration",
+                grant(context, name, "DescribeConfigs") + ", to let doctor check its limits",
             )
         ]
-    examination.topic_settings = settings
-    return [passed("may be read", name)] if settings else [not_said()]
+    context.topic_settings = settings
+    return [passed("may be read", name)] if settings else [not_reported()]
 
 
-def in_sync_replicas(examination: Examination) -> list[Finding]:
+def in_sync_replicas(context: CheckContext) -> list[Finding]:
     """Enough replicas are in sync for acks=all, with one to spare."""
-    if examination.settings["acks"] not in ("all", "-1"):
-        return [not_applicable(f"kafka.acks={examination.settings['acks']} does not wait for them")]
-    needed = number(examination.topic_settings, "min.insync.replicas")
-    return [in_sync(examination.topic_name, examination.topic.partitions, needed)]
+    if context.settings["acks"] not in ("all", "-1"):
+        return [not_applicable(f"kafka.acks={context.settings['acks']} does not wait for replicas")]
+    needed = number(context.topic_settings, "min.insync.replicas")
+    return [in_sync(context.topic_name, context.topic.partitions, needed)]
 
 
 def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
-    """Whether a topic of these partitions takes records with acks=all."""
+    """Whether a topic of these partitions accepts records with acks=all."""
     replicas = min((len(each.replicas) for each in partitions), default=0)
     if needed is None or not replicas:
-        return not_said()
+        return not_reported()
     short = [each.id for each in partitions if len(each.isr) < needed]
     if short:
         can = "" if replicas >= needed else f", and there are only {replicas}"
@@ -188,86 +185,82 @@ def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding
     if behind:
         return warned(
             f"replicas of {_partitions(behind)} are not in sync",
-            "Start the missing brokers, or wait until theirs have caught up",
+            "Start the missing brokers, or wait until their replicas have caught up",
             name,
         )
     if replicas == needed:
         return warned(
             f"{counted(replicas, 'replica')} each, and min.insync.replicas={needed}: while any of "
-            "their brokers restarts, nothing can be written there",
-            "Have one replica more than min.insync.replicas; 3 and 2 are usual",
+            "their brokers restarts, writes fail",
+            "Use one more replica than min.insync.replicas; 3 and 2 are usual",
             name,
         )
-    return passed(f"all, and min.insync.replicas={needed} are needed", name)
+    return passed(f"all replicas are in sync; min.insync.replicas={needed}", name)
 
 
 def number(settings: Mapping[str, str], name: str) -> int | None:
-    """A setting that is a whole number; None if the brokers do not say it."""
+    """A setting that is a whole number; None if the brokers do not report it."""
     try:
         return int(settings.get(name, ""))
     except ValueError:
         return None
 
 
-def write_permission(examination: Examination) -> list[Finding]:
+def write_permission(context: CheckContext) -> list[Finding]:
     """The user may write to the topic."""
-    name, allowed = examination.topic_name, examination.topic.authorized_operations
+    name, allowed = context.topic_name, context.topic.authorized_operations
     if not allowed:  # whoever sees the topic may at least describe it
-        return [skipped("the brokers do not say what this user may do (before Kafka 2.3)")]
+        return [skipped("the brokers do not report what this user may do (before Kafka 2.3)")]
     if AclOperation.WRITE not in allowed:
-        return [
-            failed(
-                f"{examination.user} may not write to it", grant(examination, name, "Write"), name
-            )
-        ]
-    return [passed(f"{examination.user} may write to it", name)]
+        return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
+    return [passed(f"{context.user} may write to it", name)]
 
 
-def idempotent_write(examination: Examination) -> list[Finding]:
+def idempotent_write(context: CheckContext) -> list[Finding]:
     """The user may write idempotently."""
-    if examination.settings["enable.idempotence"] != "true":
+    if context.settings["enable.idempotence"] != "true":
         return [not_applicable("kafka.enable.idempotence=false")]
-    if AclOperation.IDEMPOTENT_WRITE in (examination.cluster.authorized_operations or ()):
+    if AclOperation.IDEMPOTENT_WRITE in (context.cluster.authorized_operations or ()):
         return [passed("allowed on the cluster (IdempotentWrite)")]
-    if not examination.api_versions:
+    if not context.api_versions:
         return [not_applicable("the brokers' version is unknown")]
-    if DESCRIBE_CLUSTER in examination.api_versions:  # Kafka 2.8, as is KIP-679
+    if DESCRIBE_CLUSTER in context.api_versions:  # Kafka 2.8, as is KIP-679
         return [passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")]
     return [
         failed(
-            f"{examination.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
-            f"Grant it: kafka-acls.sh --add --allow-principal {examination.user} "
+            f"{context.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
+            f"Grant it: kafka-acls.sh --add --allow-principal {context.user} "
             "--operation IdempotentWrite --cluster; or set kafka.enable.idempotence=false",
         )
     ]
 
 
-def record_size(examination: Examination) -> list[Finding]:
+def record_size(context: CheckContext) -> list[Finding]:
     """The topic accepts the largest records that the client accepts."""
-    clients = examination.settings.max_request_bytes
-    topics = number(examination.topic_settings, "max.message.bytes")
-    name = examination.topic_name
+    clients = context.settings.max_request_bytes
+    topics = number(context.topic_settings, "max.message.bytes")
+    name = context.topic_name
     if topics is None:
-        return [not_said()]
+        return [not_reported()]
     if topics < clients:
         return [
             warned(
-                f"records between max.message.bytes={topics} and {MAX_REQUEST_SIZE}={clients} "
-                "bytes pass the client, and the brokers refuse them",
+                f"the client accepts records up to {MAX_REQUEST_SIZE}={clients} bytes, but the "
+                f"brokers refuse those above max.message.bytes={topics}",
                 f"Raise the topic's max.message.bytes, or lower {MAX_REQUEST_SIZE}",
                 name,
             )
         ]
-    return [passed(f"the topic takes {topics} bytes, the client sends at most {clients}", name)]
+    return [passed(f"the topic accepts {topics} bytes; the client sends at most {clients}", name)]
 
 
-def retention(examination: Examination) -> list[Finding]:
+def retention(context: CheckContext) -> list[Finding]:
     """What the topic does to records whose timestamp is old."""
-    name, settings = examination.topic_name, examination.topic_settings
+    name, settings = context.topic_name, context.topic_settings
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return [
             passed(
-                "brokers replace the column timestamp by the time of arrival "
+                "brokers replace the column timestamp with the time of arrival "
                 "(message.timestamp.type=LogAppendTime)",
                 name,
                 "To keep the column's times, set message.timestamp.type=CreateTime",
@@ -275,7 +268,7 @@ def retention(examination: Examination) -> list[Finding]:
         ]
     milliseconds, policy = number(settings, "retention.ms"), settings.get("cleanup.policy")
     if policy is None or milliseconds is None:
-        return [not_said()]
+        return [not_reported()]
     if "delete" not in policy or milliseconds < 0:
         return [passed("records of any age are kept", name)]
     return [
@@ -287,38 +280,36 @@ def retention(examination: Examination) -> list[Finding]:
     ]
 
 
-def dead_letter_topic(examination: Examination) -> list[Finding]:
-    """The topic for dead letters exists, and takes any record."""
-    name = examination.sink.dead_letter_topic
+def dead_letter_topic(context: CheckContext) -> list[Finding]:
+    """The topic for dead letters exists, and accepts any record."""
+    name = context.sink.dead_letter_topic
     if name is None:
         return [not_applicable("on.record.error=fail")]
     try:
-        allowed = examination.client.topic(name, examination.deadline).authorized_operations
-        settings = examination.client.topic_settings(name, examination.deadline)
+        allowed = context.client.topic(name, context.deadline).authorized_operations
+        settings = context.client.topic_settings(name, context.deadline)
     except KafkaException as error:
-        what = f"{examination.user} may not describe it, or may not read its configuration"
-        forbidden = warned(what, grant(examination, name, "Describe", "DescribeConfigs"), name)
-        return [undescribed(examination, name, error, forbidden)]
+        what = f"{context.user} may not describe it, or may not read its configuration"
+        forbidden = warned(what, grant(context, name, "Describe", "DescribeConfigs"), name)
+        return [undescribed(context, name, error, forbidden)]
     if allowed and AclOperation.WRITE not in allowed:
-        what = f"{examination.user} may not write to it"
-        return [failed(what, grant(examination, name, "Write"), name)]
-    return [_room_for_dead_letters(name, settings, examination.settings.max_request_bytes)]
+        what = f"{context.user} may not write to it"
+        return [failed(what, grant(context, name, "Write"), name)]
+    return [_dead_letter_size(name, settings, context.settings.max_request_bytes)]
 
 
-def _room_for_dead_letters(
-    name: str, settings: Mapping[str, str], max_request_bytes: int
-) -> Finding:
+def _dead_letter_size(name: str, settings: Mapping[str, str], max_request_bytes: int) -> Finding:
     if "compact" in settings.get("cleanup.policy", ""):
         what = "it is compacted, so a dead letter without a key fails its task"
         return failed(what, "Set the topic's cleanup.policy=delete", name)
     limit = number(settings, "max.message.bytes")
     if limit is None:
-        return not_said()
+        return not_reported()
     needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
     if limit < needed:
-        what = f"max.message.bytes={limit}: the largest records do not fit as dead letters"
+        what = f"max.message.bytes={limit}: the largest dead letters will not fit"
         return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
-    return passed(f"it takes dead letters of {limit} bytes", name)
+    return passed(f"it accepts dead letters of up to {limit} bytes", name)
 
 
 def _age(milliseconds: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.doctor.examination import Examination
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     failed,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 LAUNCHER = "kafka-nb-python"
 
 # What a Python would import, without importing it.
-_LOOK = """
-def look(names):
+_PROBE_FUNCTION = """
+def probe(names):
     import json, socket, sys
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
@@ -52,21 +52,21 @@ def look(names):
     })
 """
 # The current folder, which -c puts on the path, does not count as installed.
-_PROBE = f"""
+_PROBE_SCRIPT = f"""
 import sys
 sys.path = [entry for entry in sys.path if entry]
-{_LOOK}
-print(look(sys.argv[1:]))
+{_PROBE_FUNCTION}
+print(probe(sys.argv[1:]))
 """
 #: what a task imports; Spark itself brings pyspark
 _NEEDED = ("spark_kafka_sink", "pyspark_kafka_nb", "confluent_kafka", "numpy", "pyarrow")
-_LOOKED_FOR = (*_NEEDED, "pyspark")
+_PROBED = (*_NEEDED, "pyspark")
 _COMPARED = ("spark_kafka_sink", "pyspark")
 
 _RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 _TASKS_WITH_CONNECT = 16
-_MOST_RECORDS_PER_BATCH = 10_000
+_MAX_RECORDS_PER_BATCH = 10_000
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def workers_pythons(
     """
     variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
     found_by_name = next((each for each in variables if environment.get(each)), None)
-    sources = {_named(environment, found_by_name): found_by_name}
-    sources.setdefault(_named(environment, "PYSPARK_PYTHON"), "PYSPARK_PYTHON")
+    sources = {_command_of(environment, found_by_name): found_by_name}
+    sources.setdefault(_command_of(environment, "PYSPARK_PYTHON"), "PYSPARK_PYTHON")
     configured = spark.conf.get("spark.pyspark.python", "") if spark is not None else ""
     if configured:
         sources.setdefault(configured, "spark.pyspark.python")
@@ -99,7 +99,7 @@ def workers_pythons(
     ]
 
 
-def _named(environment: Mapping[str, str], variable: str | None) -> str:
+def _command_of(environment: Mapping[str, str], variable: str | None) -> str:
     return (environment.get(variable) if variable else None) or "python3"
 
 
@@ -109,16 +109,16 @@ def _use_this_python() -> str:
     return f"export PYSPARK_PYTHON={launcher if launcher.exists() else sys.executable}"
 
 
-def spark_python(examination: Examination) -> list[Finding]:
-    """Spark finds the Python that it is to start."""
+def spark_python(context: CheckContext) -> list[Finding]:
+    """Spark finds the Python that it has to start."""
     if _version("pyspark") is None:
         return [skipped("pyspark is not installed here: run doctor where the driver runs")]
     findings = []
-    for each in workers_pythons(os.environ, examination.spark):
+    for each in workers_pythons(os.environ, context.spark):
         if each.path is None:
             findings.append(
                 failed(
-                    f"{each.source or 'the default'} names no program of PATH",
+                    f"{each.source or 'the default'} names no program on PATH",
                     f"Correct it; for this Python: {_use_this_python()}",
                     each.command,
                 )
@@ -130,46 +130,44 @@ def spark_python(examination: Examination) -> list[Finding]:
     return findings
 
 
-def spark_packages(examination: Examination) -> list[Finding]:
-    """That Python has this package, in the driver's version, and what it needs."""
+def spark_packages(context: CheckContext) -> list[Finding]:
+    """That Python has this package, in the driver's version, and its dependencies."""
     return [
-        _packages(each, examination.deadline)
-        for each in workers_pythons(os.environ, examination.spark)
+        _packages(each, context.deadline) for each in workers_pythons(os.environ, context.spark)
     ]
 
 
 def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
     try:
-        answer = _ask(python, deadline)
+        answer = _probed(python, deadline)
     except subprocess.TimeoutExpired:
         return failed("no answer in time", "Raise --timeout, or correct the path", python.command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return failed(
-            f"does not run as a Python: {type(error).__name__}", _switch(), python.command
-        )
-    return _judged(answer, python.command)
+        return failed(f"does not run as Python: {type(error).__name__}", _switch(), python.command)
+    return _compared(answer, python.command)
 
 
 def _switch() -> str:
     return f"Let Spark start the Python of the driver: {_use_this_python()}"
 
 
-def _judged(answer: Any, subject: str) -> Finding:
-    """What follows from the answer of ``look``."""
+def _compared(answer: Any, subject: str) -> Finding:
+    """The finding for the answer of ``probe``."""
     packages: dict[str, str] = answer["packages"]
     missing = [name for name in _NEEDED if name not in packages]
     if missing:
         return failed(
-            f"{', '.join(missing)} not installed in {answer['path']}. Spark will say "
+            f"{', '.join(missing)} not installed in {answer['path']}. Spark will report "
             "DATA_SOURCE_NOT_FOUND or ModuleNotFoundError",
             f"{_switch()}; or install spark-kafka-sink there",
             subject,
         )
     if answer["python"] != list(sys.version_info[:2]):
         theirs = ".".join(map(str, answer["python"]))
+        drivers = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return failed(
-            f"is Python {theirs}, the driver Python {sys.version_info[0]}.{sys.version_info[1]}. "
-            "Spark will say PYTHON_VERSION_MISMATCH",
+            f"is Python {theirs}, but the driver is Python {drivers}. "
+            "Spark will report PYTHON_VERSION_MISMATCH",
             _switch(),
             subject,
         )
@@ -190,10 +188,10 @@ def _judged(answer: Any, subject: str) -> Finding:
     return passed(shown, subject)
 
 
-def _ask(python: WorkersPython, deadline: Deadline) -> Any:
+def _probed(python: WorkersPython, deadline: Deadline) -> Any:
     """Raises OSError, ValueError or SubprocessError if it does not answer."""
     done = subprocess.run(
-        [python.path or python.command, "-c", _PROBE, *_LOOKED_FOR],
+        [python.path or python.command, "-c", _PROBE_SCRIPT, *_PROBED],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -210,26 +208,26 @@ def _version(package: str) -> str | None:
         return None
 
 
-def executors(examination: Examination) -> list[Finding]:
-    """Python on the executors has the same; asked by a small job, one task per core."""
-    spark = examination.spark
+def executors(context: CheckContext) -> list[Finding]:
+    """The executors' Python has the same packages; checked by a job of one task per core."""
+    spark = context.spark
     if spark is None:
-        return [not_applicable("only a running session can ask them")]
+        return [not_applicable("needs a running session")]
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
-    source, names = _LOOK, list(_LOOKED_FOR)
+    source, names = _PROBE_FUNCTION, list(_PROBED)
 
     # Nested, so that Spark pickles its code: the executors may lack this package.
-    def look(_: int) -> str:
+    def probe(_: int) -> str:
         scope: dict[str, Any] = {}
         exec(source, scope)  # noqa: S102 - the text above
-        return str(scope["look"](names))
+        return str(scope["probe"](names))
 
     tasks = _cores(spark)
     rows = spark.range(0, tasks, 1, tasks)
-    asked = rows.select(F.udf(look, useArrow=False)("id").alias("answer")).distinct()
-    (call,) = call_each(lambda df: df.collect(), [asked], examination.deadline)
+    asked = rows.select(F.udf(probe, useArrow=False)("id").alias("answer")).distinct()
+    (call,) = call_each(lambda df: df.collect(), [asked], context.deadline)
     if isinstance(call.error, TimeoutError):
         return [
             warned(
@@ -240,8 +238,8 @@ def executors(examination: Examination) -> list[Finding]:
     if isinstance(call.error, PySparkException):
         return [
             failed(
-                f"a task that only looks at its Python fails: {first_line(call.error)}",
-                "Check that the Python of PYSPARK_PYTHON is on every executor",
+                f"a task that only inspects its Python fails: {first_line(call.error)}",
+                "Check that the Python of PYSPARK_PYTHON is installed on every executor",
             )
         ]
     if call.error is not None:
@@ -249,7 +247,7 @@ def executors(examination: Examination) -> list[Finding]:
     findings = []
     for text in sorted(row.answer for row in call.value or ()):
         answer = json.loads(text)
-        findings.append(_judged(answer, f"{answer['host']}:{answer['path']}"))
+        findings.append(_compared(answer, f"{answer['host']}:{answer['path']}"))
     return findings
 
 
@@ -260,14 +258,14 @@ def _cores(spark: SparkSession) -> int:
         return _TASKS_WITH_CONNECT
 
 
-def kafka_nb_python(examination: Examination) -> list[Finding]:
-    """Workers start with the quicker launcher."""
-    pythons = workers_pythons(os.environ, examination.spark)
+def kafka_nb_python(context: CheckContext) -> list[Finding]:
+    """Workers start with the faster launcher."""
+    pythons = workers_pythons(os.environ, context.spark)
     others = [each for each in pythons if Path(each.path or "").resolve().name != LAUNCHER]
     if others:
         return [
             warned(
-                "not in use: every worker compiles PySpark anew when it starts",
+                "not in use: every worker recompiles PySpark when it starts",
                 f"{_use_this_python()} (docs/tuning.md)",
                 others[0].command,
             )
@@ -275,19 +273,19 @@ def kafka_nb_python(examination: Examination) -> list[Finding]:
     return [passed("in use", pythons[0].command)]
 
 
-def arrow_batches(examination: Examination) -> list[Finding]:
+def arrow_batches(context: CheckContext) -> list[Finding]:
     """The size of the batches in which Spark passes rows to Python."""
-    spark = examination.spark
+    spark = context.spark
     if spark is None:
-        return [not_applicable("known only in a running session")]
+        return [not_applicable("needs a running session")]
     records = int(spark.conf.get(_RECORDS_PER_BATCH) or "0")
     size = spark.conf.get(_BYTES_PER_BATCH)
     message = f"{_RECORDS_PER_BATCH}={records}, {_BYTES_PER_BATCH}={size}"
-    if records <= 0 or records > _MOST_RECORDS_PER_BATCH:
+    if records <= 0 or records > _MAX_RECORDS_PER_BATCH:
         return [
             warned(
                 message,
-                f"Set {_RECORDS_PER_BATCH}={_MOST_RECORDS_PER_BATCH}: larger batches are slower "
+                f"Set {_RECORDS_PER_BATCH}={_MAX_RECORDS_PER_BATCH}: larger batches are slower "
                 "and take more memory (docs/tuning.md)",
             )
         ]

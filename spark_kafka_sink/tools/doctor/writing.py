@@ -12,13 +12,13 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.errors import KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.exactly_once import (
     allow_groups,
     allow_ids,
-    name_of_trial,
+    doctor_transactional_id,
     with_exactly_once,
 )
-from spark_kafka_sink.tools.doctor.examination import Examination
 from spark_kafka_sink.tools.doctor.result import Finding, failed, passed, skipped, warned
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.transaction import Transaction
@@ -26,18 +26,18 @@ from spark_kafka_sink.transactions.transaction import Transaction
 KEY = "spark-kafka-sink doctor"
 _SKEW_SECONDS = 5.0
 _POLL_SECONDS = 0.1
-_ASK = "writes nothing without --write-test-record"
+_ASK = "needs --write-test-record"
 
 _quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
 
 
-def test_record(examination: Examination) -> list[Finding]:
+def test_record(context: CheckContext) -> list[Finding]:
     """A record reaches the topic, with the sink's settings."""
-    name = examination.topic_name
-    if not examination.write_test_record:
+    name = context.topic_name
+    if not context.write_test_record:
         return [skipped(_ASK)]
     reports: list[tuple[Any, Any]] = []
-    producer = _producer(examination)
+    producer = _producer(context)
     sent_at = time.time()
     producer.produce(
         name,
@@ -45,18 +45,20 @@ def test_record(examination: Examination) -> list[Finding]:
         value=f"test record {uuid.uuid4()}",
         on_delivery=lambda error, message: reports.append((error, message)),
     )
-    while not reports and not examination.deadline.expired:
-        producer.poll(examination.deadline.slice(_POLL_SECONDS))
+    while not reports and not context.deadline.expired:
+        producer.poll(context.deadline.slice(_POLL_SECONDS))
     acknowledged_at = time.time()
     if not reports:
         producer.purge()
-        return [failed("not acknowledged in time", "See the lines above, or raise --timeout", name)]
+        return [
+            failed("not acknowledged in time", "See the results above, or raise --timeout", name)
+        ]
     ((error, message),) = reports
     if error is not None:
-        return [failed(f"refused: {error.str()}", "See the lines above for the reason", name)]
+        return [failed(f"refused: {error.str()}", "See the results above for the reason", name)]
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_LOG_APPEND_TIME:
-        examination.broker_clock = (sent_at, milliseconds / 1000, acknowledged_at)
+        context.broker_clock = (sent_at, milliseconds / 1000, acknowledged_at)
     return [
         passed(
             f"written to partition {message.partition()} at offset {message.offset()}, with the "
@@ -66,19 +68,19 @@ def test_record(examination: Examination) -> list[Finding]:
     ]
 
 
-def clock_skew(examination: Examination) -> list[Finding]:
+def clock_skew(context: CheckContext) -> list[Finding]:
     """The brokers' clocks agree with this machine's."""
-    if not examination.write_test_record:
+    if not context.write_test_record:
         return [skipped(f"only a record's time of arrival shows it; {_ASK}")]
-    if examination.broker_clock is None:
+    if context.broker_clock is None:
         return [skipped("brokers show their clock only with message.timestamp.type=LogAppendTime")]
-    sent_at, arrived_at, acknowledged_at = examination.broker_clock
+    sent_at, arrived_at, acknowledged_at = context.broker_clock
     # The record arrived in between, so only a time outside shows a difference.
     skew = min(0.0, arrived_at - sent_at) or max(0.0, arrived_at - acknowledged_at)
     if abs(skew) > _SKEW_SECONDS:
         return [
             warned(
-                f"the broker's clock is {skew:+.1f} s off this machine's",
+                f"the broker's clock differs by {skew:+.1f} s from this machine's",
                 "Synchronize both with NTP: retention and the column timestamp depend on them",
             )
         ]
@@ -86,30 +88,30 @@ def clock_skew(examination: Examination) -> list[Finding]:
 
 
 @with_exactly_once
-def transaction(examination: Examination, settings: ExactlyOnceOptions) -> list[Finding]:
-    """A transaction like a task's, under an id of its own, is let in; it is aborted."""
-    if not examination.write_test_record:
+def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
+    """A transaction like a task's can begin, under an id of its own; it is aborted."""
+    if not context.write_test_record:
         return [skipped(_ASK)]
-    name, topic = name_of_trial(settings), settings.ledger_topic
-    wait = BrokerWait(examination.deadline, "--timeout", f"a transaction {name}")
-    trial = Transaction(examination.sink.producer, name, settings.transaction_timeout_ms)
+    name, topic = doctor_transactional_id(settings), settings.ledger_topic
+    wait = BrokerWait(context.deadline, "--timeout", f"a transaction {name}")
+    test_transaction = Transaction(context.sink.producer, name, settings.transaction_timeout_ms)
     try:
-        trial.initialize([topic], wait)
-        trial.begin()
-        trial.send_offset(name, topic, CommittedOffset(0, ""), wait)
+        test_transaction.initialize([topic], wait)
+        test_transaction.begin()
+        test_transaction.send_offset(name, topic, CommittedOffset(0, ""), wait)
     except TransactionFailed as error:
         advice = {
-            "GROUP_AUTHORIZATION_FAILED": allow_groups(examination, settings),
-            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": allow_ids(examination, settings),
+            "GROUP_AUTHORIZATION_FAILED": allow_groups(context, settings),
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": allow_ids(context, settings),
         }
-        return [failed(str(error), advice.get(error.code, "See the lines above"), name)]
+        return [failed(str(error), advice.get(error.code, "See the results above"), name)]
     except KafkaSinkError as error:
-        return [failed(str(error), "See the lines above, or raise --timeout", name)]
+        return [failed(str(error), "See the results above, or raise --timeout", name)]
     finally:
-        trial.close()
-    return [passed("begun, given an offset of the ledger, and aborted", name)]
+        test_transaction.close()
+    return [passed("began, sent an offset of the ledger, and was aborted", name)]
 
 
-def _producer(examination: Examination) -> Any:
-    settings = {**examination.login, "log_level": 0, "linger.ms": 0}
+def _producer(context: CheckContext) -> Any:
+    settings = {**context.login, "log_level": 0, "linger.ms": 0}
     return Producer(settings, logger=_quiet)

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
-    # Imported here: a wrong configuration is reported before PySpark is loaded.
+    # Imported here, so that an invalid configuration is reported before PySpark is loaded.
     from spark_kafka_sink.tools.job.run import dry_run, run
 
     is_dry: bool = choice.dry_run
@@ -42,7 +42,7 @@ def supervised(
     """Call ``act``, with signals handled and errors reported; returns the exit code."""
     stop = Stop(job.stop_timeout_seconds)
     handle_signals(stop)
-    # Otherwise rich would take a pipe for a terminal if FORCE_COLOR is set.
+    # Otherwise rich would treat a pipe as a terminal if FORCE_COLOR is set.
     console = Console(force_terminal=sys.stdout.isatty())
     with output_of(job.name, console) as output:
         try:
@@ -70,9 +70,9 @@ def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
-        epilog="Exit codes: 0 done or stopped, 1 a query failed or lacks something that may be "
-        "there later, 2 wrong configuration. SIGTERM "
-        "or Ctrl-C ends every query after its micro-batch, a second one at once.",
+        epilog="Exit codes: 0 done or stopped, 1 a query failed or cannot start yet, 2 invalid "
+        "configuration. SIGTERM or Ctrl-C ends every query after its micro-batch, a second one at "
+        "once.",
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="a YAML file")
     parser.add_argument(

@@ -10,7 +10,7 @@ from pathlib import Path as FilePath
 from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, EXACTLY_ONCE_LEDGER_TOPIC, TOPIC
 from spark_kafka_sink.config.options import SinkOptions, check_for_format
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
-from spark_kafka_sink.tools.job.distinct import mistaken_names, shared
+from spark_kafka_sink.tools.job.distinct import invalid_names, shared
 from spark_kafka_sink.tools.job.document import Document, Mistake, Path, Place, invalid
 from spark_kafka_sink.tools.job.keys import modelled
 from spark_kafka_sink.tools.job.model import Job, JobOfSeveralSinks, SinkOfSeveral, TopicSettings
@@ -21,7 +21,7 @@ _ONE_SINK: Path = ("sink",)
 
 
 @dataclass(frozen=True)
-class Configuration:
+class QueryConfiguration:
     """The checked configuration of one query.
 
     ``sink_options``: those of ``job.sink``, parsed. ``sink``: where the sink is in the file. Of
@@ -80,7 +80,7 @@ class JobFile:
     """A checked configuration file. ``queries``: one for each sink, in the order of the file."""
 
     job: Job | JobOfSeveralSinks
-    queries: tuple[Configuration, ...]
+    queries: tuple[QueryConfiguration, ...]
     document: Document
 
     @property
@@ -93,7 +93,7 @@ class JobFile:
         """Whether a query that has failed for good ends the others."""
         return isinstance(self.job, JobOfSeveralSinks) and self.job.on_failure == "stop_all"
 
-    def of_sink(self, name: str | None) -> Configuration:
+    def of_sink(self, name: str | None) -> QueryConfiguration:
         """The query of the sink ``--sink NAME``; None: the only one, of a file with ``sink``.
 
         Raises InvalidConfiguration.
@@ -147,7 +147,7 @@ def check(document: Document, environment: Mapping[str, str] = os.environ) -> Jo
     """Raises InvalidConfiguration for all mistakes in the document together."""
     references = References(document, environment)
     job, found = modelled(document, references)
-    mistakes = [*document.mistakes, *references.mistakes, *found, *mistaken_names(document)]
+    mistakes = [*document.mistakes, *references.mistakes, *found, *invalid_names(document)]
     parsed: dict[Path, SinkOptions] = {}
     for sink in _sinks(document):
         options, found = checked_options(sink, document, references)
@@ -172,16 +172,16 @@ def _sinks(document: Document) -> list[Path]:
 
 def _queries(
     job: Job | JobOfSeveralSinks, parsed: Mapping[Path, SinkOptions], document: Document
-) -> list[Configuration]:
+) -> list[QueryConfiguration]:
     return [
-        Configuration(
+        QueryConfiguration(
             job if isinstance(job, Job) else job.job_of(sink[-1]), options, document, sink
         )
         for sink, options in parsed.items()
     ]
 
 
-def _refused_by_format(query: Configuration) -> list[Mistake]:
+def _refused_by_format(query: QueryConfiguration) -> list[Mistake]:
     if query.job.sink.mode == "format":
         try:
             check_for_format(query.sink_options)

@@ -9,7 +9,7 @@ def read(scope: str, key: str) -> str:
         from pyspark.dbutils import DBUtils  # type: ignore[import-not-found]
     except ImportError:
         raise ValueError(
-            "${secrets:SCOPE/KEY} is known only on Databricks (pyspark.dbutils is missing); write "
+            "${secrets:SCOPE/KEY} works only on Databricks (pyspark.dbutils is missing); write "
             "${env:NAME} or ${file:PATH} here"
         ) from None
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ def read(scope: str, key: str) -> str:
         # On Databricks there is a session already.
         secret: str = DBUtils(SparkSession.builder.getOrCreate()).secrets.get(scope, key)
     except SPARK_ERRORS as error:
-        raise ValueError(f"Databricks does not give the secret: {reason(error)}") from None
+        raise ValueError(f"Databricks does not return the secret: {reason(error)}") from None
     if not secret:
         raise ValueError(f"the secret {scope}/{key} is empty")
     return secret

@@ -22,11 +22,11 @@ _UNSENDABLE_HEADERS = "array<struct<key:string,value:string>>"
 
 
 def restored(records: DataFrame) -> DataFrame:
-    """The columns that the sink takes, as they were, then what is known of the refusal.
+    """The sink's columns, with their original values, then the columns of the refusal.
 
     ``records``: as Spark's Kafka source reads them, with headers. ``error`` is null for a record
-    that is no dead letter. ``dead_letter_partition`` and ``dead_letter_offset`` say where the dead
-    letter is.
+    that is no dead letter. ``dead_letter_partition`` and ``dead_letter_offset`` give the dead
+    letter's place.
     """
     return records.select(
         *(_original(column).alias(column.name) for column in COLUMNS.values()),

@@ -1,4 +1,4 @@
-"""What several sinks of one file may not have in common, and how they may be called."""
+"""What several sinks of one file must not share, and their valid names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 Query = tuple[Job, SinkOptions]
 
 
-def mistaken_names(document: Document) -> list[Mistake]:
+def invalid_names(document: Document) -> list[Mistake]:
     """Names of sinks that cannot be a part of a query's name, of metrics and of ``--set``."""
     sinks = document.data.get("sinks")
     return [
@@ -44,10 +44,10 @@ def _transactional_prefix(query: Query) -> str | None:
 
 #: by the path in a query's job: what is compared, and why it may not be equal
 _DISTINCT: Mapping[Path, tuple[Callable[[Query], str | None], str]] = {
-    ("checkpoint",): (_checkpoint, "each would take the other's progress for its own"),
+    ("checkpoint",): (_checkpoint, "each would continue from the other's progress"),
     ("sink", "options", REPORT_PATH.name): (
         _report_path,
-        "the reports in one folder have to be those of one query",
+        "one folder must hold the reports of one query only",
     ),
     ("sink", "options", TRANSACTIONAL_ID_PREFIX.name): (
         _transactional_prefix,
@@ -57,7 +57,7 @@ _DISTINCT: Mapping[Path, tuple[Callable[[Query], str | None], str]] = {
 
 
 def shared(queries: Sequence[Query]) -> Iterator[tuple[int, Path, str]]:
-    """Settings that queries have in common, but may not.
+    """Settings that queries share, but must not.
 
     The index of the later query, the path in its job, and a sentence with both names.
     """

@@ -1,4 +1,4 @@
-"""YAML text -> plain data that knows the line and column of everything in it."""
+"""YAML text -> plain data, with the line and column of everything in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True, order=True)
 class Mistake:
-    """Something that the user has to correct: where it is, and what is allowed instead."""
+    """An error for the user to correct: where it is, and what is allowed instead."""
 
     place: Place
     path: Path
@@ -79,7 +79,7 @@ class Document:
         if isinstance(root, yaml.MappingNode):
             self.data = self._plain(root, (), self._file)
         else:
-            self.mistakes.append(Mistake(self._file, (), "the file has to be a mapping of keys"))
+            self.mistakes.append(Mistake(self._file, (), "the file must be a mapping of keys"))
         for override in overrides:
             self.override(override)
 
@@ -117,14 +117,14 @@ class Document:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 place = _place(key.start_mark, origin)
-                self.mistakes.append(Mistake(place, path, "a key has to be text"))
+                self.mistakes.append(Mistake(place, path, "a key must be text"))
                 continue
             below = (*path, key.value)
             earlier = _same(key.value, data, path)
             if earlier is not None:
                 place = _place(key.start_mark, origin)
                 as_what = "" if earlier == key.value else f" as {earlier}"
-                what = f"a second time, after {self._places[(*path, earlier)]}{as_what}; keep one"
+                what = f"already set at {self._places[(*path, earlier)]}{as_what}; keep one"
                 self.mistakes.append(Mistake(place, below, what))
                 continue
             self._places[below] = _place(key.start_mark, origin)

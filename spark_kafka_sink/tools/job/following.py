@@ -26,39 +26,39 @@ _STOP_POLL_SECONDS = 0.02
 
 
 class Progress:
-    """Passes every micro-batch on to the output, once."""
+    """Reports every micro-batch to the output, once."""
 
     def __init__(self, query: StreamingQuery, reports: Reports, output: Output) -> None:
         self._query = query
         self._reports = reports
         self._output = output
-        self._passed_on = -1
+        self._last_batch_id = -1
 
     @property
     def has_any(self) -> bool:
         """Whether a micro-batch has ended since the query started."""
-        return self._passed_on >= 0
+        return self._last_batch_id >= 0
 
-    def pass_on(self) -> None:
-        """Pass on what is new. Spark keeps 100 entries, far more than arrive between two calls."""
+    def report_new(self) -> None:
+        """Report new ones. Spark keeps 100 entries, far more than arrive between two calls."""
         last: Any = self._query.lastProgress
-        if last is None or last["batchId"] <= self._passed_on:
+        if last is None or last["batchId"] <= self._last_batch_id:
             return
         for entry in self._query.recentProgress:
             progress: Any = entry
             batch_id = progress["batchId"]
-            if batch_id > self._passed_on and is_micro_batch(progress):
-                self._passed_on = batch_id
+            if batch_id > self._last_batch_id and is_micro_batch(progress):
+                self._last_batch_id = batch_id
                 self._output.ended(MicroBatch.of(progress, self._reports.take(batch_id)))
 
 
 def follow(
     query: StreamingQuery, stop: QueryStop, progress: Progress, output: Output
 ) -> Failure | None:
-    """Pass on what the query does until it has ended, or was stopped; returns why it failed."""
+    """Report on the query until it has ended or was stopped; returns why it failed."""
     _wait_for_end(query, stop, progress, output)
     late = _end(query, stop, output) if query.isActive else None
-    progress.pass_on()
+    progress.report_new()
     return late or _failure(query, progress)
 
 
@@ -68,7 +68,7 @@ def _wait_for_end(
     """Returns when the query has ended, or has to be stopped now."""
     is_announced = False
     while query.isActive:
-        progress.pass_on()
+        progress.report_new()
         if not stop.requested.is_set():
             output.waits_for(query.status["message"])
             stop.requested.wait(_POLL_SECONDS)
@@ -87,7 +87,7 @@ def _end(query: StreamingQuery, stop: QueryStop, output: Output) -> Failure | No
     """Stop the query now; returns a failure if Spark does not do it in time."""
     if stop.is_late or stop.is_at_once:
         why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"
-        output.say(f"interrupting the micro-batch{why}; it runs again when the job starts again")
+        output.say(f"interrupting the micro-batch{why}; it runs again when the job restarts")
     try:
         query.stop()
     except SPARK_ERRORS as error:

@@ -8,7 +8,7 @@ from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.secret import Secret
 
-# What connects and logs in is the same for producers and consumers.
+# The settings for connections and logins are the same for producers and consumers.
 _SHARED = ("bootstrap.servers", "client.", "sasl.", "security.protocol", "ssl.")
 
 _JAAS = "sasl.jaas.config"
@@ -24,7 +24,7 @@ _OF_MSK_IAM: Mapping[str, str] = {
     "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
 
-#: librdkafka's names for files and texts that Java wants under another name
+#: librdkafka's names for files and texts, and Java's
 _INSTEAD: Mapping[str, str] = {
     "ssl.ca.pem": "ssl.truststore.location",
     "ssl.certificate.location": "ssl.keystore.location",
@@ -52,8 +52,8 @@ def source_options(
     for name in shared.keys() & _INSTEAD.keys():
         if _INSTEAD[name] not in given:
             raise ValueError(
-                f"{PREFIX}{name} is not known to Java, in which Spark reads Kafka; use "
-                f"{PREFIX}{_INSTEAD[name]} with a PEM file, which this sink takes too"
+                f"{PREFIX}{name} is not supported by Java's client, with which Spark reads "
+                f"Kafka; use {PREFIX}{_INSTEAD[name]} with a PEM file, which this sink accepts too"
             )
     settings = {name: each for name, each in shared.items() if name not in _INSTEAD}
     for convert in (_with_login, _with_trust_store, _with_endpoint_check):
@@ -75,8 +75,8 @@ def _with_login(settings: Mapping[str, str], given: set[str]) -> dict[str, str]:
         return {**result, **_OF_MSK_IAM}
     if mechanism not in _LOGIN_MODULES:
         raise ValueError(
-            f"{PREFIX}sasl.mechanism={mechanism}: this login works in Python only, and Spark reads "
-            "Kafka in Java. Set the login for reading, such as --set "
+            f"{PREFIX}sasl.mechanism={mechanism}: this login works in Python only, but Spark reads "
+            "Kafka with Java's client. Set a login for the source, such as --set "
             f"'source.options.{PREFIX}{_JAAS}=${{env:READER_JAAS}}'"
         )
     login = f"username={_quoted(name or '')} password={_quoted(password or '')}"

@@ -47,14 +47,14 @@ _OF_SINK: Mapping[Path, type[BaseModel]] = {
     **_CREATE_TOPICS,
     ("trigger",): Trigger,
 }
-_TEXT = "has to be text; write names in full, such as kafka.linger.ms"
-_MAPPING = "has to be a mapping of keys to values"
+_TEXT = "must be text; write names in full, such as kafka.linger.ms"
+_MAPPING = "must be a mapping of keys to values"
 # pydantic's kinds of errors
 _EXPLAINED: Mapping[str, str] = {
-    "bool_parsing": "has to be true or false",
+    "bool_parsing": "must be true or false",
     "dict_type": _MAPPING,
-    "float_parsing": "has to be a number",
-    "int_parsing": "has to be a whole number",
+    "float_parsing": "must be a number",
+    "int_parsing": "must be a whole number",
     "is_instance_of": _TEXT,
     "model_type": _MAPPING,
     "string_too_short": "is empty",
@@ -95,7 +95,7 @@ def _explained(path: Path, detail: Mapping[str, Any], root: type[BaseModel]) -> 
         return str(context["error"])
     if kind == "literal_error":
         return f"allowed: {context['expected']}".replace("'", "")
-    message = str(detail["msg"]).replace("Input should be", "has to be", 1)
+    message = str(detail["msg"]).replace("Input should be", "must be", 1)
     return _EXPLAINED.get(kind, message)
 
 
@@ -116,7 +116,7 @@ def _unknown(key: str, model: type[BaseModel]) -> str:
 
 
 def _model(path: Path, root: type[BaseModel]) -> type[BaseModel]:
-    """What the mapping at ``path`` has to be."""
+    """What the mapping at ``path`` must be."""
     if root is Job:
         return _OF_JOB[path]
     if not path:

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.listener import KafkaSinkListener
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.output import Output
 
 
 @contextmanager
-def served(queries: Sequence[Configuration], output: Output) -> Iterator[KafkaSinkListener | None]:
+def served(
+    queries: Sequence[QueryConfiguration], output: Output
+) -> Iterator[KafkaSinkListener | None]:
     """The listener whose metrics are served until the end of the job, or None.
 
     It has to be added to the session; with foreach_batch it needs the reports too. Raises
@@ -30,8 +32,8 @@ def served(queries: Sequence[Configuration], output: Output) -> Iterator[KafkaSi
         yield listener
 
 
-def _report_paths(configuration: Configuration) -> list[str]:
+def _report_paths(configuration: QueryConfiguration) -> list[str]:
     """The folder in which the listener reads the reports, if it does not get them directly."""
     folder = configuration.sink_options.report_path
-    is_told = configuration.job.sink.mode == "foreach_batch"
-    return [] if is_told or folder is None or local_path(folder) is None else [folder]
+    has_reports = configuration.job.sink.mode == "foreach_batch"
+    return [] if has_reports or folder is None or local_path(folder) is None else [folder]

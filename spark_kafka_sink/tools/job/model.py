@@ -31,7 +31,7 @@ class _Keys(BaseModel):
 
 
 class Source(_Keys):
-    """What the stream reads; the SQL text calls it ``source``."""
+    """What the stream reads; its name in the SQL text is ``source``."""
 
     format: Text | None = Field(None, description="a streaming source of Spark, such as json")
     table: Text | None = Field(None, description="a table, instead of a format")
@@ -104,13 +104,13 @@ class Metrics(_Keys):
 
 
 class Restart(_Keys):
-    """How often, and after which time, a failed query is started again."""
+    """How often and when a failed query is restarted."""
 
     attempts: int = Field(
-        10, ge=1, le=1000, description="how often in a row, without a micro-batch that ended"
+        10, ge=1, le=1000, description="restarts in a row without a completed micro-batch"
     )
     initial_backoff_seconds: float = Field(
-        1.0, gt=0, le=86_400, description="before the first restart; each further wait doubles it"
+        1.0, gt=0, le=86_400, description="before the first restart; doubled for each further one"
     )
     max_backoff_seconds: float = Field(60.0, gt=0, le=86_400, description="the longest wait")
 
@@ -129,7 +129,7 @@ class Restart(_Keys):
 # What both kinds of files have.
 _Name = Annotated[Text, Field(description="the query's name, also in Spark's UI")]
 _Source = Annotated[Source, Field(description="what the stream reads")]
-_Restart = Annotated[Restart | None, Field(description="starts a failed query again")]
+_Restart = Annotated[Restart | None, Field(description="restarts a failed query")]
 _Metrics = Annotated[Metrics | None, Field(description="serves metrics and health by HTTP")]
 _WarmUp = Annotated[bool, Field(description="start Python workers and producers early")]
 _StopTimeout = Annotated[
@@ -147,7 +147,7 @@ _Checkpoint = Annotated[Text, Field(description="the folder of the query's check
 def _check_output_mode(output_mode: str, mode: str | None, key: str) -> None:
     if output_mode == "update" and mode == "format":
         remedy = f"set {key} to foreach_batch"
-        raise ValueError(f"Spark refuses update for every Python sink; {remedy}")
+        raise ValueError(f"Spark does not support update for Python sinks; {remedy}")
 
 
 class Job(_Keys):
@@ -195,7 +195,7 @@ class JobOfSeveralSinks(_Keys):
     source: _Source
     sinks: dict[str, SinkOfSeveral] = Field(description="the sinks, by name")
     on_failure: Literal["stop_all", "leave_others"] = Field(
-        "stop_all", description="what becomes of the other queries when one has failed for good"
+        "stop_all", description="what happens to the other queries when one has failed permanently"
     )
     restart: _Restart = None
     metrics: _Metrics = None

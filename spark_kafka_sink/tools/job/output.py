@@ -19,14 +19,14 @@ from rich.text import Text
 from spark_kafka_sink.report.reading import printable
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 
-_MOST_TOPICS = 15
-_OWN_LINE = ""  # so that what Java prints does not begin at the end of ours
+_MAX_TOPICS = 15
+_OWN_LINE = ""  # so that Java's output does not begin at the end of ours
 _NO_TOPIC = "(null)"
 _NOT_KNOWN = "not known: no report has arrived"
 
 
 class Summary(Protocol):
-    """What a job sums up at its end."""
+    """A job's summary at its end."""
 
     def to_json(self) -> str: ...
 
@@ -46,7 +46,7 @@ class Output(Protocol):
         """A message that stays."""
 
     def sum_up(self, summary: Summary) -> None:
-        """The last thing that a job reports, if it does."""
+        """The job's last report, if it has one."""
 
 
 class JobOutput(Output, Protocol):
@@ -73,13 +73,13 @@ def output_of(name: str, console: Console) -> Iterator[JobOutput]:
 class JsonLines:
     """A line of JSON on standard output for every micro-batch; messages on standard error.
 
-    If standard output cannot be written to, because its reader has ended, say, the job goes on
-    without lines: no query fails for want of a report.
+    If standard output cannot be written to, for example because its reader has ended, the job
+    continues without lines: no query fails because of a report.
     """
 
     def __init__(self) -> None:
-        # So that no thread's line cuts another's. Two, because a reader of standard output that
-        # reads no further blocks the threads that write there, but not the messages of others.
+        # So that no thread's line interrupts another's. Two, because a reader of standard output
+        # that stops reading blocks the threads that write there, but not the messages of others.
         self._lines_lock, self._messages_lock = threading.Lock(), threading.Lock()
         self._is_read = True
 
@@ -111,7 +111,7 @@ class JsonLines:
                 # end.
                 _discard_standard_output()
                 self.say(
-                    f"standard output: {error.strerror}; the job goes on without lines of JSON"
+                    f"standard output: {error.strerror}; the job continues without lines of JSON"
                 )
 
 
@@ -142,14 +142,14 @@ def _discard_standard_output() -> None:
 
 
 def _printable_lines(message: str) -> str:
-    """Without what a terminal obeys: an error may name what came with the data."""
+    """Without control characters: an error may contain text from the data."""
     return "\n".join(printable(line) for line in message.splitlines())
 
 
 class LiveView:
-    """A view that is drawn again and again, from the first ``waits_for`` on.
+    """A view that is redrawn continuously, from the first ``waits_for`` on.
 
-    What Java prints pushes it down, and leaves its former lines above.
+    Java's output appears above it, together with copies of its former lines.
     """
 
     def __init__(self, view: View, live: Live, prefix: str = "") -> None:
@@ -237,12 +237,12 @@ class View:
             table.add_column("dead letters")
         for column in table.columns[1:]:
             column.justify = "right"
-        for topic, _ in everything.most_common(_MOST_TOPICS):
+        for topic, _ in everything.most_common(_MAX_TOPICS):
             delivered, *bad = (each[topic] for each in counts)
             cells = (Text(f"{number:,}", "red" if number else "") for number in bad)
-            # Text: a bad row's topic is neither rich's markup nor for the terminal to obey.
+            # Text: a bad row's topic is neither rich's markup nor a terminal's control characters.
             table.add_row(Text(printable(topic or _NO_TOPIC)), f"{delivered:,}", *cells)
-        others = [topic for topic, _ in everything.most_common()[_MOST_TOPICS:]]
+        others = [topic for topic, _ in everything.most_common()[_MAX_TOPICS:]]
         if others:
             totals = (f"{sum(each[topic] for topic in others):,}" for each in counts)
             table.add_row(f"{len(others)} other topics", *totals)

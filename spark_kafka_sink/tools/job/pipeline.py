@@ -11,10 +11,10 @@ from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import FORMAT, check_schema
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
-from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_away, reason
-from spark_kafka_sink.tools.job.stop import Gate
+from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_transient, reason
+from spark_kafka_sink.tools.job.stop_check import StopCheck
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 VIEW = "source"
 
 
-def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
+def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
     """The sink's rows; checks the schema, and writes nothing.
 
     Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text;
-    KafkaSinkError if what they name is not there now.
+    KafkaSinkError if what they name is unavailable now.
     """
     job = configuration.job
     path: Path = ("source",)
@@ -49,16 +49,16 @@ def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
 
 
 def _refused(
-    configuration: Configuration, path: Path, error: Exception, what: str = ""
+    configuration: QueryConfiguration, path: Path, error: Exception, what: str = ""
 ) -> KafkaSinkError:
-    """The error for what Spark refuses: a mistake, unless it may be right at the next start."""
+    """The error for what Spark refuses: a mistake, unless the cause may be transient."""
     what += reason(error)
-    if is_away(error):
+    if is_transient(error):
         return KafkaSinkError(str(configuration.mistake(path, what)))
     return configuration.invalid(path, what)
 
 
-def _source(spark: SparkSession, configuration: Configuration) -> DataFrame:
+def _source(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
     source = configuration.job.source
     reader = spark.readStream.options(**source.options)
     if source.table is not None:
@@ -70,14 +70,14 @@ def _source(spark: SparkSession, configuration: Configuration) -> DataFrame:
 
 def start(
     frame: DataFrame,
-    configuration: Configuration,
-    gate: Gate,
+    configuration: QueryConfiguration,
+    stop_check: StopCheck,
     on_report: Callable[[DeliveryReport], None],
 ) -> StreamingQuery:
     """Start the query.
 
     Raises InvalidConfiguration if Spark refuses it; KafkaSinkError if it cannot start now, such as
-    when the checkpoint's storage is away.
+    when the checkpoint's storage is unavailable.
     """
     job = configuration.job
     writer = frame.writeStream.queryName(job.name).outputMode(job.output_mode)
@@ -86,16 +86,16 @@ def start(
     if job.sink.mode == "format":
         writer = writer.format(FORMAT).options(**options)
     else:
-        writer = writer.foreachBatch(gate.guard(foreach_batch(options, on_report)))
+        writer = writer.foreachBatch(stop_check.guarded(foreach_batch(options, on_report)))
     try:
         query = writer.start()
     except SPARK_ERRORS as error:
         raise _refused(configuration, (), error, "Spark refuses the query: ") from None
-    gate.query = query
+    stop_check.query = query
     return query
 
 
-def _triggered(writer: DataStreamWriter, configuration: Configuration) -> DataStreamWriter:
+def _triggered(writer: DataStreamWriter, configuration: QueryConfiguration) -> DataStreamWriter:
     trigger = configuration.job.trigger
     if trigger is None:
         return writer

@@ -11,20 +11,16 @@ from pyspark.sql import SparkSession
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.private_api import handle_java_signals
 from spark_kafka_sink.spark.warm_up import warm_up
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.pipeline import build, start
 from spark_kafka_sink.tools.job.reports import Reports
-from spark_kafka_sink.tools.job.restart import LASTING, Failure, until_done
-from spark_kafka_sink.tools.job.stop import (
-    Gate,
-    QueryStop,
-    Stop,
-    handle_signals,
-    handle_signals_of_java,
-)
+from spark_kafka_sink.tools.job.restart import PERMANENT, Failure, until_done
+from spark_kafka_sink.tools.job.stop import SIGNALS, QueryStop, Stop, handle_signals
+from spark_kafka_sink.tools.job.stop_check import StopCheck
 from spark_kafka_sink.tools.job.topic_creation import create_missing
 
 if TYPE_CHECKING:
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.spark.listener import KafkaSinkListener
 
-#: query.stop() may have to wait for a planner
+#: query.stop() may wait for the query's planner
 INTERRUPTION_SECONDS = 30
 
 
@@ -41,7 +37,7 @@ class QueryRun:
     """A query from its topics to its end. One thread runs it."""
 
     spark: SparkSession
-    configuration: Configuration
+    configuration: QueryConfiguration
     stop: Stop
     output: Output
     reports: Reports
@@ -69,8 +65,8 @@ class QueryRun:
     def prepare(self, *, is_required: bool) -> None:
         """What comes before any query starts: topics, the rows of the first attempt, the brokers.
 
-        What fails counts for the first attempt: without ``restart`` it is the last. Raises what no
-        attempt could repair; if the query ``is_required``, also what would be its last failure.
+        A failure here counts as the first attempt's: without ``restart`` it is final. Raises errors
+        that no attempt can resolve; if the query ``is_required``, also its final failure.
         """
         try:
             self._prepared = self._rows()
@@ -78,7 +74,7 @@ class QueryRun:
         except InvalidConfiguration:
             raise
         except KafkaSinkError as error:
-            is_last = self.configuration.job.restart is None or isinstance(error, LASTING)
+            is_last = self.configuration.job.restart is None or isinstance(error, PERMANENT)
             if is_required and is_last:
                 raise
             self._prepared = error
@@ -87,7 +83,7 @@ class QueryRun:
         prepared, self._prepared = self._prepared, None
         if isinstance(prepared, KafkaSinkError):
             raise prepared
-        # From the start, not only the query: a table may have another schema by now.
+        # Rebuilt, not only the query: a table may have another schema by now.
         return self.write(self._rows() if prepared is None else prepared)
 
     def _rows(self) -> DataFrame:
@@ -107,7 +103,7 @@ class QueryRun:
         if not self.stop.has_begun:
             begin(self.spark, self.stop)
         stop = QueryStop(self.stop)
-        query = start(rows, self.configuration, Gate(stop), self._keep)
+        query = start(rows, self.configuration, StopCheck(stop), self._keep)
         return follow(query, stop, Progress(query, self.reports, self.output), self.output)
 
     def _keep(self, report: DeliveryReport) -> None:
@@ -120,5 +116,5 @@ def begin(spark: SparkSession, stop: Stop) -> None:
     """From now on, signals end queries after their micro-batches. For the main thread."""
     stop.begin()
     handle_signals(stop)
-    handle_signals_of_java(spark, stop)
+    handle_java_signals(spark, SIGNALS, stop.request)
     spark.conf.set("spark.sql.streaming.stopTimeout", f"{INTERRUPTION_SECONDS}s")

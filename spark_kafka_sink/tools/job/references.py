@@ -1,6 +1,6 @@
 """``${env:NAME}``, ``${file:PATH}`` and ``${secrets:SCOPE/KEY}`` -> their values.
 
-Secrets may be given only in this way.
+Secrets must be given in this way.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SOUNDS_SECRET = re.compile(
 
 
 class References:
-    """Replaces the references in a document, and refuses secrets that are written out.
+    """Replaces the references in a document, and refuses secrets in plain text.
 
     ``data``: the document's, with values instead of references, and every secret as a ``Secret``.
     ``unresolved``: what has no value because of a mistake; it is left out of ``data``.
@@ -108,10 +108,10 @@ def _holds_secret(path: Path) -> bool:
 
 
 def _literal_secret(path: Path) -> str:
-    advice = f"is secret: write {_FORMS} instead of the value, which is not shown here"
+    advice = f"is a secret: write {_FORMS} instead of the value, which is not shown here"
     if path[-1].lower() == f"{PREFIX}sasl.jaas.config":
         return (
-            f"{advice}. The reference has to give the whole text; or leave it out, and set "
+            f"{advice}. The reference must be the whole value; or leave it out, and set "
             f"{PREFIX}sasl.username and {PREFIX}sasl.password"
         )
     return advice

@@ -18,7 +18,7 @@ from spark_kafka_sink.tools.job.replay_checkpoint import check_owner, claim, end
 from spark_kafka_sink.tools.job.replay_job import Replay, wrong_argument
 from spark_kafka_sink.tools.job.replay_report import Kind, ReplayReport
 from spark_kafka_sink.tools.job.restart import DONE, FAILED
-from spark_kafka_sink.tools.job.run import ask_doctor, execute, session
+from spark_kafka_sink.tools.job.run import execute, run_doctor, session
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import Stop
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _NO_SOURCE = "Failed to find data source: kafka"
 _AFTER_FAILURE = (
-    "nothing is lost: started again, the replay repeats the micro-batch that failed. If a record "
-    "was refused again, remove the reason, or repair it with --sql, or leave it out there"
+    "nothing is lost: a restarted replay repeats the micro-batch that failed. If a record was "
+    "refused again, fix the cause, or repair or exclude the record with --sql"
 )
 
 
@@ -41,7 +41,7 @@ def dry_run(replay: Replay, output: Output) -> int:
         output.waits_for("checking checkpoint and SQL")
         check_owner(spark, replay)
         _rows(spark, replay)
-        code = ask_doctor(spark, replay.configuration, output)
+        code = run_doctor(spark, replay.configuration, output)
         if code == DONE:  # or Spark might wait for brokers for minutes
             output.waits_for("counting the dead letters")
             output.sum_up(ReplayReport(Counter(), *counted(spark, replay)))
@@ -63,7 +63,7 @@ def run(replay: Replay, stop: Stop, output: Output) -> int:
             output.say(_AFTER_FAILURE)
         to_replay = passed_over = None
         if not stop.is_at_once:
-            output.waits_for("counting what is left")
+            output.waits_for("counting the remaining dead letters")
             try:
                 to_replay, passed_over = counted(spark, replay)
             except KafkaSinkError as error:
@@ -130,7 +130,7 @@ def _dead_letters(spark: SparkSession, reader: Any, replay: Replay) -> DataFrame
     return restored(records)
 
 
-# --- what is left ---------------------------------------------------------------------------------
+# --- the remaining dead letters -------------------------------------------------------------------
 
 
 def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter[Kind]]:
@@ -140,8 +140,8 @@ def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter
     """
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # there are only a few kinds
     try:
-        letters = _dead_letters(spark, spark.read, replay)
-        kinds = letters.select(
+        dead_letter_records = _dead_letters(spark, spark.read, replay)
+        kinds = dead_letter_records.select(
             "error",
             "topic",
             is_selected(replay.selection).alias("is_selected"),
@@ -162,7 +162,7 @@ def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter
 
 
 def _is_replayed(ends: dict[int, int]) -> Column:
-    """Whether a selected dead letter is behind what the checkpoint has reached."""
+    """Whether the checkpoint has passed a selected dead letter."""
     is_replayed = F.lit(False)
     for partition, end in ends.items():
         is_there = F.col("dead_letter_partition") == partition

@@ -1,4 +1,4 @@
-"""``jobs/replay_dead_letters.py``: sends dead letters to the topics that they were meant for."""
+"""``jobs/replay_dead_letters.py``: sends dead letters to their original topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
-    # Imported here: a wrong configuration is reported before PySpark is loaded.
+    # Imported here, so that an invalid configuration is reported before PySpark is loaded.
     from spark_kafka_sink.tools.job.replay import dry_run, run
 
     is_dry: bool = choice.dry_run
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(
         "replay_dead_letters.py",
-        "Sends dead letters to the topics that they were meant for. The configuration is that of "
-        "the stream that made them.",
+        "Sends dead letters to their original topics. The configuration is that of the stream "
+        "that wrote them.",
     )
     parser.add_argument(
         "--checkpoint", required=True, metavar="FOLDER", help="keeps the progress of one selection"

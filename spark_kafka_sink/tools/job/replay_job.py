@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.tools.job.configuration import Configuration, check, read, sink_path
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration, check, read, sink_path
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.kafka_source import source_options
 from spark_kafka_sink.tools.job.model import Trigger
@@ -17,7 +17,7 @@ from spark_kafka_sink.tools.job.selection import Selection
 
 # A replay that is killed repeats at most one micro-batch.
 _RECORDS_A_MICRO_BATCH = "10000"
-# The rows say themselves where they go, and a second refusal ends the replay: see Replay.
+# Each row has its topic, and a second refusal ends the replay: see Replay.
 _LEFT_OUT = {option.name for option in (TOPIC, DEAD_LETTER_TOPIC, ON_RECORD_ERROR)}
 
 
@@ -26,11 +26,11 @@ class Replay:
     """What to replay, and how. ``sql``: the repair, or None.
 
     ``configuration``: of the job, with Spark's Kafka source and the stream's sink. The sink fails
-    at a record that is refused again: the micro-batch then stays where it is. It is not lost, and
-    the dead letter topic gets no copies, which a later replay would send as well.
+    at a record that is refused again: the micro-batch is not committed. Nothing is lost, and the
+    dead letter topic gets no copies, which a later replay would send as well.
     """
 
-    configuration: Configuration
+    configuration: QueryConfiguration
     dead_letter_topic: str
     selection: Selection
     sql: str | None
@@ -49,10 +49,10 @@ def load_replay(
     overrides: Iterable[str] = (),
     sink: str | None = None,
 ) -> Replay:
-    """From the configuration of the stream that made the dead letters.
+    """From the configuration of the stream that wrote the dead letters.
 
     ``overrides``: as for ``load``; those of ``source`` are for the source of the replay, not for
-    that of the stream. ``sink``: of several, the one that made them. Raises InvalidConfiguration.
+    that of the stream. ``sink``: of several, the one that wrote them. Raises InvalidConfiguration.
     """
     document = read(file, ["source={format: kafka}", *overrides])
     sink_path(document, sink)  # raises if it is not there
@@ -87,7 +87,7 @@ def load_replay(
     return Replay(configuration, topic, selection, sql)
 
 
-def _dead_letter_topic(stream: Configuration) -> str:
+def _dead_letter_topic(stream: QueryConfiguration) -> str:
     options = {name.lower(): value for name, value in stream.job.sink.options.items()}
     topic = DEAD_LETTER_TOPIC.read(options)
     if topic is None:

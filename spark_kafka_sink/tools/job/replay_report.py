@@ -1,4 +1,4 @@
-"""ReplayReport: what a replay has sent, and what it has left."""
+"""ReplayReport: what a replay has sent, and what remains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = tuple[str | None, str | None]
 class ReplayReport:
     """Counts of records; None: not known.
 
-    ``replayed``: sent in this run, by the topic that they went to. ``to_replay``: selected, but not
+    ``replayed``: sent in this run, by their topic. ``to_replay``: selected, but not
     replayed yet. ``passed_over``: not selected. Both are what the dead letter topic holds at the
     end of the run, by error and topic.
     """
@@ -46,7 +46,7 @@ class ReplayReport:
         parts: dict[str, Counter[Kind] | None] = {
             "replayed": replayed,
             "still to replay": self.to_replay,
-            "passed over": self.passed_over,
+            "not selected": self.passed_over,
         }
         table = Table("", "error", "topic", "records")
         table.columns[-1].justify = "right"
@@ -54,7 +54,7 @@ class ReplayReport:
             if counts is None:
                 table.add_row(title, "", "", "not known")
             for (error, topic), records in _in_order(counts or Counter()):
-                # Text: a topic or error is neither rich's markup nor for the terminal to obey.
+                # Text: a topic or error is neither rich's markup nor control characters.
                 names = (Text(printable(name or "")) for name in (error, topic))
                 table.add_row(title, *names, f"{records:,}")
         return table

@@ -16,44 +16,44 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.reading import ReportFiles
 from spark_kafka_sink.report.reading import parse as parse_report
 from spark_kafka_sink.report.storage import local_path
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 
 
 class Reports:
-    """What the sink reported of each micro-batch: ``keep`` tells it, or a folder of reports."""
+    """The sink's report of each micro-batch, from ``keep`` or from a folder of reports."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._files = None if folder is None else ReportFiles(folder)
-        self._told: dict[int | None, Mapping[str, Any]] = {}
+        self._by_batch_id: dict[int | None, Mapping[str, Any]] = {}
         self._read()
-        self._told.clear()  # of earlier runs
+        self._by_batch_id.clear()  # of earlier runs
 
     def keep(self, report: DeliveryReport) -> None:
         """As ``on_report`` of ``foreach_batch``."""
-        self._told[report.batch_id] = report.to_dict()
+        self._by_batch_id[report.batch_id] = report.to_dict()
 
     def take(self, batch_id: int) -> Mapping[str, Any] | None:
         """The latest report of a micro-batch that has ended, as ``DeliveryReport.to_dict``."""
         self._read()
-        return self._told.pop(batch_id, None)
+        return self._by_batch_id.pop(batch_id, None)
 
     def _read(self) -> None:
         if self._files is None:
             return
-        with suppress(OSError):  # without the folder, it is not known
+        with suppress(OSError):  # without the folder, there are none
             for line, _, _ in self._files.lines():
                 with suppress(ValueError):  # of another version, say
                     parse_report(line)
-                    told = json.loads(line)
-                    self._told[told["batch_id"]] = told
+                    report = json.loads(line)
+                    self._by_batch_id[report["batch_id"]] = report
 
 
 @contextmanager
-def reported(configuration: Configuration) -> Iterator[tuple[Configuration, Reports]]:
+def reported(configuration: QueryConfiguration) -> Iterator[tuple[QueryConfiguration, Reports]]:
     """The reports of a job, and the configuration that makes the sink write them.
 
-    With ``mode: format`` Spark writes and commits in processes of its own, which tell nothing to
-    the one that started the query. So the sink keeps its reports in a folder of this machine: in
+    With ``mode: format`` Spark writes and commits in processes of its own, which do not report
+    to the one that started the query. So the sink keeps its reports in a folder of this machine: in
     ``report.path``, or else in one that is deleted at the end. What is elsewhere is not read.
     """
     path = configuration.sink_options.report_path
@@ -68,7 +68,7 @@ def reported(configuration: Configuration) -> Iterator[tuple[Configuration, Repo
             yield _with_report_path(configuration, folder), Reports(Path(folder))
 
 
-def _with_report_path(configuration: Configuration, folder: str) -> Configuration:
+def _with_report_path(configuration: QueryConfiguration, folder: str) -> QueryConfiguration:
     sink = configuration.job.sink
     options = {**sink.options, REPORT_PATH.name: folder}
     job = configuration.job.model_copy(

@@ -1,4 +1,4 @@
-"""Whether, and after which time, a failed query is started again."""
+"""Whether and when a failed query is restarted."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from spark_kafka_sink.tools.job.stop import Stop
 #: exit codes; of several queries, the highest is the job's
 DONE, FAILED, INVALID = 0, 1, 2
 
-#: The same query would fail with these again, or do harm: a login that is refused too often may be
-#: locked, and a fenced query would fence the one that took over.
-LASTING: tuple[type[KafkaSinkError], ...] = (
+#: A restart would fail with these again, or do harm: a login that is refused too often may be
+#: locked, and a fenced query would fence the one that fenced it.
+PERMANENT: tuple[type[KafkaSinkError], ...] = (
     AuthenticationFailed,
     InvalidConfiguration,
     InvalidOption,
@@ -44,7 +44,7 @@ LASTING: tuple[type[KafkaSinkError], ...] = (
     TransactionFenced,
     UnsupportedSaveMode,
 )
-_LASTING_NAMES = frozenset(each.__name__ for each in LASTING)
+_PERMANENT_NAMES = frozenset(each.__name__ for each in PERMANENT)
 
 # As Kafka's clients do it, so that queries that failed together do not start together.
 _JITTER = 0.2
@@ -52,7 +52,7 @@ _JITTER = 0.2
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a query did not do its work.
+    """Why a query failed.
 
     ``error_name``: of the sink's error, None for another one. ``has_progressed``: whether a
     micro-batch ended before it failed. ``exit_code``: of a job that fails with it.
@@ -77,7 +77,7 @@ class Backoff:
     ) -> None:
         self._restart = restart
         self._random_between = random_between
-        self.most_attempts = restart.attempts
+        self.max_attempts = restart.attempts
         #: restarts since a micro-batch last ended
         self.attempts = 0
 
@@ -86,8 +86,8 @@ class Backoff:
         self.attempts = 0
 
     def next_seconds(self) -> float | None:
-        """How long to wait for the next restart, or None if there were enough of them in a row."""
-        if self.attempts >= self.most_attempts:
+        """How long to wait for the next restart, or None after too many of them in a row."""
+        if self.attempts >= self.max_attempts:
             return None
         seconds = self._restart.initial_backoff_seconds * 2.0**self.attempts
         self.attempts += 1
@@ -98,7 +98,7 @@ class Backoff:
 def until_done(
     attempt: Callable[[], Failure | None], restart: Restart | None, stop: Stop, output: Output
 ) -> Failure | None:
-    """Attempt again after failures, if ``restart`` is given; returns the one that lasts.
+    """Attempt again after failures, if ``restart`` is given; returns the final one.
 
     Without ``restart``, what ``attempt`` raises is raised.
     """
@@ -113,17 +113,17 @@ def until_done(
         seconds = _seconds_to_restart(failure, backoff, output)
         if seconds is None:
             return failure
-        output.waits_for(f"waiting {seconds:.1f} s to start again")
+        output.waits_for(f"waiting {seconds:.1f} s before restarting")
         if stop.requested.wait(seconds):
-            output.say("stopped before the query started again")
+            output.say("stopped before the query restarted")
             return None
 
 
 def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
-    """The outcome, also if the query could not start; raises the errors that last."""
+    """The outcome, also if the query could not start; raises the permanent errors."""
     try:
         return attempt()
-    except LASTING:
+    except PERMANENT:
         raise
     except KafkaSinkError as error:
         name = type(error).__name__
@@ -131,15 +131,15 @@ def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
 
 
 def _seconds_to_restart(failure: Failure, backoff: Backoff, output: Output) -> float | None:
-    if failure.error_name in _LASTING_NAMES:
-        output.say(f"{failure.error_name}: starting the query again would not help")
+    if failure.error_name in _PERMANENT_NAMES:
+        output.say(f"{failure.error_name}: restarting the query would not help")
         return None
     if failure.has_progressed:
         backoff.reset()
     seconds = backoff.next_seconds()
     if seconds is None:
-        output.say(f"{backoff.attempts} restarts in a row have failed; there are no more")
+        output.say(f"giving up after {backoff.attempts} failed restarts in a row")
         return None
-    of = f"{backoff.attempts} of {backoff.most_attempts}"
-    output.say(f"starting the query again in {seconds:.1f} s, {of}")
+    of = f"{backoff.attempts} of {backoff.max_attempts}"
+    output.say(f"restarting the query in {seconds:.1f} s, {of}")
     return seconds

@@ -13,7 +13,7 @@ from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.spark.datasource import make_known, register
 from spark_kafka_sink.spark.private_api import is_classic
 from spark_kafka_sink.tools.doctor import diagnose, report
-from spark_kafka_sink.tools.job.configuration import Configuration, JobFile
+from spark_kafka_sink.tools.job.configuration import JobFile, QueryConfiguration
 from spark_kafka_sink.tools.job.metrics import served
 from spark_kafka_sink.tools.job.output import JobOutput, Output
 from spark_kafka_sink.tools.job.pipeline import build
@@ -26,7 +26,7 @@ from spark_kafka_sink.tools.job.supervision import run_all
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_DOCTOR_SECONDS = 60.0  # its own default is for people who wait
+_DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 # For a query that was interrupted: Spark's own time, that of its planner, and a busy machine's.
 _GRACE_SECONDS = 2.0 * INTERRUPTION_SECONDS + 30
 
@@ -40,13 +40,13 @@ def dry_run(file: JobFile, output: Output) -> int:
         return max(_dry_run(spark, file, query, output) for query in file.queries)
 
 
-def _dry_run(spark: SparkSession, file: JobFile, query: Configuration, output: Output) -> int:
+def _dry_run(spark: SparkSession, file: JobFile, query: QueryConfiguration, output: Output) -> int:
     if file.has_several_sinks:
         output.say(f"checking {query.job.name}")
     output.waits_for("checking source and schema")
     try:
         build(spark, query)
-        return ask_doctor(spark, query, output)
+        return run_doctor(spark, query, output)
     except InvalidConfiguration as error:
         output.say(str(error))
         return INVALID
@@ -55,9 +55,9 @@ def _dry_run(spark: SparkSession, file: JobFile, query: Configuration, output: O
         return FAILED
 
 
-def ask_doctor(spark: SparkSession, query: Configuration, output: Output) -> int:
-    """Let doctor check the sink's options and the brokers; returns the exit code."""
-    output.waits_for("asking doctor")
+def run_doctor(spark: SparkSession, query: QueryConfiguration, output: Output) -> int:
+    """Run doctor on the sink's options and the brokers; returns the exit code."""
+    output.waits_for("running doctor")
     results = diagnose(
         query.job.sink.options,
         timeout_seconds=_DOCTOR_SECONDS,
@@ -87,7 +87,7 @@ def run(file: JobFile, stop: Stop, output: JobOutput) -> int:
         return exit_code(runs[0].run())
 
 
-def _output_of(query: Configuration, file: JobFile, output: JobOutput) -> Output:
+def _output_of(query: QueryConfiguration, file: JobFile, output: JobOutput) -> Output:
     return output.of_query(query.job.name) if file.has_several_sinks else output
 
 
@@ -112,7 +112,7 @@ def _run_in_thread(run: QueryRun) -> Failure | None:
 
 
 def execute(
-    spark: SparkSession, rows: DataFrame, query: Configuration, stop: Stop, output: Output
+    spark: SparkSession, rows: DataFrame, query: QueryConfiguration, stop: Stop, output: Output
 ) -> int:
     """Write ``rows`` once, as the configuration says, with foreachBatch; otherwise as ``run``."""
     once = QueryRun(spark, query, stop, output, Reports())

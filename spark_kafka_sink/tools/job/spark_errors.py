@@ -1,14 +1,14 @@
-"""Errors of Spark, in one line, and whether what they miss may be there later."""
+"""Errors of Spark, in one line, and whether they may be transient."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
+
+from spark_kafka_sink.spark.private_api import is_java_instance
 
 #: what Spark raises; an exception that PySpark has no class for stays py4j's
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -26,18 +26,18 @@ def reason(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def is_away(error: Exception) -> bool:
-    """Whether storage did not answer or lacks a path: that may change without a new configuration.
+def is_transient(error: Exception) -> bool:
+    """Whether storage did not answer or lacks a path, which may change without a new configuration.
 
-    Everything else that Spark refuses before a query runs stays wrong.
+    Everything else that Spark refuses before a query runs is permanent.
     """
     if isinstance(error, PySparkException):
         return error.getCondition() == _PATH_NOT_FOUND
     if not isinstance(error, Py4JJavaError):
         return False
     causes = list(_causes(error))
-    is_known = not any(_is(each, _NO_SUCH_FILE_SYSTEM) for each in causes)
-    return is_known and any(_is(each, _IO) for each in causes)
+    is_known = not any(is_java_instance(each, _NO_SUCH_FILE_SYSTEM) for each in causes)
+    return is_known and any(is_java_instance(each, _IO) for each in causes)
 
 
 def _causes(error: Py4JJavaError) -> Iterator[Any]:
@@ -46,7 +46,3 @@ def _causes(error: Py4JJavaError) -> Iterator[Any]:
     while cause is not None:
         yield cause
         cause = cause.getCause()
-
-
-def _is(java_object: Any, name: str) -> bool:
-    return bool(is_instance_of(SparkContext._gateway, java_object, name))  # noqa: SLF001

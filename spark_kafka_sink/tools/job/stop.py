@@ -6,29 +6,18 @@ import logging
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from spark_kafka_sink.deadline import Clock, Deadline
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_SIGNALS = ("TERM", "INT")
-_POLL_SECONDS = 0.02
+#: the signals that end a job
+SIGNALS = ("TERM", "INT")
 # Ctrl-C in a terminal reaches Python and, with spark-submit, Java too.
 _SAME_SIGNAL_SECONDS = 0.5
-_GATE_SECONDS = 30.0  # the query's main loop stops the query as soon as it sees it wait here
-
-# Spark takes an error with this text for the interruption by query.stop()
-# (StreamExecution.isInterruptionException), so the query ends without an error.
-_INTERRUPTION = (
-    "py4j.protocol.Py4JJavaError: An error occurred while calling the sink\n"
-    ": java.lang.InterruptedException"
-)
 
 
 class Query(Protocol):
-    """What we ask a StreamingQuery."""
+    """The part of StreamingQuery that we use."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802 - Spark's name
@@ -41,7 +30,7 @@ class Query(Protocol):
 
 
 class Stop:
-    """The wish to stop, from whichever process received the signal.
+    """A request to stop, from whichever process received the signal.
 
     The first signal asks for the end of the running micro-batch, a second one for an end at once.
     Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt. Of several
@@ -82,7 +71,7 @@ class Stop:
 
 
 class QueryStop:
-    """When to stop one query, once a stop was requested. Only the query's main loop asks."""
+    """When to stop one query, once a stop was requested. Only the query's main loop calls it."""
 
     def __init__(self, stop: Stop) -> None:
         self._stop = stop
@@ -90,12 +79,12 @@ class QueryStop:
         self.timeout_seconds = stop.timeout_seconds
         self._deadline: Deadline | None = None
         self._running: int | None = None
-        #: the next micro-batch waits to be interrupted before it begins; set by Spark's thread
-        self.is_at_gate = False
+        #: the next micro-batch is blocked before it begins; set by Spark's thread
+        self.is_blocking = False
 
     def is_due(self, query: Query) -> bool:
-        """Whether to stop the query now; to be asked again and again once it was requested."""
-        if self.is_at_once or self.is_at_gate:
+        """Whether to stop the query now; to be called repeatedly once a stop was requested."""
+        if self.is_at_once or self.is_blocking:
             return True
         last = _last_batch_id(query)
         if self._deadline is None:
@@ -117,42 +106,9 @@ class QueryStop:
 
 
 def _last_batch_id(query: Query) -> int | None:
-    """The micro-batch that ended last."""
+    """The number of the micro-batch that ended last."""
     progress = query.lastProgress
     return None if progress is None else int(progress["batchId"])
-
-
-class Gate:
-    """Keeps the next micro-batch of foreachBatch from beginning once a stop was requested.
-
-    With ``mode: format`` nothing can: a micro-batch that begins before the stop is interrupted.
-    """
-
-    def __init__(self, stop: QueryStop) -> None:
-        self._stop = stop
-        self.query: Query | None = None
-
-    def pass_or_wait(self) -> None:
-        """Return at once, or raise InterruptedError when the query is being stopped."""
-        if not self._stop.requested.is_set():
-            return
-        self._stop.is_at_gate = True
-        deadline = Deadline(_GATE_SECONDS)
-        while (self.query is None or self.query.isActive) and not deadline.expired:
-            time.sleep(_POLL_SECONDS)
-        raise InterruptedError(_INTERRUPTION)
-
-    def guard(self, write: Any) -> Any:
-        """``write``, a function for foreachBatch, behind the gate."""
-
-        def guarded(batch: DataFrame, batch_id: int) -> None:
-            self.pass_or_wait()
-            write(batch, batch_id)
-
-        return guarded
-
-
-# --- signals --------------------------------------------------------------------------------------
 
 
 def handle_signals(stop: Stop) -> None:
@@ -160,38 +116,11 @@ def handle_signals(stop: Stop) -> None:
 
     A new Spark session replaces the handler of Ctrl-C, so this has to be repeated then.
     """
-    logging.getLogger().addFilter(_is_news)
-    for name in _SIGNALS:
+    logging.getLogger().addFilter(_is_not_py4j_traceback)
+    for name in SIGNALS:
         signal.signal(getattr(signal, f"SIG{name}"), stop.request)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """False for the traceback that py4j logs if a signal arrives while Java works for us."""
+def _is_not_py4j_traceback(record: logging.LogRecord) -> bool:
+    """False for the traceback that py4j logs if a signal arrives during a call of Java."""
     return record.msg != "KeyboardInterrupt while sending command."
-
-
-def handle_signals_of_java(spark: SparkSession, stop: Stop) -> None:
-    """The same in Spark's Java process, which otherwise ends the session at once.
-
-    Signals reach it with spark-submit, where it is the parent.
-    """
-    from pyspark.java_gateway import ensure_callback_server_started
-
-    context: Any = spark.sparkContext
-    # As PySpark's own listeners do; it has no types.
-    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call] # noqa: SLF001
-    java: Any = context._jvm.sun.misc  # noqa: SLF001
-    handler = _JavaHandler(stop)
-    for name in _SIGNALS:
-        java.Signal.handle(java.Signal(name), handler)
-
-
-class _JavaHandler:
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-
-    def handle(self, _signal: object) -> None:
-        self._stop.request()
-
-    class Java:
-        implements = ("sun.misc.SignalHandler",)

@@ -29,36 +29,36 @@ def run_all(
     """Run all queries, by name; returns the highest exit code.
 
     If ``stops_all``, a query that has failed for good ends the others after their micro-batches. A
-    query that has not ended ``grace_seconds`` after its micro-batch had to end is given up, and has
+    query that has not ended ``grace_seconds`` after the deadline of its micro-batch counts as
     failed. For the main thread, which gets signals meanwhile; every failure is named at the end.
     """
     ended: queue.Queue[tuple[str, Failure | None]] = queue.Queue()
     for name, run in runs.items():
-        target = _ends_in(ended, name, run)
-        # Daemons: one that hangs does not keep the process alive.
+        target = _thread_target(ended, name, run)
+        # Daemons, so that one that hangs does not keep the process alive.
         threading.Thread(target=target, name=f"query {name}", daemon=True).start()
-    left = list(runs)
+    running = list(runs)
     failures: dict[str, Failure] = {}
-    patience = _Patience(stop, grace_seconds)
-    while left and not patience.is_over:
+    deadline = _StopDeadline(stop, grace_seconds)
+    while running and not deadline.is_expired:
         try:
             name, failure = ended.get(timeout=_POLL_SECONDS)
         except queue.Empty:
             continue
-        left.remove(name)
+        running.remove(name)
         if failure is not None:
             failures[name] = failure
-            if stops_all and left and not stop.requested.is_set():
-                output.say(f"{name} has failed: stopping {', '.join(left)}")
+            if stops_all and running and not stop.requested.is_set():
+                output.say(f"{name} has failed: stopping {', '.join(running)}")
                 stop.request_after_failure()
-    late = Failure(f"the query has not ended {grace_seconds:g} s after it had to")
-    failures |= dict.fromkeys(left, late)
+    late = Failure(f"the query did not end within {grace_seconds:g} s of its deadline")
+    failures |= dict.fromkeys(running, late)
     for name in (each for each in runs if each in failures):
         output.say(f"{name} has failed: {failures[name].text}")
     return max(exit_code(failures.get(name)) for name in runs)
 
 
-def _ends_in(
+def _thread_target(
     ended: queue.Queue[tuple[str, Failure | None]], name: str, run: Run
 ) -> Callable[[], None]:
     def target() -> None:
@@ -68,7 +68,7 @@ def _ends_in(
 
 
 def _outcome(run: Run) -> Failure | None:
-    """How the query ended, whatever it raises: in a thread nobody would see it."""
+    """How the query ended, whatever it raises: a thread's error would be lost."""
     try:
         return run()
     except KafkaSinkError as error:
@@ -79,7 +79,7 @@ def _outcome(run: Run) -> Failure | None:
         return Failure(traceback.format_exc().strip())
 
 
-class _Patience:
+class _StopDeadline:
     """How long to wait for queries that have to stop; without a stop, for as long as they run."""
 
     def __init__(self, stop: Stop, grace_seconds: float) -> None:
@@ -89,7 +89,7 @@ class _Patience:
         self._grace: Deadline | None = None
 
     @property
-    def is_over(self) -> bool:
+    def is_expired(self) -> bool:
         """To be asked again and again."""
         if not self._stop.requested.is_set():
             return False

@@ -23,7 +23,7 @@ from spark_kafka_sink.tools.doctor.brokers import (
     for_confluent_kafka,
 )
 from spark_kafka_sink.tools.doctor.result import counted
-from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.model import TopicSettings
 from spark_kafka_sink.tools.job.output import Output
@@ -31,8 +31,8 @@ from spark_kafka_sink.tools.job.output import Output
 _SECONDS = 30.0
 _POLL_SECONDS = 0.1
 
-# What the brokers refuse for as long as the file is the same. Too few brokers for the replicas, and
-# missing rights, are not among these.
+# What the brokers refuse until the file changes. Not among these: too few brokers for the replicas,
+# and missing rights.
 _MISTAKES = (
     KafkaError.INVALID_CONFIG,
     KafkaError.INVALID_PARTITIONS,
@@ -42,10 +42,10 @@ _MISTAKES = (
 _FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def create_missing(configuration: Configuration, output: Output) -> None:
+def create_missing(configuration: QueryConfiguration, output: Output) -> None:
     """Create the topics that ``sink.create_topics`` describes and that do not exist.
 
-    Returns when each has a leader for every partition. A topic that exists stays as it is.
+    Returns when each has a leader for every partition. An existing topic is not changed.
     Raises InvalidConfiguration, TopicUnavailable, AuthenticationFailed or BrokerUnavailable.
     """
     wanted = configuration.topics_to_create()
@@ -62,9 +62,9 @@ def create_missing(configuration: Configuration, output: Output) -> None:
         for path, (topic, settings) in wanted.items():
             _create_if_missing(admin, topic, settings, path, configuration, output, deadline)
     except AuthenticationFailed as error:
-        raise AuthenticationFailed(f"{servers} refuse the login: {error}. Ask doctor") from None
+        raise AuthenticationFailed(f"{servers} refuse the login: {error}. Run doctor") from None
     except BrokerUnavailable as error:
-        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Ask doctor") from None
+        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Run doctor") from None
     finally:
         admin.close()
 
@@ -101,7 +101,7 @@ def _create_if_missing(
     topic: str,
     settings: TopicSettings,
     path: Path,
-    configuration: Configuration,
+    configuration: QueryConfiguration,
     output: Output,
     deadline: Deadline,
 ) -> None:
@@ -111,7 +111,7 @@ def _create_if_missing(
             if len(leaders) != settings.partitions:
                 output.say(
                     f"topic {topic} exists, with {counted(len(leaders), 'partition')} instead of "
-                    f"{settings.partitions}; it stays as it is"
+                    f"{settings.partitions}; it is not changed"
                 )
             return
         output.waits_for(f"creating topic {topic}")
@@ -121,14 +121,15 @@ def _create_if_missing(
         while not all(admin.leaders(topic, deadline) or [False]):
             time.sleep(_POLL_SECONDS)  # a broker may not know the new topic yet
     except KafkaException as error:
-        if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:  # by somebody else, meanwhile
+        # Another client may have created it in the meantime.
+        if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
             raise _refused(topic, path, configuration, error) from None
     except FutureTimeoutError:
         raise BrokerUnavailable(f"topic {topic} was not created within {_SECONDS:g} s") from None
 
 
 def _refused(
-    topic: str, path: Path, configuration: Configuration, error: KafkaException
+    topic: str, path: Path, configuration: QueryConfiguration, error: KafkaException
 ) -> KafkaSinkError:
     what = f"topic {topic} cannot be created: {error_text(error)}"
     if error_code(error) in _MISTAKES:

@@ -19,7 +19,7 @@ from types import TracebackType
 from spark_kafka_sink.config.java_home import java_home, os_errors_as
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.tools.local_kafka import configuration
+from spark_kafka_sink.tools.local_kafka import broker_files
 from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
 from spark_kafka_sink.tools.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
@@ -98,7 +98,7 @@ class LocalKafka:
         return self
 
     def _clear(self) -> None:
-        """Remove what a start that failed has written; Kafka would not format it once more."""
+        """Remove what a failed start has written; Kafka would not format it again."""
         for node in range(1, self._size + 1):
             shutil.rmtree(self.folder / f"data-{node}", ignore_errors=True)
             self._log(node).unlink(missing_ok=True)
@@ -125,7 +125,7 @@ class LocalKafka:
         self._is_temporary = False
 
     def stop(self) -> None:
-        """Stop all brokers within a few seconds, whatever state they are in."""
+        """Stop all brokers within a few seconds, whatever their state."""
         brokers, self._brokers = self._brokers, []
         for broker in brokers:
             broker.ask_to_end()
@@ -133,7 +133,7 @@ class LocalKafka:
             broker.end()
 
     def restart(self, node: int) -> None:
-        """End broker ``node``, in whatever state it is, and start it with the data that it has.
+        """End broker ``node``, whatever its state, and start it with its data.
 
         Returns before it serves. Raises LocalKafkaError.
         """
@@ -143,10 +143,10 @@ class LocalKafka:
 
     def _start(self, class_path: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        logging = configuration.write_logging(self.folder)
+        logging = broker_files.write_logging(self.folder)
         ports = _free_ports(3 * self._size)
         brokers, controllers, internal = (ports[n::3] for n in range(3))
-        servers = configuration.write_servers(
+        servers = broker_files.write_servers(
             self.folder,
             brokers,
             controllers,
@@ -155,11 +155,11 @@ class LocalKafka:
             self._settings,
             self._advertised_ports,
         )
-        # The variable with which Kafka's own scripts take options for Java.
+        # The variable from which Kafka's own scripts read options for Java.
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
         java = [str(java_home() / "bin" / "java"), *options]
         arguments = format_arguments(self._security) if self._security else []
-        configuration.format_storage([*java, "-cp", class_path], servers, arguments)
+        broker_files.format_storage([*java, "-cp", class_path], servers, arguments)
         self._commands = [
             [
                 *java,

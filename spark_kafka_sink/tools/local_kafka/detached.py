@@ -19,7 +19,7 @@ _STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class _State:
+class _DetachedKafka:
     """What ``start`` saves for ``stop`` and ``status``."""
 
     bootstrap_servers: str
@@ -41,7 +41,7 @@ def start(brokers: int = 1) -> str:
     _prepare_state_file()
     # Until the state is on disk, the brokers end with this process, so none is orphaned.
     with LocalKafka(brokers) as kafka:
-        _write_state(_State(kafka.bootstrap_servers, str(kafka.folder), kafka.pids))
+        _write_state(_DetachedKafka(kafka.bootstrap_servers, str(kafka.folder), kafka.pids))
         kafka.detach()
     return kafka.bootstrap_servers
 
@@ -82,7 +82,7 @@ def _prepare_state_file() -> None:
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def _write_state(state: _State) -> None:
+def _write_state(state: _DetachedKafka) -> None:
     with os_errors_as(CACHE_ADVICE):
         try:
             file = _state_file().open("x")
@@ -94,11 +94,11 @@ def _write_state(state: _State) -> None:
             json.dump(asdict(state), file)
 
 
-def _read_state() -> _State | None:
+def _read_state() -> _DetachedKafka | None:
     """The state of the running Kafka, or None if none is running."""
     with os_errors_as(CACHE_ADVICE):
         try:
-            state = _State(**json.loads(_state_file().read_text()))
+            state = _DetachedKafka(**json.loads(_state_file().read_text()))
         except (FileNotFoundError, ValueError, TypeError):  # missing or incomplete
             return None
     return state if state.running() else None

@@ -53,12 +53,12 @@ class GuardedProcess:
         self.pid = int(answer)
 
     def ask_to_end(self) -> None:
-        """Tell it to end, without waiting."""
+        """Ask it to end, without waiting."""
         self._close_input()
         self._signal(signal.SIGCONT)  # a suspended process cannot handle SIGTERM
 
     def end(self) -> None:
-        """End it within a few seconds, whatever state it is in."""
+        """End it within a few seconds, whatever its state."""
         self.ask_to_end()
         self._end_guard()
         self._signal(signal.SIGKILL)
@@ -154,7 +154,7 @@ def _ps(pid: int, column: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LocalKafkaError(
-            f"cannot tell which processes run: there is no {_PROC}, and ps failed ({error}). "
+            f"running processes cannot be listed: there is no {_PROC}, and ps failed ({error}). "
             "Mount /proc, or install ps"
         ) from error
     return answer.stdout.strip()

@@ -23,7 +23,7 @@ def wait_until_ready(
             check_alive()
             if deadline.expired:
                 raise LocalKafkaError(f"no broker accepts connections at {server}; see {logs}")
-            time.sleep(0.05)  # nothing tells us when a port opens
+            time.sleep(0.05)  # there is no event when a port opens
     _wait_until_joined(bootstrap_servers, check_alive, deadline, logs)
 
 
@@ -56,7 +56,7 @@ def _wait_until_joined(
             raise LocalKafkaError(
                 f"the brokers did not form a cluster (last answer: {answer}); see {logs}"
             )
-        time.sleep(0.05)  # nothing tells us when a broker joins
+        time.sleep(0.05)  # there is no event when a broker joins
 
 
 def _accepts(server: str) -> bool:

@@ -13,16 +13,16 @@ _LOGIN = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Security:
-    """What clients of a local Kafka must bring; it needs a certificate, users, or both.
+    """What a local Kafka requires of clients; it needs a certificate, users, or both.
 
     - ``certificate``: a PEM file with the brokers' private key (PKCS #8) and certificate chain;
-      then clients speak TLS.
+      then clients use TLS.
     - ``users``: passwords by user name; then clients log in with SASL (PLAIN or SCRAM-SHA-512).
-    - ``client_ca``: a PEM file with the certificate of an authority; then clients bring
+    - ``client_ca``: a PEM file with the certificate of an authority; then clients need
       certificates that it has signed (mutual TLS). Without ``users``, their subject is the user's
       name.
 
-    With ``users`` or ``client_ca``, ACLs hold. What no ACL mentions is allowed to everybody.
+    With ``users`` or ``client_ca``, ACLs apply. Everyone may use what no ACL mentions.
     """
 
     certificate: Path | None = None
@@ -33,7 +33,7 @@ class Security:
         if self.certificate is None and not self.users:
             raise ValueError("Security needs a certificate, users, or both")
         if self.client_ca is not None and self.certificate is None:
-            raise ValueError("client_ca needs a certificate: clients show theirs only in TLS")
+            raise ValueError("client_ca needs a certificate: clients present theirs only with TLS")
 
     @property
     def protocol(self) -> str:

@@ -17,17 +17,17 @@ from spark_kafka_sink.report.reading import ReportFiles, SkippedLine
 from spark_kafka_sink.tools.report import terminal
 from spark_kafka_sink.tools.report.history import History
 
-_NOTHING_THERE = 1
+_NO_REPORTS = 1
 _UNREADABLE = 2
 _WIDTH_WITHOUT_TERMINAL = 120
-_MOST_REASONS = 5
+_MAX_REASONS = 5
 
 
 def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], None]) -> int:
     """Show the reports at ``path``; returns the exit code.
 
     0; 1 if there is no report; 2 if the path or all its lines are unreadable, or the page cannot be
-    written. ``wait`` is called between two looks at the files; KeyboardInterrupt ends following.
+    written. ``wait`` is called between two reads of the files; KeyboardInterrupt ends following.
     """
     if html and not find_spec("matplotlib"):
         return _fail("--html needs pip install 'spark-kafka-sink[report]' (no module matplotlib)")
@@ -40,7 +40,7 @@ def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], Non
             return _follow(stream, console, wait)
         stream.read_on()
         if stream.history is None:
-            return _nothing(stream)
+            return _no_reports(stream)
         console.print(terminal.render(stream.history))
         stream.warn()
         if html:
@@ -84,8 +84,8 @@ class _Stream:
             f" {first.file}: {reason}."
             for reason, (first, number) in self._skipped.items()
         ]
-        more = len(sentences) - _MOST_REASONS
-        return sentences[:_MOST_REASONS] + [f"Skipped others for {more:,} other reasons."] * (
+        more = len(sentences) - _MAX_REASONS
+        return sentences[:_MAX_REASONS] + [f"Skipped others for {more:,} other reasons."] * (
             more > 0
         )
 
@@ -94,12 +94,12 @@ class _Stream:
             _say(f"warning: {sentence}")
 
 
-def _nothing(stream: _Stream) -> int:
+def _no_reports(stream: _Stream) -> int:
     stream.warn()
     if stream.skipped():
-        return _fail(f"{stream.path}: no line of it can be read")
+        return _fail(f"{stream.path}: none of its lines can be read")
     _say(f"{stream.path}: no reports yet; the sink writes them if the option report.path is set")
-    return _NOTHING_THERE
+    return _NO_REPORTS
 
 
 def _follow(stream: _Stream, console: Console, wait: Callable[[], None]) -> int:

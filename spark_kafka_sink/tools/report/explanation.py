@@ -1,4 +1,4 @@
-"""Why micro-batches take the time that they take: what their tasks did most of it."""
+"""Explains how micro-batches spend their time: what their tasks did for most of it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from spark_kafka_sink.tools.report.formatting import extent, milliseconds, share
-from spark_kafka_sink.tools.report.history import PARTS, History, Interval
+from spark_kafka_sink.tools.report.formatting import milliseconds, share, time_range
+from spark_kafka_sink.tools.report.history import COMPONENTS, History, Interval
 
 _DOMINATES = 0.5  # of the tasks' time
 _SHORT_TASK_MS = 100
-_STRAGGLES = 3  # times as long as the average task
+_STRAGGLER = 3  # times as long as the average task
 _ONE_PARTITION = 0.8  # of the records
 _FEW_RECORDS = 1_000  # per micro-batch
 _ONE_TOPIC = 0.8  # of the bytes
 _SLOW_ROUND_TRIP_MS = 100
-_STANDS_OUT = 2  # times as long as the median
-_STANDS_STILL = 0.5  # of the time
+_OUTLIER = 2  # times as long as the median
+_MOSTLY_IDLE = 0.5  # of the time
 
 
 class Explanation(NamedTuple):
-    """A sentence on what takes the time, and one on what to do about it; either may be empty."""
+    """A sentence on what takes the time, and one on how to improve it; either may be empty."""
 
     finding: str
     advice: str
@@ -34,19 +34,19 @@ def explain(interval: Interval) -> Explanation:
     """What dominates the tasks' time in one or more micro-batches."""
     shares = interval.shares()
     if not shares:
-        return Explanation("No task has told how long it took.", "")
+        return Explanation("No task has reported how long it took.", "")
     finding, advice = _dominant(interval, shares)
     if interval.longest_task_ms < _SHORT_TASK_MS:
         longest = milliseconds(interval.longest_task_ms)
         return Explanation(
             finding,
-            f"No task took longer than {longest}, so if micro-batches are slow, the time goes "
-            "elsewhere: see durationMs in Spark's progress.",
+            f"No task took longer than {longest}, so if micro-batches are slow, the time is "
+            "spent elsewhere: see durationMs in Spark's progress.",
         )
-    if _is_held_up_by_one_task(interval):
+    if _has_straggler(interval):
         times = interval.longest_tasks_ms / interval.average_tasks_ms
         return Explanation(
-            f"One task holds the others up: it takes {times:.1f} times as long as the average. "
+            f"One task delays the others: it takes {times:.1f} times as long as the average. "
             + finding,
             "Its partition of the DataFrame has more rows than the others, or its machine is "
             "slower: repartition, or look at its stage in Spark's UI.",
@@ -54,38 +54,38 @@ def explain(interval: Interval) -> Explanation:
     return Explanation(finding, advice)
 
 
-def dominant_part(interval: Interval) -> str:
-    """The largest part and its share, in a few words; "" if no task has told its time."""
+def dominant_component(interval: Interval) -> str:
+    """The largest part and its share, in a few words; "" if no task has reported its time."""
     shares = interval.shares()
     if not shares:
         return ""
     largest = max(shares, key=lambda name: shares[name])
-    return f"{PARTS[largest]}: {share(shares[largest])}"
+    return f"{COMPONENTS[largest]}: {share(shares[largest])}"
 
 
-def slowest(points: Sequence[Interval]) -> Interval | None:
-    """The point with the most task time per micro-batch, if it stands out."""
-    times = [point.task_ms / point.micro_batches for point in points]
+def slowest(samples: Sequence[Interval]) -> Interval | None:
+    """The sample with the most task time per micro-batch, if it stands out."""
+    times = [sample.task_ms / sample.micro_batches for sample in samples]
     longest = max(times)
-    if longest < _STANDS_OUT * median(times) or not longest:
+    if longest < _OUTLIER * median(times) or not longest:
         return None
-    return points[times.index(longest)]
+    return samples[times.index(longest)]
 
 
 def summary(history: History) -> list[tuple[str, str]]:
-    """What takes the time, and what to do: of all micro-batches, the slowest and the latest."""
+    """What takes the time, and how to improve it: of all, the slowest and the latest."""
     total, latest = history.total, history.latest[-1]
-    idle = standstill(total)
+    idle = idle_sentence(total)
     found = [("all", f"{idle} While tasks ran: {explain(total)}" if idle else str(explain(total)))]
-    point = slowest(history.points)
-    if point:
-        found.append(("slowest", f"({extent(point)}) {explain(point)}"))
+    sample = slowest(history.samples)
+    if sample:
+        found.append(("slowest", f"({time_range(sample)}) {explain(sample)}"))
     return [*found, ("latest", str(explain(latest)))]
 
 
-def standstill(interval: Interval) -> str:
+def idle_sentence(interval: Interval) -> str:
     """A sentence, if for most of the time between the micro-batches no task ran; else ""."""
-    if interval.micro_batches < 2 or interval.idle_ms < _STANDS_STILL * interval.elapsed_ms:
+    if interval.micro_batches < 2 or interval.idle_ms < _MOSTLY_IDLE * interval.elapsed_ms:
         return ""
     idle = share(interval.idle_ms / interval.elapsed_ms)
     return (
@@ -98,7 +98,7 @@ def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
     kafka = shares["buffer_wait_ms"] + shares["acknowledgement_wait_ms"]
     if shares["rows_wait_ms"] >= _DOMINATES:
         return Explanation(
-            f"{_part(shares, 'rows_wait_ms')}: for the source or the query, not for Kafka.",
+            f"{_component(shares, 'rows_wait_ms')}: for the source or the query, not for Kafka.",
             "Look at the query's stages in Spark's UI; use more partitions if cores are idle.",
         )
     if shares["metadata_wait_ms"] >= _DOMINATES:
@@ -114,13 +114,15 @@ def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
         )
     first, second = sorted(shares, key=lambda name: shares[name], reverse=True)[:2]
     return Explanation(
-        f"No part dominates. {_part(shares, first)}, {PARTS[second]} {share(shares[second])}.",
+        f"Nothing dominates. {_component(shares, first)}, {COMPONENTS[second]} "
+        f"{share(shares[second])}.",
         "Faster micro-batches need improvements in both.",
     )
 
 
 def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
-    finding = f"{_part(shares, 'metadata_wait_ms')}: its tasks do not know their topics yet."
+    component = _component(shares, "metadata_wait_ms")
+    finding = f"{component}: its tasks do not have their topics' metadata yet."
     if 2 * interval.producers_created > interval.tasks:
         return Explanation(
             finding,
@@ -131,17 +133,17 @@ def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
     return Explanation(
         finding,
         "The brokers answer slowly, or topics are missing or new: create them beforehand, name a "
-        "single one in the option topic, and ask doctor how the brokers answer.",
+        "single one in the option topic, and run doctor to see how fast the brokers answer.",
     )
 
 
 def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
     if shares["buffer_wait_ms"] >= _DOMINATES:
         why = "the brokers acknowledge more slowly than rows arrive"
-        return f"{_part(shares, 'buffer_wait_ms')}: {why}."
+        return f"{_component(shares, 'buffer_wait_ms')}: {why}."
     if shares["acknowledgement_wait_ms"] >= _DOMINATES:
-        why = "everything is sent, and the brokers have not confirmed it"
-        return f"{_part(shares, 'acknowledgement_wait_ms')}: {why}."
+        why = "all records are sent, but the brokers have not acknowledged them"
+        return f"{_component(shares, 'acknowledgement_wait_ms')}: {why}."
     return (
         f"Waiting for Kafka takes {share(kafka)} of the tasks' time: "
         f"{share(shares['buffer_wait_ms'])} for room in the buffer, "
@@ -150,7 +152,7 @@ def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
 
 
 def _kafka_advice(interval: Interval) -> str:
-    """By the clearest sign of what makes the brokers slow."""
+    """By the strongest sign of what makes the brokers slow."""
     if (interval.retried_requests or 0) >= interval.micro_batches:
         why = f" ({interval.broker_error})" if interval.broker_error else ""
         return (
@@ -162,8 +164,8 @@ def _kafka_advice(interval: Interval) -> str:
     if partition and are_many and records >= _ONE_PARTITION * interval.records:
         return (
             f"{share(records / interval.records)} of the records go to the partition {partition}, "
-            "which one broker takes in their order: use keys that spread, or none; if the topic "
-            "has no other partition, add some."
+            "which one broker writes in order: use keys with more distinct values, or none; if the "
+            "topic has no other partition, add some."
         )
     hot = interval.sent_bytes_by_topic.most_common(1)
     everything = interval.sent_bytes_by_topic.total()
@@ -180,14 +182,14 @@ def _kafka_advice(interval: Interval) -> str:
         )
     return (
         "Look at the brokers' load, disks and replication; compression "
-        "(kafka.compression.type=lz4) helps if they or the network are the limit."
+        "(kafka.compression.type=lz4) helps if the disks or the network are the bottleneck."
     )
 
 
-def _part(shares: dict[str, float], name: str) -> str:
-    label = PARTS[name]
+def _component(shares: dict[str, float], name: str) -> str:
+    label = COMPONENTS[name]
     return f"{label[0].upper()}{label[1:]} takes {share(shares[name])} of the tasks' time"
 
 
-def _is_held_up_by_one_task(interval: Interval) -> bool:
-    return interval.longest_tasks_ms >= _STRAGGLES * interval.average_tasks_ms
+def _has_straggler(interval: Interval) -> bool:
+    return interval.longest_tasks_ms >= _STRAGGLER * interval.average_tasks_ms

@@ -1,4 +1,4 @@
-"""Figures in words: the same on a terminal and on the page."""
+"""Figures as text: the same on a terminal and on the page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from spark_kafka_sink.report.figures import FIGURES
-from spark_kafka_sink.tools.report.history import PARTS, Interval
+from spark_kafka_sink.tools.report.history import COMPONENTS, Interval
 
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 _NOT_KNOWN = "not known"
 NO_TOPIC = "(null)"
 
@@ -33,11 +33,11 @@ def rate(records_per_second: float | None) -> str:
 
 
 def utc(time: datetime) -> str:
-    """Without the name of the time zone, which stands once beside all times."""
+    """Without the name of the time zone, which is written once beside all times."""
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def extent(interval: Interval) -> str:
+def time_range(interval: Interval) -> str:
     """How many micro-batches, and the ends of the first and the last one."""
     first, last = utc(interval.first.ended_at), utc(interval.last.ended_at)
     if interval.micro_batches == 1:
@@ -61,7 +61,7 @@ def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "longest task", milliseconds(interval.longest_task_ms)
     yield "all tasks' time", milliseconds(interval.task_ms)
     shares = interval.shares()
-    for name, label in PARTS.items():
+    for name, label in COMPONENTS.items():
         known = f"{share(shares[name])}, {milliseconds(getattr(interval, name))}" if shares else "-"
         yield f"- {label}", known
     yield "most in a task's buffer", _buffer(interval)
@@ -72,7 +72,7 @@ def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "failed records", _named(interval.failed_records, interval.failed_records_by_error)
     for name, figure in FIGURES.items():
         value = getattr(interval, name)
-        # A new one that is null for all micro-batches may be of an option that nobody uses.
+        # A new one that is null for all micro-batches may belong to an option that is not used.
         if figure.line and (value is not None or not figure.is_new):
             yield figure.line, _in_words(name, value)
 
@@ -108,8 +108,8 @@ def _tasks(interval: Interval) -> str:
 
 def _named(total: int, by_name: Mapping[str, int]) -> str:
     """``12 (NULL_TOPIC 7, MSG_SIZE_TOO_LARGE 5)``"""
-    names = [f"{name} {number:,}" for name, number in Counter(by_name).most_common(_MOST_NAMES)]
-    if len(by_name) > _MOST_NAMES:
+    names = [f"{name} {number:,}" for name, number in Counter(by_name).most_common(_MAX_NAMES)]
+    if len(by_name) > _MAX_NAMES:
         names.append("others")
     return f"{total:,} ({', '.join(names)})" if names else f"{total:,}"
 

@@ -1,4 +1,4 @@
-"""History: a stream's reports, added up; long ones are thinned while they are read."""
+"""History: a stream's reports, added up; long ones are downsampled while they are read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from spark_kafka_sink.report.figure import added_up, adds, plus
 from spark_kafka_sink.report.figures import Figures
 from spark_kafka_sink.report.reading import Report
 
-#: the parts of the tasks' time, and their names
-PARTS: Mapping[str, str] = {
+#: the components of the tasks' time, and their names
+COMPONENTS: Mapping[str, str] = {
     Wait.ROWS.value: "waiting for rows from Spark",
     Wait.METADATA.value: "waiting for metadata",
     Wait.BUFFER.value: "waiting for room in the buffer",
@@ -78,9 +78,9 @@ class Interval(Figures):
         return max(0, self.task_ms - self._waits_ms())
 
     def shares(self) -> dict[str, float]:
-        """Of the tasks' time, by part (``PARTS``), from 0 to 1; empty if there is none."""
+        """Of the tasks' time, by component (``COMPONENTS``), from 0 to 1; empty if unknown."""
         whole = max(self.task_ms, self._waits_ms())
-        return {name: getattr(self, name) / whole for name in PARTS} if whole else {}
+        return {name: getattr(self, name) / whole for name in COMPONENTS} if whole else {}
 
     def _waits_ms(self) -> int:
         waits = (self.rows_wait_ms, self.metadata_wait_ms, self.buffer_wait_ms)
@@ -113,19 +113,19 @@ class Interval(Figures):
 
 
 class History:
-    """All micro-batches together, the latest ones, and at most ``most_points`` to plot.
+    """All micro-batches together, the latest ones, and at most ``max_samples`` to plot.
 
-    When there would be more points, each two that follow each other become one. So all points but
-    the last stand for the same number of micro-batches, a power of two, and none is left out.
+    When there would be more samples, each two neighbours become one. So all samples but the last
+    have the same number of micro-batches, a power of two, and no micro-batch is missing.
     """
 
-    def __init__(self, first: Report, most_points: int = 240, latest: int = 50) -> None:
+    def __init__(self, first: Report, max_samples: int = 240, latest: int = 50) -> None:
         self.total = Interval.of(first, None)
         self.latest = deque([self.total], maxlen=latest)
-        self.points = [self.total]
-        self.micro_batches_per_point = 1
+        self.samples = [self.total]
+        self.micro_batches_per_sample = 1
         self.query_ids = {first.query_id: None}  # a set that keeps the order
-        self._most_points = most_points
+        self._max_samples = max_samples
 
     def add(self, report: Report) -> None:
         """Add the micro-batch that follows."""
@@ -133,17 +133,17 @@ class History:
         added = Interval.of(report, previous_ended_at)
         self.total += added
         self.latest.append(added)
-        if self.points[-1].micro_batches < self.micro_batches_per_point:
-            self.points[-1] += added
+        if self.samples[-1].micro_batches < self.micro_batches_per_sample:
+            self.samples[-1] += added
         else:
-            self.points.append(added)
-        if len(self.points) > self._most_points:
+            self.samples.append(added)
+        if len(self.samples) > self._max_samples:
             self._halve()
         self.query_ids.pop(report.query_id, None)
         self.query_ids[report.query_id] = None
 
     def _halve(self) -> None:
-        pairs = zip(self.points[::2], self.points[1::2], strict=False)
-        last = self.points[-1:] if len(self.points) % 2 else []
-        self.points = [earlier + later for earlier, later in pairs] + last
-        self.micro_batches_per_point *= 2
+        pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
+        last = self.samples[-1:] if len(self.samples) % 2 else []
+        self.samples = [earlier + later for earlier, later in pairs] + last
+        self.micro_batches_per_sample *= 2

@@ -1,4 +1,4 @@
-"""A history as one HTML file that needs nothing else: no network, no script."""
+"""A history as one self-contained HTML file: no network, no script."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
 
-from spark_kafka_sink.tools.report.explanation import dominant_part, summary
+from spark_kafka_sink.tools.report.explanation import dominant_component, summary
 from spark_kafka_sink.tools.report.formatting import (
-    extent,
     mebibytes,
     milliseconds,
     rate,
     rows,
+    time_range,
     topics,
     utc,
 )
@@ -20,7 +20,7 @@ from spark_kafka_sink.tools.report.history import History, Interval
 from spark_kafka_sink.tools.report.plots import COLORS, Plot, plots
 from spark_kafka_sink.tools.report.terminal import queries
 
-_MOST_TOPICS = 100
+_MAX_TOPICS = 100
 # Even if a name from a report slipped through unescaped, it could load and run nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -52,7 +52,7 @@ def page(history: History, source: str, written_at: datetime, skipped: Iterable[
     sections = (
         f"<h1>{escape(source)}</h1>",
         _paragraph(
-            f"{extent(total)}.",
+            f"{time_range(total)}.",
             *(f"{line}." for line in queries(history)),
             f"Written {utc(written_at)} UTC.",
         ),
@@ -60,7 +60,7 @@ def page(history: History, source: str, written_at: datetime, skipped: Iterable[
         '<section class="why"><h2>What takes the time</h2>',
         *(f"<p><b>{name}</b> {escape(text)}</p>" for name, text in summary(history)),
         "</section><h2>History</h2>",
-        _paragraph(_what_a_point_is(history)),
+        _paragraph(_what_a_sample_is(history)),
         '<div class="plots">',
         *map(_figure, plots(history)),
         "</div><h2>Figures</h2>",
@@ -89,14 +89,14 @@ def _style() -> str:
     return _STYLE.replace("LIGHT", light).replace("DARK", dark)
 
 
-def _what_a_point_is(history: History) -> str:
-    number = history.micro_batches_per_point
+def _what_a_sample_is(history: History) -> str:
+    number = history.micro_batches_per_sample
     if number == 1:
-        return "Each step is a micro-batch, named by the time of its end in UTC."
+        return "Each step is a micro-batch, labelled with its end time in UTC."
     return (
-        f"Each step is {number:,} micro-batches, named by the time of the last one's end in UTC: "
-        "the sum of failures, dead letters and repeated requests, the maximum of the longest task "
-        "and of the buffer, the average of all else."
+        f"Each step is {number:,} micro-batches, labelled with the end time of the last one in "
+        "UTC: the sum of failures, dead letters and repeated requests, the maximum of the longest "
+        "task and of the buffer, the average of everything else."
     )
 
 
@@ -120,7 +120,7 @@ def _figures(total: Interval, latest: Interval) -> str:
 def _topics(total: Interval) -> str:
     rows = [
         _row([name, f"{records:,}", mebibytes(sent_bytes), f"{failed:,}", f"{dead:,}"], numbers=4)
-        for name, records, sent_bytes, failed, dead in topics(total, _MOST_TOPICS)
+        for name, records, sent_bytes, failed, dead in topics(total, _MAX_TOPICS)
     ]
     return _table(["topic", "records", "sent", "failed", "dead letters"], rows, numbers=4)
 
@@ -136,7 +136,7 @@ def _micro_batch(each: Interval) -> str:
     cells = [
         utc(report.ended_at),
         report.outcome,
-        dominant_part(each),
+        dominant_component(each),
         "-" if report.batch_id is None else str(report.batch_id),
         f"{each.records:,}",
         rate(each.records_per_second),

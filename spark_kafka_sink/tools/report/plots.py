@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from spark_kafka_sink.tools.report.formatting import NO_TOPIC
-from spark_kafka_sink.tools.report.history import PARTS, History, Interval
+from spark_kafka_sink.tools.report.history import COMPONENTS, History, Interval
 
 #: name: on a light page, on a dark one. All light ones differ: they mark the places in the SVG.
 COLORS = {
@@ -28,7 +28,7 @@ COLORS = {
     "red": ("#c8401a", "#ff8a5c"),
     "grey": ("#7d858d", "#8f98a1"),
 }
-_PART_COLORS = ("blue", "pink", "orange", "red", "green")
+_COMPONENT_COLORS = ("blue", "pink", "orange", "red", "green")
 _TOPIC_COLORS = ("blue", "orange", "green", "pink", "sky")
 _LABEL_CHARACTERS = 40
 
@@ -61,10 +61,10 @@ class Plot(NamedTuple):
 
 
 def plots(history: History) -> list[Plot]:
-    """All plots; their x axis has the points in their order, named by their time in UTC."""
+    """All plots; their x axis has the samples in their order, labelled with their time in UTC."""
     drawings = (_rates, _times, _failures, _repeated_requests, _buffer, _topics)
     with mpl.rc_context(_SETTINGS):
-        return [_plot(draw, history.points) for draw in drawings]
+        return [_plot(draw, history.samples) for draw in drawings]
 
 
 class _Drawing(NamedTuple):
@@ -76,25 +76,25 @@ class _Drawing(NamedTuple):
 _Draw = Callable[[Axes, Sequence[Interval]], _Drawing]
 
 
-def _plot(draw: _Draw, points: Sequence[Interval]) -> Plot:
+def _plot(draw: _Draw, samples: Sequence[Interval]) -> Plot:
     figure = Figure(figsize=(5.6, 2.6), layout="constrained")
     axes = figure.add_subplot()
-    drawing = draw(axes, points)
+    drawing = draw(axes, samples)
     axes.set_ylabel(drawing.unit)
     axes.set_ylim(bottom=0)
-    axes.set_xlim(-0.5, len(points) - 0.5)
+    axes.set_xlim(-0.5, len(samples) - 0.5)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
-    axes.xaxis.set_major_formatter(FuncFormatter(_time_label(points)))
+    axes.xaxis.set_major_formatter(FuncFormatter(_time_label(samples)))
     return Plot(drawing.title, drawing.legend, _svg(figure, draw.__name__, drawing.title))
 
 
-def _time_label(points: Sequence[Interval]) -> Callable[[float, int | None], str]:
+def _time_label(samples: Sequence[Interval]) -> Callable[[float, int | None], str]:
     def label(x: float, _: int | None) -> str:
-        if x not in range(len(points)):
+        if x not in range(len(samples)):
             return ""
-        return f"{points[int(x)].last.ended_at:%Y-%m-%d\n%H:%M:%S}"
+        return f"{samples[int(x)].last.ended_at:%Y-%m-%d\n%H:%M:%S}"
 
     return label
 
@@ -105,7 +105,7 @@ def _svg(figure: Figure, name: str, title: str) -> str:
     figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     _, tag, drawn = re.split(r"(<svg [^>]*>)", text.getvalue(), maxsplit=1)
     (view_box,) = re.findall(r'viewBox="[^"]*"', tag)
-    # Several pictures are in one page, so what they name must differ.
+    # Several pictures are in one page, so their ids must differ.
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name.strip('_')}-", drawn)
     for color, (light, _) in COLORS.items():
         drawn = drawn.replace(light, f"var(--{color})")
@@ -130,18 +130,18 @@ def _edges(number: int) -> list[float]:
     return [x - 0.5 for x in range(number + 1)]
 
 
-def _say(axes: Axes, text: str) -> None:
+def _write_text(axes: Axes, text: str) -> None:
     """In place of a plot of nothing."""
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
 
 
-def _rates(axes: Axes, points: Sequence[Interval]) -> _Drawing:
+def _rates(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
     missing = float("nan")
     _steps(
-        axes, [missing if (r := p.records_per_task_second) is None else r for p in points], "sky"
+        axes, [missing if (r := p.records_per_task_second) is None else r for p in samples], "sky"
     )
-    _steps(axes, [missing if (r := p.records_per_second) is None else r for p in points], "blue")
+    _steps(axes, [missing if (r := p.records_per_second) is None else r for p in samples], "blue")
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     legend = [
         ("blue", "since the micro-batch before"),
@@ -150,20 +150,23 @@ def _rates(axes: Axes, points: Sequence[Interval]) -> _Drawing:
     return _Drawing("Records per second", "records/s", legend)
 
 
-def _times(axes: Axes, points: Sequence[Interval]) -> _Drawing:
-    layers = [[getattr(p, name) / 1000 / p.micro_batches for p in points] for name in PARTS]
-    _stack(axes, layers, _PART_COLORS)
-    _steps(axes, [p.longest_task_ms / 1000 for p in points], "text")
-    legend = [*zip(_PART_COLORS, PARTS.values(), strict=True), ("text", "the longest task")]
+def _times(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
+    layers = [[getattr(p, name) / 1000 / p.micro_batches for p in samples] for name in COMPONENTS]
+    _stack(axes, layers, _COMPONENT_COLORS)
+    _steps(axes, [p.longest_task_ms / 1000 for p in samples], "text")
+    legend = [
+        *zip(_COMPONENT_COLORS, COMPONENTS.values(), strict=True),
+        ("text", "the longest task"),
+    ]
     return _Drawing("Time of a micro-batch's tasks, added up, by part", "seconds", legend)
 
 
-def _failures(axes: Axes, points: Sequence[Interval]) -> _Drawing:
-    failed = [p.failed_records for p in points]
-    dead_letters = [p.dead_letters for p in points]
-    failed_at = [x for x, point in enumerate(points) if point.failed_micro_batches]
+def _failures(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
+    failed = [p.failed_records for p in samples]
+    dead_letters = [p.dead_letters for p in samples]
+    failed_at = [x for x, sample in enumerate(samples) if sample.failed_micro_batches]
     if not any(failed) and not any(dead_letters) and not failed_at:
-        _say(axes, "no failures, no dead letters")
+        _write_text(axes, "no failures, no dead letters")
         return _Drawing("Failures and dead letters", "", [])
     # One failure must be seen beside a million.
     axes.set_yscale("symlog", linthresh=1)
@@ -177,37 +180,37 @@ def _failures(axes: Axes, points: Sequence[Interval]) -> _Drawing:
     return _Drawing("Failures and dead letters", "records", legend)
 
 
-def _repeated_requests(axes: Axes, points: Sequence[Interval]) -> _Drawing:
+def _repeated_requests(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
     title = "Repeated produce requests"
-    known = [p.retried_requests for p in points]
+    known = [p.retried_requests for p in samples]
     if not any(known):
-        _say(axes, "not known" if set(known) == {None} else "none")
+        _write_text(axes, "not known" if set(known) == {None} else "none")
         return _Drawing(title, "", [])
     _stack(axes, [[each or 0 for each in known]], ["red"])
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return _Drawing(title, "requests", [])
 
 
-def _buffer(axes: Axes, points: Sequence[Interval]) -> _Drawing:
-    _stack(axes, [[p.buffer_peak_bytes / 2**20 for p in points]], ["blue"])
-    _steps(axes, [p.buffer_memory_bytes / 2**20 for p in points], "red")
+def _buffer(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
+    _stack(axes, [[p.buffer_peak_bytes / 2**20 for p in samples]], ["blue"])
+    _steps(axes, [p.buffer_memory_bytes / 2**20 for p in samples], "red")
     legend = [("blue", "most that a task had in it"), ("red", "limit: kafka.buffer.memory")]
     return _Drawing("Buffer of unacknowledged records", "MiB", legend)
 
 
-def _topics(axes: Axes, points: Sequence[Interval]) -> _Drawing:
+def _topics(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
     title = "Records of a micro-batch, by topic"
     total: Counter[str] = Counter()
-    for point in points:
-        total.update(point.records_by_topic)
+    for sample in samples:
+        total.update(sample.records_by_topic)
     if not total.total():
-        _say(axes, "no records")
+        _write_text(axes, "no records")
         return _Drawing(title, "", [])
     shown = [topic for topic, _ in total.most_common(len(_TOPIC_COLORS))]
-    layers = [[p.records_by_topic[topic] / p.micro_batches for p in points] for topic in shown]
+    layers = [[p.records_by_topic[topic] / p.micro_batches for p in samples] for topic in shown]
     names = [_short(topic or NO_TOPIC) for topic in shown]
     if len(total) > len(shown):
-        everything = [p.records_by_topic.total() / p.micro_batches for p in points]
+        everything = [p.records_by_topic.total() / p.micro_batches for p in samples]
         known = [sum(values) for values in zip(*layers, strict=True)]
         layers.append([a - b for a, b in zip(everything, known, strict=True)])
         names.append(f"{len(total) - len(shown):,} other topics")

@@ -6,18 +6,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_kafka_sink.tools.report.explanation import dominant_part, summary
-from spark_kafka_sink.tools.report.formatting import extent, mebibytes, rate, rows, topics, utc
+from spark_kafka_sink.tools.report.explanation import dominant_component, summary
+from spark_kafka_sink.tools.report.formatting import mebibytes, rate, rows, time_range, topics, utc
 from spark_kafka_sink.tools.report.history import History, Interval
 
-_MOST_TOPICS = 15
+_MAX_TOPICS = 15
 
 
 def render(history: History) -> RenderableType:
     """The whole history and the latest micro-batch."""
     total, latest = history.total, history.latest[-1]
     return Group(
-        Text(extent(total), "bold"),
+        Text(time_range(total), "bold"),
         *(Text(line, "dim") for line in queries(history)),
         Text(),
         _explanations(history),
@@ -55,7 +55,7 @@ def line(micro_batch: Interval) -> str:
         rate(micro_batch.records_per_second),
         f"{micro_batch.failed_records:,} failed",
         f"{micro_batch.dead_letters:,} dead letters",
-        dominant_part(micro_batch),
+        dominant_component(micro_batch),
     )
     return "  ".join(filter(None, parts))
 
@@ -72,7 +72,7 @@ def _topics(total: Interval) -> Table:
     table = Table("topic", "records", "sent", "failed", "dead letters")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, records, sent_bytes, failed, dead in topics(total, _MOST_TOPICS):
+    for name, records, sent_bytes, failed, dead in topics(total, _MAX_TOPICS):
         bad = (Text(f"{number:,}", "red" if number else "") for number in (failed, dead))
         table.add_row(Text(name), f"{records:,}", mebibytes(sent_bytes), *bad)
     return table

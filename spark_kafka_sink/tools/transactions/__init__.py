@@ -1,1 +1,1 @@
-"""``python -m spark_kafka_sink transactions``: shows and ends what queries have left open."""
+"""``python -m spark_kafka_sink transactions``: lists and ends what queries left open."""

@@ -1,4 +1,4 @@
-"""The sink's client settings as kafka-python takes them, or an error that says what it lacks."""
+"""The sink's client settings for kafka-python, or an error that names what it does not support."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, InvalidOption
 from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text, for_confluent_kafka
 
-# Without them, Python's TLS would accept what librdkafka's refuses.
+# Without them, Python's TLS would accept servers that librdkafka's refuses.
 _TLS_SETTINGS_THAT_PYTHON_LACKS = ("ssl.crl.location", "ssl.engine.location")
 
 
 def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
-    """kafka-python's settings for the same brokers, TLS and user, once librdkafka was let in.
+    """kafka-python's settings for the same brokers, TLS and user, after librdkafka's login.
 
     Raises InvalidOption for what kafka-python does not support; AuthenticationFailed, also if there
     is no token; BrokerUnavailable.
@@ -41,7 +41,7 @@ def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
 
 
 def _log_in(settings: ClientSettings, deadline: Deadline) -> None:
-    """With librdkafka first: kafka-python tries a wrong password until its time is up."""
+    """With librdkafka first: kafka-python retries a wrong password until its timeout."""
     try:
         brokers = Brokers(for_confluent_kafka(settings))
     except KafkaException as error:
@@ -49,10 +49,10 @@ def _log_in(settings: ClientSettings, deadline: Deadline) -> None:
     try:
         brokers.log_in(deadline)
     except AuthenticationFailed as error:
-        raise AuthenticationFailed(f"the brokers refuse the login: {error}. Ask doctor") from None
+        raise AuthenticationFailed(f"the brokers refuse the login: {error}. Run doctor") from None
     except BrokerUnavailable as error:
         servers = settings["bootstrap.servers"]
-        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Ask doctor") from None
+        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Run doctor") from None
     finally:
         brokers.close()
 
@@ -69,7 +69,7 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
     try:
         return tls_context(settings)
     except OSError as error:
-        raise InvalidOption(f"a file for TLS is unusable: {error}") from None
+        raise InvalidOption(f"a TLS file cannot be used: {error}") from None
 
 
 def _sasl(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What brokers know of a query's transactions and of its ledger, at one moment."""
+"""The brokers' state of a query's transactions and of its ledger, at one moment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_layout,
 )
 
-#: as DescribeTransactions names them: an end that was begun goes on by itself
+#: as DescribeTransactions names them: an end that has begun completes by itself
 _OPEN_STATES = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 
 
@@ -40,7 +40,7 @@ class TransactionalId:
     """A transactional id, as its coordinator describes it (KIP-664).
 
     ``started_at``: of its open transaction, by the brokers' clock, in seconds since the epoch.
-    ``partitions``: to which that transaction has sent.
+    ``partitions``: those that the transaction has written to.
     """
 
     name: str
@@ -66,10 +66,10 @@ class ActiveProducer:
 
 
 @dataclass(frozen=True)
-class HeldPartition:
-    """A partition's offsets; ``oldest``: the producer that holds up readers, if one does.
+class BlockedPartition:
+    """A partition's offsets; ``oldest``: the producer that blocks consumers, if any.
 
-    ``stable_offset``: where a reader with isolation.level=read_committed waits.
+    ``stable_offset``: the end for a consumer with isolation.level=read_committed.
     """
 
     partition: Partition

@@ -50,9 +50,9 @@ def install(writer) -> None:
         try:
             report = write_partition(batches, options)
         except BaseException as error:
-            _append(name, outcome=type(error).__name__, report=_told(_Running.report))
+            _append(name, outcome=type(error).__name__, report=_report_values(_Running.report))
             raise
-        _append(name, outcome="acknowledged", report=_told(report))
+        _append(name, outcome="acknowledged", report=_report_values(report))
         return report
 
     def observed(batches, options):
@@ -186,7 +186,7 @@ def _begin(options) -> str:
     return _Running.name
 
 
-def _told(report):
+def _report_values(report):
     """As evidence.py reads it."""
     return report and {
         "acknowledged": [[place[1], n] for place, n in report.acknowledged_records.items()],

@@ -1,4 +1,4 @@
-"""The streams of a run: every way to write, each to a topic of its own. Their fixed sizes."""
+"""The streams of a run: every kind of query, each to a topic of its own. Their fixed sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECOVERY_SECONDS = ATTEMPT_SECONDS + _RESTART_SECONDS
 
 
 @dataclass(frozen=True)
-class Way:
+class QueryKind:
     api: str
     guarantee: str
 
@@ -69,8 +69,8 @@ class Way:
         return options
 
 
-ALL_WAYS = tuple(
-    Way(api, guarantee)
+QUERY_KINDS = tuple(
+    QueryKind(api, guarantee)
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE)
     for api in (FORMAT, FOREACH_BATCH)
 )

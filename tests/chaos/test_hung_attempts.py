@@ -10,7 +10,7 @@ import time
 
 import pytest
 from evidence import ATTEMPTS
-from stuck_attempts import StuckAttempts
+from hung_attempts import HungAttempts
 
 
 @pytest.fixture
@@ -35,29 +35,29 @@ def begin(folder, attempt, seconds_ago, pid):
 
 
 def test_an_attempt_that_hangs_is_found_and_killed(tmp_path, worker):
-    stuck = StuckAttempts(tmp_path, seconds=60)
+    hung = HungAttempts(tmp_path, seconds=60)
     begin(tmp_path, "a", 50, worker.pid)
-    stuck.look()
-    assert stuck.found == []
+    hung.look()
+    assert hung.found == []
     begin(tmp_path, "b", 61, worker.pid)
-    stuck.look()
-    (found,) = stuck.found
+    hung.look()
+    (found,) = hung.found
     assert f"t micro-batch 7 partition 1: process {worker.pid} hangs for 61 s" in found
     assert worker.wait(10) < 0
-    stuck.look()
-    assert len(stuck.found) == 1
+    hung.look()
+    assert len(hung.found) == 1
 
 
 def test_an_attempt_that_ended_is_not_stuck(tmp_path, worker):
-    stuck = StuckAttempts(tmp_path, seconds=60)
+    hung = HungAttempts(tmp_path, seconds=60)
     begin(tmp_path, "a", 99, worker.pid)
     log(tmp_path, "a", 98, worker.pid, outcome="DeadlineExceeded")
-    stuck.look()
-    assert stuck.found == []
+    hung.look()
+    assert hung.found == []
 
 
 def test_an_attempt_whose_process_is_gone_is_not_stuck(tmp_path):
-    stuck = StuckAttempts(tmp_path, seconds=60)
+    hung = HungAttempts(tmp_path, seconds=60)
     begin(tmp_path, "a", 99, os.getpid())  # it lives, but is not of this run
-    stuck.look()
-    assert stuck.found == []
+    hung.look()
+    assert hung.found == []

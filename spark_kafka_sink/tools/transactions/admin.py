@@ -1,4 +1,4 @@
-"""Cluster: asks the brokers about transactions. librdkafka has no such requests (KIP-664)."""
+"""TransactionAdmin: queries the brokers about transactions, which librdkafka cannot (KIP-664)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.tools.transactions.login import login
 from spark_kafka_sink.tools.transactions.state import (
     ActiveProducer,
-    HeldPartition,
+    BlockedPartition,
     Partition,
     TransactionalId,
 )
@@ -31,16 +31,16 @@ _RIGHTS: Mapping[type[Exception], str] = {
 }
 
 
-class Cluster:
+class TransactionAdmin:
     """kafka-python's admin client. Every method raises TransactionFailed or BrokerUnavailable.
 
-    Created, it is connected; raises what ``login`` raises too.
+    Connects when it is created, which also raises what ``login`` raises.
     """
 
     def __init__(self, settings: ClientSettings, deadline: Deadline) -> None:
         own = login(settings, deadline)
         milliseconds = max(1, int(deadline.remaining() * 1000))
-        with _named():
+        with _translating_errors():
             self._admin = KafkaAdminClient(
                 **own, bootstrap_timeout_ms=milliseconds, request_timeout_ms=milliseconds
             )
@@ -50,7 +50,7 @@ class Cluster:
 
         (ListTransactions)
         """
-        with _named():
+        with _translating_errors():
             by_broker = self._admin.list_transactions()
         return {
             each.transactional_id: each.producer_id
@@ -60,7 +60,7 @@ class Cluster:
 
     def describe(self, names: Iterable[str]) -> list[TransactionalId]:
         """(DescribeTransactions)"""
-        with _named():
+        with _translating_errors():
             found = self._admin.describe_transactions(names)
         return [
             TransactionalId(
@@ -81,21 +81,21 @@ class Cluster:
 
     def partitions(self, topic: str) -> list[Partition]:
         """Empty if the topic does not exist."""
-        with _named():
+        with _translating_errors():
             (found,) = self._admin.describe_topics([topic])
             error = kafka_errors.for_code(found["error_code"])
             if error not in (kafka_errors.NoError, kafka_errors.UnknownTopicOrPartitionError):
                 raise error(topic)
         return [Partition(topic, each["partition_index"]) for each in found["partitions"]]
 
-    def offsets(self, partitions: Sequence[Partition]) -> list[HeldPartition]:
+    def offsets(self, partitions: Sequence[Partition]) -> list[BlockedPartition]:
         """The partitions' offsets, and their oldest open transactions.
 
         (ListOffsets in both isolation levels, DescribeProducers)
         """
         wanted = [TopicPartition(each.topic, each.number) for each in partitions]
         latest = dict.fromkeys(wanted, OffsetSpec.LATEST)
-        with _named():
+        with _translating_errors():
             stable = self._admin.list_partition_offsets(latest, IsolationLevel.READ_COMMITTED)
             ends = self._admin.list_partition_offsets(latest, IsolationLevel.READ_UNCOMMITTED)
             producers = self._admin.describe_producers(wanted)
@@ -109,7 +109,9 @@ class Cluster:
                 if found.current_transaction_start_offset >= 0
             ]
             oldest = min(active, key=lambda producer: producer.first_offset, default=None)
-            result.append(HeldPartition(partition, stable[each].offset, ends[each].offset, oldest))
+            result.append(
+                BlockedPartition(partition, stable[each].offset, ends[each].offset, oldest)
+            )
         return result
 
     def group_offsets(self, groups: Iterable[str]) -> dict[str, dict[Partition, CommittedOffset]]:
@@ -117,7 +119,7 @@ class Cluster:
 
         (OffsetFetch)
         """
-        with _named():
+        with _translating_errors():
             found = self._admin.list_group_offsets(dict.fromkeys(groups))
         return {
             group: {
@@ -133,7 +135,7 @@ class Cluster:
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     try:
         yield
     except kafka_errors.KafkaError as error:
@@ -143,7 +145,7 @@ def _named() -> Iterator[None]:
 def _translated(error: kafka_errors.KafkaError) -> KafkaSinkError:
     if type(error) in _RIGHTS:
         return TransactionFailed(
-            f"the brokers refuse to answer: grant this user {_RIGHTS[type(error)]} ({error})",
+            f"this user is not authorized: grant it {_RIGHTS[type(error)]} ({error})",
             code=type(error).__name__,
         )
     if isinstance(error, kafka_errors.UnsupportedVersionError):
@@ -151,4 +153,4 @@ def _translated(error: kafka_errors.KafkaError) -> KafkaSinkError:
             f"transactions needs Kafka 3.0 or later on the brokers ({error})",
             code=type(error).__name__,
         )
-    return BrokerUnavailable(f"no answer: {error}. Try again, or ask doctor")
+    return BrokerUnavailable(f"the brokers do not answer: {error}. Try again, or run doctor")

@@ -1,4 +1,4 @@
-"""Transactions, held-up partitions and the ledger as tables."""
+"""Transactions, blocked partitions and the ledger as tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_kafka_sink.tools.transactions.state import HeldPartition, LedgerRow, TransactionalId
+from spark_kafka_sink.tools.transactions.state import BlockedPartition, LedgerRow, TransactionalId
 from spark_kafka_sink.transactions.ledger import CommitEntry
 
 
@@ -32,10 +32,10 @@ def transactions(ids: Sequence[TransactionalId], now: float) -> RenderableType:
     return table
 
 
-def held(partitions: Sequence[HeldPartition], names: Mapping[int, str]) -> RenderableType:
+def blocked(partitions: Sequence[BlockedPartition], names: Mapping[int, str]) -> RenderableType:
     """A row per partition; ``names``: the known transactional ids, by producer id."""
-    table = Table("topic", "partition", "last stable offset", "high watermark", "held up")
-    table.add_column("by")
+    table = Table("topic", "partition", "last stable offset", "high watermark", "blocked")
+    table.add_column("blocked by")
     for column in table.columns[1:5]:
         column.justify = "right"
     for each in partitions:
@@ -46,9 +46,9 @@ def held(partitions: Sequence[HeldPartition], names: Mapping[int, str]) -> Rende
             f"{each.stable_offset:,}",
             f"{each.high_watermark:,}",
             Text(f"{waiting:,}", "red" if waiting else ""),
-            Text(_holder(each, names) if waiting else ""),
+            Text(_blocking_producer(each, names) if waiting else ""),
         )
-    return Group(Text("What read_committed readers wait for", "bold"), table)
+    return Group(Text("Partitions in which read_committed consumers are blocked", "bold"), table)
 
 
 def ledger(prefix: str, rows: Sequence[LedgerRow]) -> RenderableType:
@@ -88,8 +88,8 @@ def _partitions(transaction: TransactionalId) -> str:
     return "; ".join(f"{topic} {', '.join(numbers)}" for topic, numbers in by_topic.items())
 
 
-def _holder(held: HeldPartition, names: Mapping[int, str]) -> str:
-    if held.oldest is None:
+def _blocking_producer(blocked: BlockedPartition, names: Mapping[int, str]) -> str:
+    if blocked.oldest is None:
         return "a transaction that has just ended"
-    name = names.get(held.oldest.producer_id, "an unknown id")
-    return f"{name} (producer {held.oldest.producer_id}, epoch {held.oldest.producer_epoch})"
+    name = names.get(blocked.oldest.producer_id, "an unknown id")
+    return f"{name} (producer {blocked.oldest.producer_id}, epoch {blocked.oldest.producer_epoch})"

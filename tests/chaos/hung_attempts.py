@@ -17,8 +17,8 @@ _STACK_SECONDS = 1.0
 _DEBUGGER_SECONDS = 60.0
 
 
-class StuckAttempts:
-    """Follows the log of attempts. ``found``: a sentence for each that was stuck."""
+class HungAttempts:
+    """Follows the log of attempts. ``found``: a sentence for each that was hung."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Ends a transaction as the next attempt of its task would: by taking its id over."""
+"""Aborts a transaction as the next attempt of its task would: by fencing its id."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.transaction import fence
 
 
-def end(options: ProducerOptions, transaction: TransactionalId, wait: BrokerWait) -> None:
+def abort(options: ProducerOptions, transaction: TransactionalId, wait: BrokerWait) -> None:
     """Fence the producer, and wait until the brokers have aborted its transaction.
 
-    One whose commit has begun is committed. Raises what ``transactions.transaction.fence`` raises.
+    A transaction whose commit has begun is committed. Raises what
+    ``transactions.transaction.fence`` raises.
     """
     topics = [each.topic for each in transaction.partitions if not each.is_internal]
     fence(options, transaction.name, transaction.timeout_ms, topics[:1], wait)

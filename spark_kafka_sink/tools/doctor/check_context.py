@@ -1,4 +1,4 @@
-"""Examination: what the checks of one diagnosis pass to the checks after them."""
+"""CheckContext: what the checks of one diagnosis pass to later checks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class Examination:
-    """The job's options, and what has been found out so far.
+class CheckContext:
+    """The job's options, and what the checks have found so far.
 
     A check may read a field only if it needs the check that sets it (``diagnosis.CHECKS``).
     """
@@ -81,7 +81,7 @@ class Examination:
 
     @property
     def user(self) -> str:
-        """The user in ACLs, as far as the settings say it."""
+        """The user in ACLs, if the settings name it."""
         if "sasl.username" in self.settings:
             return f"User:{self.settings['sasl.username']}"
         protocol = self.settings.get("security.protocol", "plaintext")
