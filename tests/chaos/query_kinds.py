@@ -81,5 +81,5 @@ def transactional_id(topic: str, spark_partition: int) -> str:
     return f"{topic}.{spark_partition}"
 
 
-def sentinel_group(topic: str) -> str:
+def marker_group(topic: str) -> str:
     return f"{topic}.driver"

@@ -38,7 +38,7 @@ from query_kinds import (
     ROWS_PER_BATCH,
     TOPIC_PARTITIONS,
     QueryKind,
-    sentinel_group,
+    marker_group,
     transactional_id,
 )
 from readers import READ_COMMITTED, READ_UNCOMMITTED, ConcurrentReader, read_all
@@ -276,7 +276,7 @@ def _checks(
         ]
     ledger = _ledger(brokers, kind.topic)
     layouts = invariants.layouts(attempts, ledger)
-    sealed = brokers.committed_offset(sentinel_group(kind.topic), kind.topic)
+    marked = brokers.committed_offset(marker_group(kind.topic), kind.topic)
     return [
         *checks,
         invariants.no_row_twice(concurrent),
@@ -287,7 +287,7 @@ def _checks(
             committed, ledger, layouts, spark_partition_of_key, ROWS_PER_BATCH
         ),
         invariants.refused_micro_batches_are_completed(failures, attempts, committed, uncommitted),
-        invariants.sentinel_is_last_completed(sealed and sealed[0], completed),
+        invariants.sentinel_is_last_completed(marked and marked[0], completed),
     ]
 
 
