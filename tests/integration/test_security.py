@@ -327,7 +327,7 @@ MISTAKES = {
     "wrong authority": (
         "sasl_ssl",
         lambda s: scram() | trusting(s.other_ca),
-        rf"{NO_TLS}127.0.0.1:\d+: .*local issuer certificate. Point kafka\.ssl\.truststore",
+        rf"{NO_TLS}127.0.0.1:\d+: .*local issuer certificate. Add the certificate of the authority",
     ),
     "wrong password of the trust store": (
         "sasl_ssl",

@@ -145,7 +145,7 @@ def _translating_errors() -> Iterator[None]:
 def _translated(error: kafka_errors.KafkaError) -> KafkaSinkError:
     if type(error) in _RIGHTS:
         return TransactionFailed(
-            f"this user is not authorized: grant it {_RIGHTS[type(error)]} ({error})",
+            f"not authorized; grant this user {_RIGHTS[type(error)]} ({error})",
             code=type(error).__name__,
         )
     if isinstance(error, kafka_errors.UnsupportedVersionError):
