@@ -30,5 +30,5 @@ def test_the_demo_finds_every_flight_as_it_was_sent(bootstrap_servers):
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert "all 336,776 records are right" in answer.stdout
+    assert "all 336,776 records are correct" in answer.stdout
     assert "micro-batches: first" in answer.stdout
