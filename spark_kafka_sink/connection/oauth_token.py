@@ -19,7 +19,7 @@ from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.protocol import TokenClient
 
 _CALL_SECONDS = 10.0
-# librdkafka asks for the next token after this part of a token's life.
+# librdkafka requests a new token after this fraction of a token's lifetime.
 _SHARED_LIFE = 0.8
 # Seconds since the epoch stay below this for 3,000 years; milliseconds passed it in 1973.
 _MOST_SECONDS = 1e11

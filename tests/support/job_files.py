@@ -1,12 +1,25 @@
-"""Checks a job's configuration whose variables and files of secrets exist only in production."""
+"""Checks jobs' configurations: their mistakes; and those whose secrets exist only in production."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.tools.job.configuration import JobFile, check
 from spark_kafka_sink.tools.job.document import Document
+
+
+def mistakes(check: Callable[[], object]) -> list[str]:
+    """The lines of the mistakes that ``check`` reports, each with its place."""
+    with pytest.raises(InvalidConfiguration) as raised:
+        check()
+    count, *lines = str(raised.value).splitlines()
+    assert count.startswith(str(len(lines)))
+    return lines
 
 
 def checked(text: str, name: str, folder: Path) -> JobFile:

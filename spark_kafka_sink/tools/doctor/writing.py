@@ -1,4 +1,4 @@
-"""Checks that write to Kafka; they run only if the user asks for a test record."""
+"""Checks that write to Kafka; they run only with ``--write-test-record``."""
 
 from __future__ import annotations
 

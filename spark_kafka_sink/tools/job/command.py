@@ -13,7 +13,7 @@ from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.tools.job.configuration import load
 from spark_kafka_sink.tools.job.model import Job, JobOfSeveralSinks
 from spark_kafka_sink.tools.job.output import JobOutput, output_of
-from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, report_error
 from spark_kafka_sink.tools.job.stop import Stop, handle_signals
 
 
@@ -47,12 +47,8 @@ def supervised(
     with output_of(job.name, console) as output:
         try:
             return act(stop, output)
-        except InvalidConfiguration as error:
-            output.say(str(error))
-            return INVALID
         except KafkaSinkError as error:
-            output.say(f"{type(error).__name__}: {error}")
-            return FAILED
+            return report_error(error, output)
         except KeyboardInterrupt:
             output.say("stopped before anything was written")
             return FAILED if is_dry else DONE

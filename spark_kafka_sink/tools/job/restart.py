@@ -69,6 +69,15 @@ def exit_code(failure: Failure | None) -> int:
     return DONE if failure is None else failure.exit_code
 
 
+def report_error(error: KafkaSinkError, output: Output) -> int:
+    """Write an error that ends the job or its dry run; returns the exit code."""
+    if isinstance(error, InvalidConfiguration):
+        output.say(str(error))
+        return INVALID
+    output.say(f"{type(error).__name__}: {error}")
+    return FAILED
+
+
 class Backoff:
     """The times between failures and restarts: each twice the one before it, up to the maximum."""
 

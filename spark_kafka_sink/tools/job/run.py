@@ -19,7 +19,14 @@ from spark_kafka_sink.tools.job.output import JobOutput, Output
 from spark_kafka_sink.tools.job.pipeline import build
 from spark_kafka_sink.tools.job.query_run import INTERRUPTION_SECONDS, QueryRun, begin
 from spark_kafka_sink.tools.job.reports import Reports, reported
-from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, Failure, exit_code, until_done
+from spark_kafka_sink.tools.job.restart import (
+    DONE,
+    FAILED,
+    Failure,
+    exit_code,
+    report_error,
+    until_done,
+)
 from spark_kafka_sink.tools.job.stop import Stop
 from spark_kafka_sink.tools.job.supervision import run_all
 
@@ -47,12 +54,8 @@ def _dry_run(spark: SparkSession, file: JobFile, query: QueryConfiguration, outp
     try:
         build(spark, query)
         return run_doctor(spark, query, output)
-    except InvalidConfiguration as error:
-        output.say(str(error))
-        return INVALID
     except KafkaSinkError as error:
-        output.say(f"{type(error).__name__}: {error}")
-        return FAILED
+        return report_error(error, output)
 
 
 def run_doctor(spark: SparkSession, query: QueryConfiguration, output: Output) -> int:

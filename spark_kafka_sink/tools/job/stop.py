@@ -32,7 +32,7 @@ class Query(Protocol):
 class Stop:
     """A request to stop, from whichever process received the signal.
 
-    The first signal asks for the end of the running micro-batch, a second one for an end at once.
+    After the first signal, queries end with their running micro-batch; after a second one, at once.
     Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt. Of several
     queries, each has a ``QueryStop`` of its own.
     """
