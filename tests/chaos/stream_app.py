@@ -59,7 +59,6 @@ def main() -> None:
 
 
 def session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(f"local[{_TASKS_AT_ONCE},4]")
         .appName("chaos")

@@ -53,7 +53,7 @@ class StreamProcess:
             "CHAOS_FOLDER": str(self._folder),
             "CHAOS_MUTANT": self._mutant,
             "PYTHONPATH": os.pathsep.join(python_path),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(Path(sys.executable).parent / "kafka-nb-python"),
         }
         with (self._folder / f"streams-{self.starts}.log").open("w") as log:
             self._process = subprocess.Popen(

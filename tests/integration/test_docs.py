@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ast
 import logging
-import os
 import re
 import shlex
 import shutil
@@ -193,7 +192,6 @@ def submit_options() -> dict[str, bool]:
     """The options in spark-submit's own help, and whether each has a value."""
     help_text = subprocess.run(
         [BIN / "spark-submit", "--help"],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         timeout=170,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def to_c():
 def run(folder: Path, environment: dict[str, str], *arguments: str):
     command = [BIN / "spark-pipelines", "run", *arguments]
     # The variable gives Spark Connect a free port, so that other tests can run beside it.
-    own = {"PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}
+    own = {"SPARK_TESTING": "1"}
     return subprocess.run(
         command,
         cwd=folder,

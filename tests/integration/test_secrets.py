@@ -172,7 +172,6 @@ def test_secrets_appear_in_no_output_of_a_job(
         **os.environ,
         "KAFKA_PASSWORD": password,
         "KAFKA_KEY_PASSWORD": KEY_PASSWORD,
-        "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"--properties-file conf/spark.conf {given} pyspark-shell",
     }
     answer = subprocess.run(

@@ -32,7 +32,6 @@ from topics import Topics
 from spark_kafka_sink.deadline import Deadline
 
 kind, servers, topic, folder, way, end = sys.argv[1:]
-os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
     builder = local_connect(2)
 else:

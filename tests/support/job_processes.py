@@ -46,7 +46,6 @@ def jobs(
     def start(how: str, *command: str) -> Job:
         environment = {
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
-            "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"{' '.join(properties)} pyspark-shell",
         }
         of_submit = properties if how == "spark-submit" else []

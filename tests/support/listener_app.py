@@ -6,7 +6,6 @@ Arguments: bootstrap servers, topic, folder. Prints what the listener knows as J
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import traceback
@@ -19,7 +18,6 @@ from spark_kafka_sink import KafkaSinkListener, foreach_batch
 from spark_kafka_sink.deadline import Deadline
 
 servers, topic, folder = sys.argv[1:]
-os.environ["PYSPARK_PYTHON"] = sys.executable
 builder = local_connect(2).config("spark.driver.host", "127.0.0.1")
 spark = builder.getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "topic": topic}

@@ -7,7 +7,6 @@ print, and then a line of JSON: what they displayed, and whether the query is st
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from functools import partial
@@ -37,7 +36,6 @@ def wait_for_micro_batches(query):
 
 
 kind, parameters, secrets = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
     builder = local_connect(2)
 else:

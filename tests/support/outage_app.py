@@ -6,14 +6,12 @@ of that one line and prints "done", or why the query ended.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 servers, topic, folder = sys.argv[1:]
-os.environ["PYSPARK_PYTHON"] = sys.executable
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
 builder = builder.config("spark.driver.host", "127.0.0.1")

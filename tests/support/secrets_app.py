@@ -20,7 +20,6 @@ from spark_kafka_sink.__main__ import main
 
 servers, topic, folder, secured_file = sys.argv[1:]
 secured = json.loads(Path(secured_file).read_text())
-os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["AWS_REGION"] = "eu-west-1"
 Path(folder, "events").mkdir()
 spark = (

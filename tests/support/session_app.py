@@ -17,14 +17,15 @@ from streams import patiently
 import spark_kafka_sink
 
 kind, servers, topic, folder, how = sys.argv[1:]
-os.environ["PYSPARK_PYTHON"] = sys.executable
 if kind == "connect":
     builder = local_connect(2)
 else:
     builder = SparkSession.builder.master(kind)
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-if how == "registered":  # a local master never speculates
+if how == "registered":
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # with PySpark from Spark's zip
+    # A local master never speculates.
     builder = builder.config("spark.speculation", "true")
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
 if how == "registered":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 import tempfile
 
@@ -17,7 +16,6 @@ from pyspark.sql import SparkSession
 import spark_kafka_sink
 
 servers, topic = sys.argv[1:]
-os.environ["PYSPARK_PYTHON"] = sys.executable
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
 spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
