@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -184,5 +183,7 @@ def variable_name(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean ...?`` with the most similar known name, or nothing."""
+    import difflib  # needed only after a mistake
+
     similar = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f"; did you mean {similar[0]}?" if similar else ""

@@ -79,9 +79,13 @@ class BadBatches:
         is_small = self._topics.limits(topic).max_batch_bytes < self._client_batch_bytes
         return BatchState.SMALL if is_small else BatchState.OPEN
 
+    def is_open(self, topic: str) -> bool:
+        """Whether the topic's requests are passed to the client at once."""
+        return self.state(topic) is BatchState.OPEN
+
     def may_send(self, topic: str, *, has_retries: bool) -> bool:
         """Whether the topic's next request may be passed on; unmutes it after the last retry."""
-        if self.state(topic) is BatchState.OPEN:
+        if self.is_open(topic):
             return True
         if self._client.has_unreported(topic):
             return False
@@ -110,6 +114,13 @@ class BadBatches:
         parts = split_to_fit(request.messages.partitioned, limit)
         return [_request(request.delivery, part) for part in parts]
 
+    @staticmethod
+    def may_contain_good(failed: FailedRecords) -> bool:
+        """Whether brokers may have rejected some of the records only because of others."""
+        if failed.code in BATCH_ERRORS:
+            return failed.count > 1
+        return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD
+
     def retries(
         self, delivery: Delivery, records: RecordColumns, failed: FailedRecords
     ) -> list[SendRequest]:
@@ -127,18 +138,6 @@ class BadBatches:
     def forget(self, topics: Iterable[str]) -> None:
         """Forget evicted topics; they have no records left."""
         self._muted.difference_update(topics)
-
-
-def may_be_good(failed: FailedRecords) -> bool:
-    """Whether brokers may have rejected some of the records only because of others."""
-    if failed.code in BATCH_ERRORS:
-        return failed.count > 1
-    return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD
-
-
-def retry_order(request: SendRequest) -> tuple[int, int]:
-    """By send, and by first position within a send."""
-    return request.delivery.delivery_id, int(request.remaining[0])
 
 
 def _request(delivery: Delivery, partitioned: PartitionedRecords) -> SendRequest:

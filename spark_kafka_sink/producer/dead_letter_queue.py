@@ -8,7 +8,8 @@ from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.error_messages import rejection_reason
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin, dead_letters
+from spark_kafka_sink.records.dead_letter import dead_letters
+from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin
 from spark_kafka_sink.records.rejection import RejectedRecords
 
 

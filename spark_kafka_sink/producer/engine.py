@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
@@ -22,8 +23,6 @@ from spark_kafka_sink.librdkafka.events import (
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
-from spark_kafka_sink.producer.bad_batches import BadBatches, may_be_good
-from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
 from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
 from spark_kafka_sink.producer.send_buffer import SendBuffer
@@ -31,9 +30,13 @@ from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.producer.topic_state import assert_never
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.dead_letter import Origin
+from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.partitioner import Partitioner
 from spark_kafka_sink.records.rejection import RejectedRecords
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.producer.bad_batches import BadBatches
+    from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 
 
 class Engine:
@@ -54,10 +57,16 @@ class Engine:
         prefers_rack = options.rack is not None and options.rack.is_preferred
         partitioner = Partitioner(is_rack_aware=prefers_rack)
         # Without a topic for dead letters, a rejected batch fails its task.
-        self._bad_batches = None if topic is None else BadBatches(options, client, self.topics)
+        self._bad_batches: BadBatches | None = None
+        self._dead_letters: DeadLetterQueue | None = None
+        if topic is not None:
+            from spark_kafka_sink.producer.bad_batches import BadBatches
+            from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
+
+            self._bad_batches = BadBatches(options, client, self.topics)
+            self._dead_letters = DeadLetterQueue(topic)
         self._buffer = SendBuffer(client, self.topics, partitioner, self._bad_batches)
         self._fetcher = MetadataFetcher(client, self.topics)
-        self._dead_letters = None if topic is None else DeadLetterQueue(topic)
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -190,7 +199,7 @@ class Engine:
         queue, bad_batches = self._dead_letters, self._bad_batches
         if queue is None or bad_batches is None or not queue.accepts(delivery.topic, failed):
             self.deliveries.fail(delivery, failed)
-        elif by_broker and may_be_good(failed):
+        elif by_broker and bad_batches.may_contain_good(failed):
             # The topic's configuration has changed, or does not show this limit.
             self.topics.renew_limits(delivery.topic)
             records = self.deliveries.records(failed)

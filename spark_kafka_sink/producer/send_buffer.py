@@ -6,15 +6,18 @@ from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
-from spark_kafka_sink.producer.bad_batches import BadBatches, BatchState, retry_order
 from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner, TopicPartitions
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.producer.bad_batches import BadBatches
 
 
 @dataclass
@@ -77,7 +80,7 @@ class SendBuffer:
         if (
             partitions is None
             or topic in self._queues
-            or (bad is not None and bad.state(topic) is not BatchState.OPEN)
+            or (bad is not None and not bad.is_open(topic))
         ):
             self.buffer(request)
             return []
@@ -99,7 +102,8 @@ class SendBuffer:
     def buffer_retries(self, requests: Iterable[SendRequest]) -> None:
         """Accept rejected records again, to be sent before all later ones of their topic."""
         for request in requests:
-            insort(self._queue(request.delivery.topic).retries, request, key=retry_order)
+            queue = self._queue(request.delivery.topic)
+            insort(queue.retries, request, key=lambda retry: retry.order)
 
     def on_metadata_change(self, topic: str) -> None:
         """Update whether the topic's waiting records are sendable."""

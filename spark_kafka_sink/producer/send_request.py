@@ -37,6 +37,11 @@ class SendRequest:
         return self.enqueued == len(self.records)
 
     @property
+    def order(self) -> tuple[int, int]:
+        """Where the request belongs among others: by send, by first position within a send."""
+        return self.delivery.delivery_id, int(self.remaining[0])
+
+    @property
     def remaining(self) -> npt.NDArray[np.int64]:
         """The positions in the send of records that the client has not accepted yet."""
         if self.messages is None:

@@ -9,7 +9,7 @@ record's own timestamp, and ``.headers`` (JSON) only if its headers cannot be se
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns
+from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import (
     INVALID_TIMESTAMP,
     NEGATIVE_PARTITION,
@@ -32,18 +33,6 @@ _KEPT_NUMBERS = [
 # Kafka's default of message.timestamp.after.max.ms (KIP-1030), which the topic for dead letters is
 # likely to have.
 _LATEST_MS = 3_600_000
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The task whose rows were rejected; None: unknown."""
-
-    query_id: str | None = None
-    batch_id: str | None = None
-    task_partition: int | None = None
-
-
-UNKNOWN_ORIGIN = Origin()
 
 
 def dead_letters(

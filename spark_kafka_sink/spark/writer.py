@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_sink.producer.cache import BorrowedProducer
-    from spark_kafka_sink.records.dead_letter import Origin
+    from spark_kafka_sink.records.origin import Origin
     from spark_kafka_sink.transactions.partition import PartitionTransaction
 
 _log = logging.getLogger("spark_kafka_sink")
@@ -156,7 +156,7 @@ def write_batch_marker(
 
 def _origin(options: SinkOptions) -> Origin:
     """The task that runs here, as far as known."""
-    from spark_kafka_sink.records.dead_letter import Origin
+    from spark_kafka_sink.records.origin import Origin
 
     context = TaskContext.get()
     given = None if options.batch_id is None else str(options.batch_id)

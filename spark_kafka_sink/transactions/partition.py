@@ -19,8 +19,8 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.dead_letter import Origin
 from spark_kafka_sink.records.fingerprint import Fingerprint
+from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
 from spark_kafka_sink.transactions.claim import claim, ledger_reader

@@ -37,8 +37,9 @@ from pyspark.sql.types import StructType
 
 from spark_kafka_sink import InvalidSchema
 from spark_kafka_sink.records.arrow import split_by_topic
-from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, dead_letters
+from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import record_hashes
+from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN
 from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.spark.datasource import check_schema, used_columns
 

@@ -4,7 +4,8 @@ import pyarrow as pa
 from record_rows import read
 
 from spark_kafka_sink.records.arrow import split_by_topic
-from spark_kafka_sink.records.dead_letter import UNKNOWN_ORIGIN, Origin, dead_letters
+from spark_kafka_sink.records.dead_letter import dead_letters
+from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin
 from spark_kafka_sink.records.rejection import RejectedRecords
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
