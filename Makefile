@@ -34,7 +34,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -43,8 +43,13 @@ help: ## list the targets
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
-test: setup $(ARCHIVES) ## all tests, two files at a time: most of them wait for brokers and Spark
-	$(TEST_JAVA) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = $(TEST_JAVA) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: setup $(ARCHIVES) ## all tests but the slow ones, two files at a time
+	$(PYTEST) -m "not slow"
+
+test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions; 90 s of chaos
+	$(PYTEST) -m slow
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker

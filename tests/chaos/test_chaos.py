@@ -22,6 +22,7 @@ def test_the_seed_has_every_fault_of_a_query_in_the_first_half():
     assert upstream | {"fail sibling task", "stop query", "change partitions"} <= kinds
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_nothing_is_lost_and_nothing_is_doubled_in_90_seconds_of_chaos():
     environment = os.environ | {"PYTHONPATH": str(SUPPORT)}

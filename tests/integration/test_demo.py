@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SECONDS = 400  # a very busy machine
-pytestmark = pytest.mark.timeout(SECONDS + 50)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 50)]
 ROOT = Path(__file__).parent.parent.parent
 SUBMIT = Path(sys.executable).parent / "spark-submit"
 

@@ -70,6 +70,7 @@ def servers() -> Iterator[str]:
         yield kafka.bootstrap_servers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
 def test_the_snippets_of_a_page_run_one_after_another(
     page, spark, servers, tmp_path, monkeypatch, caplog

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from exactly_once_sink import SETTINGS as BROKER_SETTINGS
 from long_micro_batch import (
-    EVERY_HUNDREDTH,
+    EVERY_TWENTIETH,
     RAISE,
     SETTINGS,
     SLEEP,
@@ -60,7 +60,7 @@ def batch(spark, topics, topic, tmp_path, request):
 
 
 # Before the first row, around the end of the first Arrow batch, in the middle, at the last row.
-@pytest.mark.parametrize("position", [0, 10, 5_000, -1])
+@pytest.mark.parametrize("position", [0, 10, 2_000, -1])
 def test_a_query_that_fails_at_a_row(batch, position):
     row = batch.rows_of(0)[position]
     with pytest.raises(StreamingQueryException, match="the query fails here"):
@@ -69,7 +69,7 @@ def test_a_query_that_fails_at_a_row(batch, position):
 
 def test_a_task_that_fails_while_another_one_sends(batch, topics, topic):
     row = batch.rows_of(1)[-1]
-    slow = f"{EVERY_HUNDREDTH} and spark_partition_id() = 0"
+    slow = f"{EVERY_TWENTIETH} and spark_partition_id() = 0"
     failing = batch.start(f"{slow} or value = {row}", f"if(value = {row}, {RAISE}, {SLEEP})")
     await_records(topics, topic)
     with pytest.raises(StreamingQueryException, match="the query fails here"):
@@ -77,13 +77,13 @@ def test_a_task_that_fails_while_another_one_sends(batch, topics, topic):
 
 
 def test_a_query_that_is_stopped(batch, topics, topic):
-    stopped = batch.start(EVERY_HUNDREDTH, SLEEP)
+    stopped = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     stopped.stop()
 
 
 def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
-    cancelled = batch.start(EVERY_HUNDREDTH, SLEEP)
+    cancelled = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     spark.sparkContext.cancelJobGroup(str(cancelled.runId))
     with pytest.raises(StreamingQueryException, match="cancelled"):
@@ -99,6 +99,7 @@ def app(topics, topic, folder, kind, way, end):
     assert every_row_is_committed_once(topics, topic)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "way", "end"),
     [
@@ -112,6 +113,7 @@ def test_a_task_that_ends_early_in_other_sessions(topics, topic, tmp_path, kind,
     app(topics, topic, tmp_path, kind, way, end)
 
 
+@pytest.mark.slow
 def test_attempts_that_spark_speculates(topics, topic, tmp_path):
     # Spark starts no second attempt on the host of the first one.
     with standalone_cluster(tmp_path, hosts=["127.0.0.1", "127.0.0.2"]) as master:

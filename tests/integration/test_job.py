@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 from job_processes import (
-    COMMANDS,
     SECONDS,
     Job,
     answer_of,
@@ -18,6 +17,7 @@ from job_processes import (
     jobs,
     wait_for_rows,
     wait_until,
+    warm_java,
 )
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
@@ -29,10 +29,16 @@ SLOW_SQL = """
 """
 
 
+@pytest.fixture(scope="module")
+def java():
+    with warm_java() as java:
+        yield java
+
+
 @pytest.fixture
-def start(tmp_path, bootstrap_servers):
+def start(tmp_path, bootstrap_servers, java):
     """Starts the job; it is killed if the test leaves it running."""
-    with jobs(tmp_path, bootstrap_servers) as start_job:
+    with jobs(tmp_path, bootstrap_servers, java=java) as start_job:
 
         def start(how: str, configuration: str, *arguments: str) -> Job:
             file = tmp_path / "job.yaml"
@@ -87,13 +93,13 @@ def test_files_arrive_in_kafka_and_every_micro_batch_is_a_line(how, mode, start,
 def test_a_failed_query_ends_with_1_and_the_sinks_own_error(start, tmp_path):
     sql = "SELECT word AS value, string(null) AS topic FROM source"
     configuration = words(tmp_path, None, "foreach_batch", sql)
-    code, lines, said = finished(start("spark-submit", configuration), tmp_path)
+    code, lines, said = finished(start("warm", configuration), tmp_path)
     assert (code, lines) == (1, []), said
     place = "micro-batch 0, partition 0, row 0"
     assert f"the query failed: InvalidRecord: {place}: null topic" in said
 
 
-@pytest.mark.parametrize("how", COMMANDS)
+@pytest.mark.parametrize("how", ["python", "spark-submit"])
 def test_a_wrong_configuration_ends_with_2(how, start, tmp_path):
     configuration = words(tmp_path, "t", "both", "SELECT word AS value FROM source")
     code, lines, said = finished(start(how, configuration), tmp_path)
@@ -109,7 +115,7 @@ def test_a_wrong_configuration_ends_with_2(how, start, tmp_path):
     ],
 )
 def test_what_only_spark_can_check_ends_a_dry_run_with_2(sql, expected, start, tmp_path):
-    job = start("python", words(tmp_path, "t", "format", sql), "--dry-run")
+    job = start("warm", words(tmp_path, "t", "format", sql), "--dry-run")
     code, _, said = finished(job, tmp_path)
     assert code == 2, said
     assert f"job.yaml:11:2: {expected}" in said
@@ -118,7 +124,7 @@ def test_what_only_spark_can_check_ends_a_dry_run_with_2(sql, expected, start, t
 def test_a_dry_run_writes_nothing(start, topics, tmp_path):
     topic = topics.create()
     configuration = words(tmp_path, topic, "format", "SELECT word AS value FROM source")
-    code, lines, said = finished(start("python", configuration, "--dry-run"), tmp_path)
+    code, lines, said = finished(start("warm", configuration, "--dry-run"), tmp_path)
     assert (code, lines) == (0, []), said
     assert "passed   cluster" in said
     assert "passed   executors" in said
@@ -129,7 +135,7 @@ def test_a_dry_run_writes_nothing(start, topics, tmp_path):
 def test_a_dry_run_fails_without_brokers(start, tmp_path):
     configuration = words(tmp_path, "t", "format", "SELECT word AS value FROM source")
     nobody = "sink.options.kafka.bootstrap.servers=127.0.0.1:1"
-    job = start("python", configuration, "--dry-run", "--set", nobody)
+    job = start("warm", configuration, "--dry-run", "--set", nobody)
     code, _, said = finished(job, tmp_path)
     assert code == 1, said
     assert "failed   bootstrap_servers" in said
@@ -152,7 +158,7 @@ def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     topic = topics.create()
     configuration = endless(tmp_path, topic, mode, metrics={"port": "0"})
     create = "sink.create_topics={topic: {partitions: 3}}"
-    job = start("python", configuration, "--set", create)
+    job = start("warm", configuration, "--set", create)
     found = wait_until(
         lambda said: re.search(r"metrics: (http://\S+)/metrics", said), job, tmp_path
     )
@@ -178,7 +184,7 @@ def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, 
     good = file.read_text()
     file.write_text("{")
     os.utime(file, (1, 1))
-    job = start("python", configuration, "--set", "source.options.mode=FAILFAST")
+    job = start("warm", configuration, "--set", "source.options.mode=FAILFAST")
     wait_until(lambda said: "restarting the query in 1.0 s, 2 of 100" in said, job, tmp_path)
     url = re.search(r"metrics: (http://\S+)/metrics", (tmp_path / "stderr").read_text())[1]
     status, reason = answer_of(f"{url}/health")
@@ -199,9 +205,18 @@ def test_a_failed_query_is_started_again_and_unhealthy_until_it_succeeds(start, 
     ("how", "mode", "send"),
     [
         ("python", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),  # Ctrl-C
-        ("python", "format", lambda job: os.kill(job.pid, signal.SIGTERM)),
-        ("spark-submit", "foreach_batch", lambda job: os.kill(job.pid, signal.SIGTERM)),
-        ("spark-submit", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),
+        pytest.param(
+            *("python", "format", lambda job: os.kill(job.pid, signal.SIGTERM)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("spark-submit", "foreach_batch", lambda job: os.kill(job.pid, signal.SIGTERM)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("spark-submit", "foreach_batch", lambda job: os.killpg(job.pid, signal.SIGINT)),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_signal_ends_the_query_after_its_micro_batch(how, mode, send, start, topics, tmp_path):
@@ -209,23 +224,23 @@ def test_a_signal_ends_the_query_after_its_micro_batch(how, mode, send, start, t
     keys = {
         "source": {
             "format": "rate-micro-batch",
-            "options": {"rowsPerBatch": "100", "numPartitions": "1"},
+            "options": {"rowsPerBatch": "40", "numPartitions": "1"},
         },
         "trigger": {"processingTime": "0 seconds"},
         "stop_timeout_seconds": "120",
     }
     job = start(how, words(tmp_path, topic, mode, SLOW_SQL, **keys))
-    # Ten rows arrive every second: then the micro-batch goes on for nine seconds.
+    # Ten rows arrive every second: then the micro-batch goes on for three seconds.
     wait_for_rows(topics.bootstrap_servers, topic)
     send(job)
     code, lines, said = finished(job, tmp_path)
     assert code == 0, said
     assert "stopping after the micro-batch, within 120 s" in said
     assert "terminated with error" not in said  # what Spark logs when a query fails
-    assert [line["input_rows"] for line in lines] == [100] * len(lines)
+    assert [line["input_rows"] for line in lines] == [40] * len(lines)
     assert lines
     written = Counter(record.value for record in topics.read(topic))
-    ended = {b"%d" % value for value in range(100 * len(lines))}
+    ended = {b"%d" % value for value in range(40 * len(lines))}
     # With the format, a further micro-batch may have begun before the stop.
     assert ended <= set(written)
     if mode == "foreach_batch":

@@ -10,7 +10,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from job_processes import SECONDS, Job, answer_of, finished, jobs, wait_for_rows, wait_until
+from job_processes import (
+    SECONDS,
+    Job,
+    answer_of,
+    finished,
+    jobs,
+    wait_for_rows,
+    wait_until,
+    warm_java,
+)
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
 
@@ -20,15 +29,21 @@ CONTINUOUS = {"processingTime": "0 seconds"}
 AWAY = "SELECT word AS value, string(null) AS topic FROM source"  # no restart would help
 
 
+@pytest.fixture(scope="module")
+def java():
+    with warm_java() as java:
+        yield java
+
+
 @pytest.fixture
-def start(tmp_path, bootstrap_servers):
+def start(tmp_path, bootstrap_servers, java):
     """Starts the job; it is killed if the test leaves it running."""
-    with jobs(tmp_path, bootstrap_servers) as start_job:
+    with jobs(tmp_path, bootstrap_servers, java=java) as start_job:
 
         def start(configuration: dict[str, object], *arguments: str) -> Job:
             file = tmp_path / "job.yaml"
             file.write_text(json.dumps(configuration, indent=1))  # JSON is YAML
-            return start_job("python", "jobs/stream_to_kafka.py", "--config", str(file), *arguments)
+            return start_job("warm", "jobs/stream_to_kafka.py", "--config", str(file), *arguments)
 
         yield start
 

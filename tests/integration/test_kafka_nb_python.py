@@ -16,6 +16,7 @@ from topics import Record
 
 COMMAND = BIN / "kafka-nb-python"
 APP = Path(__file__).parent.parent / "support" / "python_app.py"
+pytestmark = pytest.mark.slow
 # Every Python that Spark starts runs this first, because its folder is on PYTHONPATH.
 SITECUSTOMIZE = """
 import json, os, sys

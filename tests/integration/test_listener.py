@@ -197,6 +197,7 @@ def test_the_lag_of_a_kafka_source_is_told(spark, listen, bootstrap_servers, top
     assert values(scraped, "kafka_producer_record_send_total", "topic") == {target: 30}
 
 
+@pytest.mark.slow
 def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
     bootstrap_servers, topics, tmp_path
 ):

@@ -27,6 +27,8 @@ from spark_kafka_sink.tools.local_kafka.processes import is_running
 HOLDER = """
 import sys
 from spark_kafka_sink.tools.local_kafka import LocalKafka
+
+pytestmark = pytest.mark.slow
 with LocalKafka() as kafka:
     print(*kafka.pids, flush=True)
     sys.stdin.read()

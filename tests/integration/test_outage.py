@@ -12,6 +12,7 @@ from kafka_proxy import KafkaProxy
 from topics import Topics
 
 APP = Path(__file__).parent.parent / "support" / "outage_app.py"
+pytestmark = pytest.mark.slow
 OUTAGE_SECONDS = 25.0  # less than any of the sink's limits
 
 

@@ -16,7 +16,7 @@ APP = Path(__file__).parent.parent / "support" / "shipped_app.py"
 # Of the environment of the tests, which has much more; pyspark* includes pyspark_kafka_nb.
 PACKED = ("confluent_kafka", "numpy", "py4j", "pyarrow", "pyspark", "spark_kafka_sink")
 SECONDS = 300  # a very busy machine
-pytestmark = pytest.mark.timeout(2 * SECONDS)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * SECONDS)]
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,13 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import yaml
 from standalone import BIN
 
 SECONDS = 150
+RUNS = 3
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(RUNS * SECONDS + 60)]
 
 DEFINITIONS = """
 import os

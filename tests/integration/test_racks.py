@@ -14,6 +14,8 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_kafka.processes import send_signal
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 6
 ROWS = 2_000
 

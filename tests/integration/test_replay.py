@@ -13,7 +13,7 @@ import pytest
 import trustme
 from certificates import write_pem
 from dead_letters import dead_letter, produce
-from job_processes import PROPERTIES, SECONDS, finished, jobs
+from job_processes import PROPERTIES, SECONDS, finished, jobs, warm_java
 from spark_jars import kafka_jars
 from topics import Topics
 
@@ -61,11 +61,11 @@ class Replays:
     def add(self, *letters):
         produce(self._servers, self.dead_letters, letters)
 
-    def start(self, *arguments, how="python"):
+    def start(self, *arguments, how="warm"):
         files = ["--config", str(self.config), "--checkpoint", str(self.checkpoint)]
         return self._start(how, JOB, *files, *arguments)
 
-    def run(self, *arguments, how="python"):
+    def run(self, *arguments, how="warm"):
         """The exit code, the micro-batches, the report, and everything that was said."""
         return self.end(self.start(*arguments, how=how))
 
@@ -80,10 +80,16 @@ def with_jars():
     return [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", kafka_jars()]
 
 
+@pytest.fixture(scope="module")
+def java(with_jars):
+    with warm_java(with_jars) as java:
+        yield java
+
+
 @pytest.fixture
-def replays(tmp_path, topics, with_jars):
+def replays(tmp_path, topics, with_jars, java):
     servers = topics.bootstrap_servers
-    with jobs(tmp_path, servers, with_jars) as start:
+    with jobs(tmp_path, servers, with_jars, java) as start:
         yield Replays(start, tmp_path, topics.create(2), servers)
 
 
@@ -128,6 +134,7 @@ def test_what_the_sink_refused_is_replayed(replays, topics):
     }
 
 
+@pytest.mark.slow
 def test_selected_dead_letters_go_to_their_topics_once(replays, topics):
     """A dry run, a replay, and a second one with the same checkpoint."""
     orders, other = topics.create(), topics.create()
@@ -192,6 +199,7 @@ def test_selected_dead_letters_go_to_their_topics_once(replays, topics):
     assert values == Counter([b"first", b"last", b"also selected", b"new"])
 
 
+@pytest.mark.slow
 def test_what_could_not_be_kept_is_restored_and_sql_repairs(replays, topics):
     repaired, kept = topics.create(), topics.create(3)
     headers = [
@@ -249,6 +257,7 @@ def wait_for_records(topics, topic, count):
         assert not deadline.expired, f"{written} of {count} records"
 
 
+@pytest.mark.slow
 def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topics):
     """Killed in its third micro-batch; the next one is ended by SIGTERM; the last one ends."""
     topic, total, batch = topics.create(), 30, 5
@@ -257,7 +266,7 @@ def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topi
     sql = f"SELECT topic, value, {slow} AS key FROM dead_letters"
     arguments = ["--sql", sql, "--set", f"source.options.maxOffsetsPerTrigger={batch}"]
 
-    job = replays.start(*arguments)
+    job = replays.start(*arguments, how="python")
     wait_for_records(topics, topic, 2 * batch + 1)
     os.killpg(job.pid, signal.SIGKILL)
     assert job.wait(SECONDS) == -signal.SIGKILL
@@ -288,6 +297,7 @@ def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topi
     assert set(written.values()) <= {1, 2}
 
 
+@pytest.mark.slow
 def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(replays, topics):
     topic = topics.create()
     replays.add(dead_letter("NULL_TOPIC", None, value=b"bad"), dead_letter("A", topic, value=b"ok"))
@@ -304,7 +314,8 @@ def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(rep
     assert {record.value for record in topics.read(topic)} == {b"bad", b"ok"}
 
 
-def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars):
+@pytest.mark.slow
+def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars, java):
     """User name, password and librdkafka's name for the certificates, which Java lacks."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -320,7 +331,7 @@ def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars):
     with LocalKafka(security=Security(certificate, {"alice": PASSWORD})) as kafka:
         topics = Topics(kafka.internal_servers)
         topic, dead_letters = topics.create(), topics.create()
-        with jobs(tmp_path, kafka.bootstrap_servers, with_jars) as start:
+        with jobs(tmp_path, kafka.bootstrap_servers, with_jars, java) as start:
             replays = Replays(start, tmp_path, dead_letters, kafka.internal_servers, login)
             replays.add(dead_letter("A", topic, value=b"v"))
             code, _, report, said = replays.run()
@@ -332,7 +343,7 @@ def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars):
 
 def test_without_its_jar_the_replay_says_what_to_do(tmp_path):
     with jobs(tmp_path, "127.0.0.1:1", PROPERTIES) as start:
-        code, lines, _, said = Replays(start, tmp_path, "dead-letters").run()
+        code, lines, _, said = Replays(start, tmp_path, "dead-letters").run(how="python")
     assert (code, lines) == (2, []), said
     assert "Spark's Kafka source, which reads the dead letters, is missing" in said
     assert f"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}" in said

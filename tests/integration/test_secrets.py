@@ -24,6 +24,7 @@ KEY_PASSWORD = "planted-secret-of-the-key"
 PASSWORD = "planted-secret-password"
 STORE_PASSWORD = "planted-secret-of-the-store"
 WAYS = ("batch,", "stream,", "foreach_batch,")
+pytestmark = pytest.mark.slow
 WORKING = 7
 SECONDS = 580
 

@@ -22,11 +22,11 @@ def expected(how):
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
-        ("local[2]", "found"),
         ("local[2]", "registered"),
-        ("local-cluster[2,1,1024]", "found"),
-        ("connect", "found"),
-        ("connect", "registered"),
+        pytest.param("local[2]", "found", marks=pytest.mark.slow),
+        pytest.param("local-cluster[2,1,1024]", "found", marks=pytest.mark.slow),
+        pytest.param("connect", "found", marks=pytest.mark.slow),
+        pytest.param("connect", "registered", marks=pytest.mark.slow),
     ],
 )
 def test_batch_and_streams_arrive_in_every_kind_of_session(

@@ -64,7 +64,7 @@ def test_a_small_buffer(explain, proxy, spark):
 def test_a_slow_source(explain):
     @F.udf("string")
     def slowly(value):
-        time.sleep(SLOW_SECONDS / ROWS * 2)
+        time.sleep(4 * SLOW_SECONDS / ROWS)
         return value
 
     texts = explain(lambda rows: rows.withColumn("value", slowly("value")))

@@ -27,7 +27,12 @@ JOINED = Variant(joined=frozenset({MARKER, ENTRY, LAYOUT, LOOK, OPEN, FENCE, REA
     ("variant", "bounds"),
     [
         pytest.param(EVERY_STEP, Bounds((1, 2), 1, 2), id="every step, numbers 1 and 2"),
-        pytest.param(JOINED, Bounds((1, 2), 3, 4), id="three micro-batches, four stages"),
+        pytest.param(
+            JOINED,
+            Bounds((1, 2), 3, 4),
+            id="three micro-batches, four stages",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(JOINED, Bounds((1, 2, 3), 3, 2), id="numbers 1 to 3, three micro-batches"),
     ],
 )

@@ -17,7 +17,7 @@ from contextlib import suppress
 import psutil
 from local_connect import local_connect
 from long_micro_batch import (
-    EVERY_HUNDREDTH,
+    EVERY_TWENTIETH,
     RAISE,
     SETTINGS,
     SLEEP,
@@ -73,7 +73,7 @@ def attempts_beside_a_speculative_one():
 topics = Topics(servers)
 batch = LongMicroBatch(spark, servers, topic, folder, way)
 if end == "raise":
-    row = batch.rows_of(0)[10_000]
+    row = batch.rows_of(0)[2_000]
     try:
         batch.start(f"value = {row}", RAISE).awaitTermination(60)
     except StreamingQueryException as error:
@@ -81,12 +81,12 @@ if end == "raise":
     else:
         raise AssertionError("the query did not fail")
 elif end == "stop":
-    query = batch.start(EVERY_HUNDREDTH, SLEEP)
+    query = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     query.stop()
 elif end == "speculate":
     slow = SLEEP.replace("20L", "100L")
-    query = batch.start(f"{EVERY_HUNDREDTH} and spark_partition_id() = 0", slow)
+    query = batch.start(f"{EVERY_TWENTIETH} and spark_partition_id() = 0", slow)
     deadline = Deadline(90)
     while not {"FAILED", "KILLED", "SUCCESS"}.intersection(attempts_beside_a_speculative_one()):
         assert not deadline.expired
@@ -94,7 +94,7 @@ elif end == "speculate":
         time.sleep(0.1)
     query.stop()
 else:
-    query = batch.start(EVERY_HUNDREDTH, SLEEP)
+    query = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     os.kill(executors()[0], signal.SIGKILL)
     await_micro_batch(query)

@@ -1,4 +1,7 @@
-"""Jobs in processes of their own, by python and by spark-submit, as users start them."""
+"""Jobs in processes of their own, by python and by spark-submit, as users start them.
+
+A third way is for tests of anything else than the start: a Java process that is warm already.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,26 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from confluent_kafka import KafkaException
+from pyspark.java_gateway import launch_gateway
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 
 ROOT = Path(__file__).parents[2]
 SMALL_BATCHES = "spark.sql.execution.arrow.maxRecordsPerBatch=10"
+FEW_TASKS = "spark.sql.shuffle.partitions=2"
 #: for spark-submit, and for the session that python starts
-PROPERTIES = ("--properties-file", "conf/spark.conf", "--conf", SMALL_BATCHES)
+PROPERTIES = ("--properties-file", "conf/spark.conf", "--conf", SMALL_BATCHES, "--conf", FEW_TASKS)
 COMMANDS = {
     "python": [sys.executable],
+    "warm": [sys.executable],  # with a WarmJava
     "spark-submit": [str(Path(sys.executable).parent / "spark-submit")],
 }
 SECONDS = 300  # a session's start on a very busy machine
@@ -33,20 +40,72 @@ SECONDS = 300  # a session's start on a very busy machine
 Job = subprocess.Popen[str]
 
 
+class WarmJava:
+    """A Java process that runs Spark for one PySpark process after the other.
+
+    They find it as those do that spark-submit starts. A new one takes seconds to load its classes.
+    """
+
+    def __init__(self, properties: Sequence[str]) -> None:
+        with patch.dict(os.environ, submit_arguments(properties)):
+            self._gateway = launch_gateway(popen_kwargs={"cwd": ROOT})
+        address = self._gateway.java_parameters
+        self.environment: Mapping[str, str] = {
+            "PYSPARK_GATEWAY_PORT": str(address.port),
+            "PYSPARK_GATEWAY_SECRET": address.auth_token,
+        }
+
+    def forget(self) -> None:
+        """Stop the Spark of a process that was killed, and forget the objects of the process.
+
+        Java tells Python about collected objects by numbers, which are the same in every process.
+        """
+        jvm = self._gateway.jvm
+        session = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+        if session.isDefined():
+            session.get().stop()
+        for _ in range(2):  # what the first finalizers release, too
+            jvm.System.gc()
+            jvm.System.runFinalization()
+
+    def close(self) -> None:
+        self._gateway.shutdown()
+        self._gateway.proc.stdin.close()
+        self._gateway.proc.wait(SECONDS)
+
+
+@contextmanager
+def warm_java(properties: Sequence[str] = PROPERTIES) -> Iterator[WarmJava]:
+    java = WarmJava(properties)
+    yield java
+    java.close()
+
+
+def submit_arguments(properties: Sequence[str]) -> dict[str, str]:
+    """The environment variable by which a session that python starts gets these properties."""
+    return {"PYSPARK_SUBMIT_ARGS": f"{' '.join(properties)} pyspark-shell"}
+
+
 @contextmanager
 def jobs(
-    folder: Path, bootstrap_servers: str, properties: Sequence[str] = PROPERTIES
+    folder: Path,
+    bootstrap_servers: str,
+    properties: Sequence[str] = PROPERTIES,
+    java: WarmJava | None = None,
 ) -> Iterator[Callable[..., Job]]:
     """Starts jobs: ``start(how, script, *arguments)``. Kills those that still run at the end.
 
-    ``folder``: for the standard error of the latest one.
+    ``folder``: for the standard error of the latest one. ``java``: for those that are warm, one at
+    a time.
     """
     started: list[Job] = []
 
     def start(how: str, *command: str) -> Job:
+        if how == "warm":
+            java.forget()
         environment = {
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
-            "PYSPARK_SUBMIT_ARGS": f"{' '.join(properties)} pyspark-shell",
+            **(java.environment if how == "warm" else submit_arguments(properties)),
         }
         of_submit = properties if how == "spark-submit" else []
         with (folder / "stderr").open("w") as stderr:

@@ -7,7 +7,7 @@ import time
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.deadline import Deadline
 
-ROWS = 40_000
+ROWS = 8_000
 PARTITIONS = 2
 #: for the session
 SETTINGS = {
@@ -16,9 +16,9 @@ SETTINGS = {
 }
 
 RAISE = "raise_error('the query fails here')"
-#: makes a micro-batch last for some seconds, if every hundredth row does it
+#: makes a micro-batch last for some seconds, if every twentieth row does it
 SLEEP = "substring(reflect('java.lang.Thread', 'sleep', 20L), 1, 0)"
-EVERY_HUNDREDTH = "value % 100 = 0"
+EVERY_TWENTIETH = "value % 20 = 0"
 
 _SECONDS = 60
 

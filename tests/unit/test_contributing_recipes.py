@@ -13,6 +13,7 @@ import pytest
 from markdown_pages import ROOT
 
 SECONDS = 600.0
+pytestmark = pytest.mark.slow
 _STEP = re.compile(r"<!-- (\S+), (before|after): (.+?) -->\n *```\w+\n(.*?)```", re.DOTALL)
 
 OPTION = """
