@@ -24,11 +24,11 @@ from spark_kafka_sink.errors import LocalKafkaError
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, cluster, detached
 from spark_kafka_sink.tools.local_kafka.processes import is_running
 
+pytestmark = pytest.mark.slow
+
 HOLDER = """
 import sys
 from spark_kafka_sink.tools.local_kafka import LocalKafka
-
-pytestmark = pytest.mark.slow
 with LocalKafka() as kafka:
     print(*kafka.pids, flush=True)
     sys.stdin.read()
