@@ -43,7 +43,14 @@ def test_hooks_use_the_programs_that_make_installs():
 
 
 def test_the_workflow_runs_every_check():
-    assert targets(CI) == {"lint", "types", "test", "test-versions", "release-check"}
+    assert targets(CI) == {
+        "lint",
+        "types",
+        "test",
+        "test-slow",
+        "test-versions",
+        "release-check",
+    }
 
 
 def test_the_workflow_has_the_matrix_of_test_versions():
