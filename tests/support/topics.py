@@ -54,6 +54,8 @@ _PASSING = {
 }
 
 _T = TypeVar("_T")
+# the offset after the last record, by topic and partition
+_Ends = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True, order=True)
@@ -151,7 +153,9 @@ class Topics:
                 for topic in topics
                 for number in self._metadata(topic, deadline).partitions
             ]
-            ends = {(p.topic, p.partition): _end(consumer, p, deadline) for p in partitions}
+            ends = _repeated(
+                lambda _: self._ends(partitions, IsolationLevel.READ_UNCOMMITTED), deadline
+            )
             consumer.assign(partitions)
             return sorted(_consume(consumer, ends, deadline))
 
@@ -167,13 +171,17 @@ class Topics:
         """By partition: the last stable offsets, and the high watermarks."""
         numbers = self._metadata(topic, Deadline(self._patience_seconds)).partitions
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        stable = self._ends(partitions, IsolationLevel.READ_COMMITTED)
-        return stable, self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        stable, high = (self._ends(partitions, level) for level in levels)
+        return _by_number(stable), _by_number(high)
 
-    def _ends(self, partitions: list[TopicPartition], level: IsolationLevel) -> dict[int, int]:
+    def _ends(self, partitions: list[TopicPartition], level: IsolationLevel) -> _Ends:
         wanted = {each: OffsetSpec.latest() for each in partitions}
         futures = self._admin.list_offsets(wanted, isolation_level=level)
-        return {each.partition: future.result(_SECONDS).offset for each, future in futures.items()}
+        return {
+            (each.topic, each.partition): future.result(_SECONDS).offset
+            for each, future in futures.items()
+        }
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
@@ -227,16 +235,19 @@ def _end(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> i
     return _repeated(lambda s: consumer.get_watermark_offsets(partition, timeout=s)[1], deadline)
 
 
-def _consume(
-    consumer: Consumer, ends: dict[tuple[str, int], int], deadline: Deadline
-) -> list[Record]:
+def _by_number(ends: _Ends) -> dict[int, int]:
+    return {number: end for (_, number), end in ends.items()}
+
+
+def _consume(consumer: Consumer, ends: _Ends, deadline: Deadline) -> list[Record]:
     """All records before the ends; of transactions, only those that were committed."""
     records: list[Record] = []
     left = {partition for partition, end in ends.items() if end}
     last_error = None
     # Where there are transactions, some offsets have no record, so partitions have to end.
     while left and len(records) < sum(ends.values()):
-        for message in consumer.consume(10_000, timeout=deadline.slice(0.2)):
+        # It waits for all of them, also after the end of every partition.
+        for message in consumer.consume(10_000, timeout=deadline.slice(0.02)):
             partition = message.topic(), message.partition()
             if message.error() is None:
                 records.append(_record(message))
