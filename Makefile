@@ -10,7 +10,7 @@ JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_
 
 # Spark and Kafka run for a short time in tests: without Java's second compiler, and with archives
 # of the classes that they load, they take less than half of the CPU time.
-SHORT_JAVA = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+SHORT_JAVA = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m
 ARCHIVES = $(abspath $(VENV))/class-archives
 archived = $(SHORT_JAVA) -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile=$(ARCHIVES)/$(1).jsa
 TEST_JAVA = $(JAVA) SPARK_SUBMIT_OPTS="$(call archived,spark)" KAFKA_OPTS="$(call archived,kafka)"
@@ -43,9 +43,9 @@ help: ## list the targets
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
-PYTEST = $(TEST_JAVA) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST = $(TEST_JAVA) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: setup $(ARCHIVES) ## all tests but the slow ones, two files at a time
+test: setup $(ARCHIVES) ## all tests but the slow ones, three files at a time: many of them wait
 	$(PYTEST) -m "not slow"
 
 test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions; 90 s of chaos

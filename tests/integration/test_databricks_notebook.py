@@ -16,8 +16,7 @@ from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 APP = Path(__file__).parent.parent / "support" / "notebook_app.py"
 PASSWORD = "planted-secret-of-alice"
 ROWS = 100  # in each micro-batch
-pytestmark = pytest.mark.timeout(400)
-KINDS = ["local[2]", pytest.param("connect", marks=pytest.mark.slow)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PROGRESS = re.compile(rf"^micro-batch (\d+): {ROWS} rows in \d+\.\d s$", re.MULTILINE)
 
 
@@ -58,7 +57,7 @@ def run(kafka, topics, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["format", "foreach_batch"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["local[2]", "connect"])
 def test_the_cells_write_a_stream_show_its_reports_and_stop_it(run, topics, kind, mode):
     topic = topics.create(partitions=2)
     answer = run(kind, mode, topic)
@@ -89,7 +88,7 @@ def test_the_cells_write_a_stream_show_its_reports_and_stop_it(run, topics, kind
         }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["local[2]", "connect"])
 def test_a_refused_login_fails_the_cell_that_waits_for_the_stream(run, topics, kind):
     answer = run(kind, "foreach_batch", topics.create(), "planted-secret-of-nobody")
     assert answer.returncode == 1, answer.stdout + answer.stderr[-5000:]

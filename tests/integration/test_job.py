@@ -71,7 +71,13 @@ def words(tmp_path, topic, mode, sql, **keys):
     return json.dumps({**document, **keys}, indent=1)  # JSON is YAML
 
 
-@pytest.mark.parametrize(("how", "mode"), [("python", "format"), ("spark-submit", "foreach_batch")])
+@pytest.mark.parametrize(
+    ("how", "mode"),
+    [
+        ("python", "format"),
+        pytest.param("spark-submit", "foreach_batch", marks=pytest.mark.slow),
+    ],
+)
 def test_files_arrive_in_kafka_and_every_micro_batch_is_a_line(how, mode, start, topics, tmp_path):
     topic = topics.create()
     sql = "SELECT upper(word) AS value, word AS key FROM source"

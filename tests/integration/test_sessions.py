@@ -19,14 +19,15 @@ def expected(how):
     return sorted(word.encode() for word in [f"batch-{i}" for i in range(500)] + words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
+        ("local[2]", "found"),
         ("local[2]", "registered"),
-        pytest.param("local[2]", "found", marks=pytest.mark.slow),
-        pytest.param("local-cluster[2,1,1024]", "found", marks=pytest.mark.slow),
-        pytest.param("connect", "found", marks=pytest.mark.slow),
-        pytest.param("connect", "registered", marks=pytest.mark.slow),
+        ("local-cluster[2,1,1024]", "found"),
+        ("connect", "found"),
+        ("connect", "registered"),
     ],
 )
 def test_batch_and_streams_arrive_in_every_kind_of_session(

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from topics import Topics
 
 from spark_kafka_sink import warm_up
@@ -17,6 +18,7 @@ from spark_kafka_sink.config.client_settings import DEFAULTS
 APP = Path(__file__).parent.parent / "support" / "warm_up_app.py"
 
 
+@pytest.mark.slow
 def test_the_first_micro_batch_finds_producers_with_the_topics_metadata(proxy):
     topics = Topics(f"127.0.0.1:{proxy.port}")
     topic = topics.create(partitions=2)
