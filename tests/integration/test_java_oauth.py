@@ -19,7 +19,7 @@ KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{KAFKAS}.OAuthBearerLoginModule"
 LOGIN = f"clientId='{CLIENT_ID}' clientSecret='{CLIENT_SECRET}'"
 
-#: JAAS options, and what brokers are told beside the token
+#: JAAS options, and the extensions that brokers get with the token
 JAAS = {
     "without a scope": (LOGIN, set()),
     "as Event Hubs documents it": (f'{LOGIN} scope="https://a.example.net/.default"', set()),

@@ -35,7 +35,7 @@ EXACTLY_ONCE = {"delivery.guarantee": "exactly-once", "transactional.id.prefix":
 def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
     cluster, monkeypatch, capsys, options
 ):
-    """The mock broker tells neither settings nor rights, like the Kafkas of some clouds."""
+    """The mock broker describes neither settings nor rights, like the Kafkas of some clouds."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **options}
     arguments = [f"--option={name}={value}" for name, value in given.items()]

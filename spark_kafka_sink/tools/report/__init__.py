@@ -1,1 +1,1 @@
-"""``python -m spark_kafka_sink report``: what the reports of a stream's micro-batches tell."""
+"""``python -m spark_kafka_sink report``: a stream's reports, in a terminal or as a page."""
