@@ -49,7 +49,7 @@ test: setup $(ARCHIVES) ## all tests but the slow ones, three files at a time: m
 	$(PYTEST) -m "not slow"
 
 test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions; 90 s of chaos
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow tests/chaos tests/integration tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker
