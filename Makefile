@@ -13,7 +13,8 @@ JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_
 SHORT_JAVA = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m
 ARCHIVES = $(abspath $(VENV))/class-archives
 archived = $(SHORT_JAVA) -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile=$(ARCHIVES)/$(1).jsa
-TEST_JAVA = $(JAVA) SPARK_SUBMIT_OPTS="$(call archived,spark)" KAFKA_OPTS="$(call archived,kafka)"
+# JDK_JAVA_OPTIONS: it reaches Spark's masters, workers and executors too.
+TEST_JAVA = $(JAVA) JDK_JAVA_OPTIONS="$(call archived,spark)" KAFKA_OPTS="$(call archived,kafka)"
 
 # make test-busy N=50 TESTS="tests/mock_broker/test_producer.py -k close"
 N ?= 20
