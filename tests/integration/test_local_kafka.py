@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+import spark_jars
 import trustme
 from certificates import write_pem
 from confluent_kafka import Producer
@@ -18,10 +19,12 @@ from confluent_kafka.admin import AdminClient
 from kafka_proxy import KafkaProxy
 from topics import Topics
 
+from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.java_home import cache_folder, java_home
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalKafkaError
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, cluster, detached
+from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
 from spark_kafka_sink.tools.local_kafka.processes import is_running
 
 pytestmark = pytest.mark.slow
@@ -257,6 +260,20 @@ def test_a_start_that_is_killed_leaves_nothing_running(fresh_cache, temporary_fi
             time.sleep(0.05)
         start.kill()
     wait_until_ended(brokers, 10)
+
+
+def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fresh_cache):
+    organisation, module, revision, digest = spark_jars.AVRO
+    jar = f"{module}-{revision}.jar"
+
+    def fetch(_):
+        return fetch_jars(organisation, module, revision, {jar: digest}, transitive=False)
+
+    calls = call_each(fetch, range(4), Deadline(120))
+    assert [call.error for call in calls] == [None] * 4
+    (folder,) = {call.value for call in calls}
+    assert [each.name for each in folder.iterdir()] == [jar]
+    assert [each.name for each in fresh_cache.iterdir() if not each.is_symlink()] == [folder.name]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path):

@@ -22,7 +22,7 @@ _KAFKA = (
         "5273c8bc8c0dca2211175c0d27efbd7228efae99689aac001a8e1ef8e872e9ef",
     ),
 )  # fmt: skip
-_AVRO = (
+AVRO = (
     "org.apache.spark",
     "spark-avro_2.13",
     "4.1.1",
@@ -37,7 +37,7 @@ def kafka_jars() -> str:
 
 def avro_jar() -> str:
     """Spark's functions ``to_avro`` and ``from_avro``."""
-    return _fetched(_AVRO)
+    return _fetched(AVRO)
 
 
 def _fetched(*jars: tuple[str, str, str, str]) -> str:

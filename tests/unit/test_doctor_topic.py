@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,6 @@ from confluent_kafka.admin import AclOperation
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import topic
-from spark_kafka_sink.tools.doctor.brokers import Brokers
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
@@ -384,31 +382,3 @@ def test_a_missing_topic_of_brokers_that_say_little_is_a_warning(look, brokers, 
     finding = look(topic.topic)
     assert (finding.outcome, finding.blocks) == (Outcome.WARNED, True)
     assert message in finding.message
-
-
-class Answer:
-    """What an AdminClient answers: a future with a value or an error."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def result(self, seconds):
-        return answer(self.value)
-
-
-@pytest.mark.parametrize(
-    ("reported", "settings"),
-    [
-        ({"a": SimpleNamespace(value="1"), "b": SimpleNamespace(value=None)}, {"a": "1"}),
-        (KafkaError.UNSUPPORTED_VERSION, {}),
-        (KafkaError._UNSUPPORTED_FEATURE, {}),
-    ],
-)
-def test_settings_without_a_value_count_as_not_reported(monkeypatch, reported, settings):
-    client = SimpleNamespace(describe_configs=lambda resources, **_: {"resource": Answer(reported)})
-    monkeypatch.setattr(
-        "spark_kafka_sink.tools.doctor.brokers.AdminClient", lambda *_, **__: client
-    )
-    with closing(Brokers({})) as asked:
-        assert asked.topic_settings("t", Deadline(1)) == settings
-        assert asked.broker_settings(1, Deadline(1)) == settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,14 @@ UNSUPPORTED = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - a public constant
 )
+
+# A coordinator that has just been elected, or is loading its groups, answers soon.
+_COORDINATOR_STARTS = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+_RETRY_SECONDS = 0.1
 
 # The client's log lines repeat its errors.
 _quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
@@ -109,11 +118,17 @@ class Brokers:
 
     def group(self, name: str, deadline: Deadline) -> Any:
         """``confluent_kafka.ConsumerGroupDescription``, also of a group that does not exist."""
-        seconds = _seconds(deadline)
-        answers = self._client.describe_consumer_groups(
-            [name], include_authorized_operations=True, request_timeout=seconds
-        )
-        return answers[name].result(seconds)
+        while True:
+            seconds = _seconds(deadline)
+            answers = self._client.describe_consumer_groups(
+                [name], include_authorized_operations=True, request_timeout=seconds
+            )
+            try:
+                return answers[name].result(seconds)
+            except KafkaException as error:
+                if error_code(error) not in _COORDINATOR_STARTS or deadline.expired:
+                    raise
+            time.sleep(deadline.slice(_RETRY_SECONDS))
 
     # Brokers other than Apache Kafka may omit settings, their values, or all.
 
@@ -159,7 +174,9 @@ def error_code(error: KafkaException) -> int:
 
 
 def error_text(error: KafkaException) -> str:
-    return str(error.args[0].str())
+    """The error's text; librdkafka leaves that of a group's error empty after ``request: ``."""
+    text = str(error.args[0].str())
+    return f"{text}{error.args[0].name()}" if text.endswith(": ") else text
 
 
 def _address(node_name: str) -> Server:

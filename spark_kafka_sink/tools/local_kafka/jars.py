@@ -53,7 +53,7 @@ def _retrieve(
         str(java_home() / "bin" / "java"),
         "-cp", str(_ivy_jar()),
         "org.apache.ivy.Main",
-        "-cache", str(cache_folder() / "ivy"),
+        "-cache", str(jars.parent / "ivy"),  # one that processes share would need a lock
         "-dependency", organisation, module, revision,
         "-types", "jar", "bundle",
         "-confs", "default" if transitive else "master",
