@@ -12,8 +12,9 @@ JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_
 # of the classes that they load, they take less than half of the CPU time.
 SHORT_JAVA = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m
 ARCHIVES = $(abspath $(VENV))/class-archives
-archived = $(SHORT_JAVA) -Xlog:cds=off -Xlog:cds+dynamic=off -XX:SharedArchiveFile=$(ARCHIVES)/$(1).jsa
-# JDK_JAVA_OPTIONS: it reaches Spark's masters, workers and executors too.
+archived = $(SHORT_JAVA) -Xlog:disable -XX:SharedArchiveFile=$(ARCHIVES)/$(1).jsa
+# JDK_JAVA_OPTIONS: it reaches Spark's masters, workers and executors too. They write warnings about
+# these flags to their standard output, which tests read, unless the log is off.
 TEST_JAVA = $(JAVA) JDK_JAVA_OPTIONS="$(call archived,spark)" KAFKA_OPTS="$(call archived,kafka)"
 
 # make test-busy N=50 TESTS="tests/mock_broker/test_producer.py -k close"

@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     ):
         options = os.environ.get(variable, "")
         archive = folder / f"{name}.jsa"
-        os.environ[variable] = f"{options} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        os.environ[variable] = f"{options} -Xlog:disable"
         os.environ[variable] += f" -XX:ArchiveClassesAtExit={archive}"
         run()
 
