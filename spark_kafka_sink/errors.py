@@ -49,6 +49,68 @@ class InvalidSchema(KafkaSinkError):
     """
 
 
+class SchemaMismatch(InvalidSchema):
+    """A column does not fit the schema with which it is to be serialized. Raised on the driver.
+
+    What to do: change the column or the schema, as the message says for each field.
+
+    ``problems``: one sentence for each field.
+    """
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
+class UnsupportedType(SchemaMismatch):
+    """A column has a Spark type that the serialization format does not have. Raised on the driver.
+
+    What to do: cast the fields that the message names, as it says.
+    """
+
+
+class SchemaIncompatible(KafkaSinkError):
+    """The schema registry refuses a schema as incompatible with the subject's earlier versions.
+
+    What to do: change the column so that the schema may evolve (new fields nullable), or the
+    subject's compatibility level.
+
+    ``subject``: the one that refuses.
+    """
+
+    def __init__(self, message: str, *, subject: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class SchemaNotFound(KafkaSinkError):
+    """The schema registry does not have the schema, and the query may not register it.
+
+    What to do: register the schema, or set ``auto.register.schemas=true``.
+
+    ``subject``: where it was looked for.
+    """
+
+    def __init__(self, message: str, *, subject: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class RegistryUnavailable(KafkaSinkError):
+    """The schema registry does not answer in time, or answers with an error of its own.
+
+    What to do: check that ``schema.registry.url`` is right and reachable; then start the query
+    again. A running query needs the registry only for topics that it has not written to.
+    """
+
+
+class RegistryRefused(KafkaSinkError):
+    """The schema registry refuses the login, the rights or the request.
+
+    What to do: correct the ``schema.registry.*`` option that the message names, or grant the right.
+    """
+
+
 class UnsupportedSaveMode(KafkaSinkError):
     """A save mode that a Kafka topic does not support. Raised on the driver.
 

@@ -1,0 +1,1 @@
+"""What the serialization formats share: Arrow columns in, encoded records out."""
