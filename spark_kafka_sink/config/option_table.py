@@ -18,6 +18,7 @@ from spark_kafka_sink.config.option import (
     whole_number,
 )
 from spark_kafka_sink.config.producer_options import BYTES_PER_RECORD, MAX_REQUEST_SIZE
+from spark_kafka_sink.config.registry_options import registry_url
 
 _MAX_INT = 2**31 - 1
 
@@ -224,6 +225,98 @@ CLIENT_SETTINGS = Option(
     "`kafka.linger.ms`, `kafka.compression.type` or `kafka.sasl.jaas.config`, and librdkafka's "
     "settings that Java lacks. A setting that cannot be translated is rejected with the reason.",
 )
+VALUE_FORMAT = Option(
+    "value.format",
+    one_of("bytes", "avro", "json"),
+    default="bytes",
+    meaning="`avro` or `json` serializes the column `value`, of any type, with a schema in a "
+    "[schema registry](schema_registry.md). `bytes` sends a string or binary as it is.",
+)
+KEY_FORMAT = Option(
+    "key.format",
+    one_of("bytes", "avro", "json"),
+    default="bytes",
+    meaning="The same for the column `key`.",
+)
+VALUE_SCHEMA: Option[str | None] = Option(
+    "value.schema",
+    any_text,
+    default=None,
+    if_absent="derived from the column's type",
+    meaning="The schema of `value`: an Avro schema as JSON, or a JSON Schema.",
+)
+KEY_SCHEMA: Option[str | None] = Option(
+    "key.schema",
+    any_text,
+    default=None,
+    if_absent="derived from the column's type",
+    meaning="The schema of `key`.",
+)
+VALUE_SUBJECT_NAME_STRATEGY = Option(
+    "value.subject.name.strategy",
+    one_of("topic", "record", "topic-record"),
+    default="topic",
+    meaning="The subject of the schema of `value`: `topic` is `<topic>-value`, `record` the full "
+    "name of the record (the title of a JSON Schema), and `topic-record` `<topic>-<name>`. With "
+    "the latter two, a schema must be given.",
+)
+KEY_SUBJECT_NAME_STRATEGY = Option(
+    "key.subject.name.strategy",
+    one_of("topic", "record", "topic-record"),
+    default="topic",
+    meaning="The subject of the schema of `key`, likewise; `topic` is `<topic>-key`.",
+)
+AUTO_REGISTER_SCHEMAS = Option(
+    "auto.register.schemas",
+    true_or_false,
+    default="true",
+    meaning="`false` registers nothing: the schema must be in the registry.",
+)
+USE_LATEST_VERSION = Option(
+    "use.latest.version",
+    true_or_false,
+    default="false",
+    meaning="`true` writes with the subject's latest schema, which must fit the column. Needs "
+    "`auto.register.schemas=false`.",
+)
+NORMALIZE_SCHEMAS = Option(
+    "normalize.schemas",
+    true_or_false,
+    default="false",
+    meaning="`true` lets the registry normalize schemas, so that those which differ only in their "
+    "text are one.",
+)
+SCHEMA_ID_LOCATION = Option(
+    "schema.id.location",
+    one_of("prefix", "header"),
+    default="prefix",
+    meaning="Where a record has its schema's id: a `prefix` of 5 bytes (a zero and the id), or a "
+    "`header` (`__value_schema_id`, `__key_schema_id`) with the schema's GUID.",
+)
+SCHEMA_REGISTRY_URL: Option[str | None] = Option(
+    "schema.registry.url",
+    registry_url,
+    default=None,
+    if_absent="none: required for `avro` and `json`",
+    meaning="Comma-separated URLs of the schema registry, such as `http://localhost:8081`.",
+)
+SCHEMA_REGISTRY_TIMEOUT_MS = Option(
+    "schema.registry.request.timeout.ms",
+    whole_number,
+    default="10000",
+    minimum=1,
+    maximum=_MAX_INT,
+    meaning="How long an answer of the registry may take, with all attempts. The driver waits for "
+    "it before the first task, and a task when it first writes to a topic of the column.",
+)
+REGISTRY_SETTINGS = Option(
+    "schema.registry.*",
+    any_text,
+    default=None,
+    if_absent="the client's",
+    meaning="Other settings of the registry's client, under Confluent's names: "
+    "`basic.auth.user.info`, `bearer.auth.*`, `ssl.*.location`, `ssl.key.password`, `proxy`.",
+)
 REPORT_PATH: Option[str | None] = Option(
     "report.path",
     folder,
@@ -254,6 +347,20 @@ BATCH_ID: Option[int | None] = Option(
 #: all entries above, in the order of docs/options.md
 OPTIONS: tuple[Option[Any], ...] = tuple(
     each for each in vars().values() if isinstance(each, Option)
+)
+
+#: options that have an effect only with a schema registry
+ONLY_WITH_REGISTRY: tuple[Option[Any], ...] = (
+    VALUE_SCHEMA,
+    KEY_SCHEMA,
+    VALUE_SUBJECT_NAME_STRATEGY,
+    KEY_SUBJECT_NAME_STRATEGY,
+    AUTO_REGISTER_SCHEMAS,
+    USE_LATEST_VERSION,
+    NORMALIZE_SCHEMAS,
+    SCHEMA_ID_LOCATION,
+    SCHEMA_REGISTRY_URL,
+    SCHEMA_REGISTRY_TIMEOUT_MS,
 )
 
 #: options that have an effect only with exactly-once

@@ -35,6 +35,7 @@ from spark_kafka_sink.config.option_table import (
     PARTITIONER_RACK_AWARE,
     PREFLIGHT,
     PRODUCER_CACHE_TIMEOUT,
+    REGISTRY_SETTINGS,
     REPORT_PATH,
     TOPIC,
     TRANSACTION_TIMEOUT_MS,
@@ -48,14 +49,19 @@ from spark_kafka_sink.config.producer_options import (
     ProducerOptions,
     RackOptions,
 )
+from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX, is_public
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.config.serialization_options import (
+    SerializationOptions,
+    read_serialization,
+)
 from spark_kafka_sink.errors import InvalidOption
 
 _NAMES: Mapping[str, str] = {
     name.lower(): name
     for option in OPTIONS
     for name in option.names
-    if option is not CLIENT_SETTINGS
+    if option not in (CLIENT_SETTINGS, REGISTRY_SETTINGS)
 }
 
 # Spark passes these to every sink; they are not ours.
@@ -75,6 +81,8 @@ class SinkOptions:
     producer: ProducerOptions
     #: None: at-least-once
     exactly_once: ExactlyOnceOptions | None = None
+    #: None: key and value are sent as they are
+    serialization: SerializationOptions | None = None
 
     @property
     def dead_letter_topic(self) -> str | None:
@@ -130,11 +138,14 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
         report_path=REPORT_PATH.read(given),
         producer=producer,
         exactly_once=_exactly_once(given, producer),
+        serialization=read_serialization(given),
     )
 
 
 def _redacted(name: str, value: str) -> str:
     if name in _NAMES:
+        return value
+    if is_public(name.removeprefix(REGISTRY_PREFIX)):
         return value
     is_clients = name.startswith(PREFIX)
     return redact_unless_public(name.removeprefix(PREFIX), value) if is_clients else Secret(value)
@@ -142,7 +153,8 @@ def _redacted(name: str, value: str) -> str:
 
 def _check_names(given: Mapping[str, str]) -> None:
     known = {**_NAMES, **{PREFIX + name: PREFIX + name for name in known_names()}}
-    for name in (each for each in given if each not in known):
+    unknown = [name for name in given if name not in known]
+    for name in (each for each in unknown if not each.startswith(REGISTRY_PREFIX)):
         hint = _hint(name, known)
         if name.startswith(PREFIX):
             raise InvalidOption(f"{name} is not a setting of the Kafka producer{hint}")
