@@ -83,7 +83,9 @@ def plain(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         return plain(array.dictionary_decode())
     if is_view(array.type):
-        return array.cast(pa.large_string() if array.type == pa.string_view() else pa.large_binary())
+        return array.cast(
+            pa.large_string() if array.type == pa.string_view() else pa.large_binary()
+        )
     return array
 
 

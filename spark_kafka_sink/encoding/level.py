@@ -7,16 +7,26 @@ overwritten by the next one. Long byte strings are put between the words by ``py
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.encoding.arrow_memory import Bytes, Mask, Offsets, binary_array, integer_array
+from spark_kafka_sink.encoding.arrow_memory import (
+    Bytes,
+    Mask,
+    Offsets,
+    binary_array,
+    byte_strings,
+    integer_array,
+)
 from spark_kafka_sink.encoding.encoded import RowProblem
 from spark_kafka_sink.encoding.varint import Lengths, Piece, Words, varints
 
 #: up to this length, byte strings are copied word by word, which is faster
 _SHORT = 32
+_WORDS_AT_ONCE = 2**15
 _MAX_INT32 = 2**31 - 1
 
 
@@ -80,6 +90,8 @@ class Level:
             lengths *= active
         longest = int(lengths.max(initial=0))
         if longest > _SHORT:
+            if not self._pieces:
+                self._pieces.append(Piece(0, 0, 0))
             self._strings.append(_Strings(len(self._pieces), offsets, data, active))
             return
         first = int(offsets[0])
@@ -99,61 +111,81 @@ class Level:
         """The rows' bytes one after another; where each begins, and the last one's end."""
         if not self._pieces:
             self._pieces.append(Piece(0, 0, 0))
-        lengths = np.empty((self.rows, len(self._pieces)), dtype=np.int64)
-        words = np.empty((self.rows, len(self._pieces)), dtype=np.uint64)
-        for i, piece in enumerate(self._pieces):
-            lengths[:, i] = piece.lengths
-            words[:, i] = piece.words
-        offsets = np.zeros(lengths.size + 1, dtype=np.int64)
-        np.cumsum(lengths.ravel(), out=offsets[1:])
-        data = np.empty(int(offsets[-1]) + 8, dtype=np.uint8)
-        # Assigned one after another: where two overlap, the later one stays.
-        _words_at_every_byte(data)[offsets[:-1]] = words.ravel()
-        data = data[:-8]
+        data, cuts = self._words_data()
         if self._strings:
-            return self._with_strings(data, offsets)
-        return data, offsets[:: len(self._pieces)]
+            return self._with_strings(data, cuts)
+        return data, np.append(cuts[:, 0], len(data))
 
-    def _with_strings(self, data: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
-        """Put the long strings between the words, whose memory is given."""
+    def _words_data(self) -> tuple[Bytes, npt.NDArray[np.int64]]:
+        """The words' bytes; in them, where each row begins, and where its long strings belong."""
+        columns = len(self._pieces)
+        size = sum(
+            piece.lengths * self.rows
+            if isinstance(piece.lengths, int)
+            else int(piece.lengths.sum())
+            for piece in self._pieces
+        )
+        data = np.empty(size + 8, dtype=np.uint8)
+        view = _words_at_every_byte(data)
+        cuts = np.empty((self.rows, 1 + len(self._strings)), dtype=np.int64)
+        # So many rows at once that their words stay in the processor's cache.
+        step = max(_WORDS_AT_ONCE // columns, 1)
+        lengths = np.empty((min(step, self.rows), columns), dtype=np.int64)
+        words = np.empty_like(lengths, dtype=np.uint64)
+        begin = 0
+        for first in range(0, self.rows, step):
+            rows = slice(first, min(first + step, self.rows))
+            count = rows.stop - first
+            for i, piece in enumerate(self._pieces):
+                lengths[:count, i] = _of(piece.lengths, rows)
+                words[:count, i] = _of(piece.words, rows)
+            ends = np.cumsum(lengths[:count].ravel())
+            ends += begin
+            starts = ends - lengths[:count].ravel()
+            # Assigned one after another: where two overlap, the later one stays.
+            view[starts] = words[:count].ravel()
+            cuts[rows, 0] = starts[::columns]
+            for i, strings in enumerate(self._strings):
+                cuts[rows, i + 1] = ends[strings.words - 1 :: columns]
+            begin = int(ends[-1])
+        return data[:size], cuts
+
+    def _with_strings(self, data: Bytes, cuts: npt.NDArray[np.int64]) -> tuple[Bytes, Offsets]:
+        """Put the long strings between the words."""
         import pyarrow.compute as pc
 
-        row_starts = np.arange(self.rows, dtype=np.int64) * len(self._pieces)
-        count = len(self._strings) + 1
-        bounds = np.empty((self.rows, count), dtype=np.int64)
-        bounds[:, 0] = offsets[row_starts]
-        order = np.empty((self.rows, 2 * count - 1), dtype=np.int64)
-        pieces = np.arange(self.rows * count, dtype=np.int64).reshape(self.rows, count)
-        order[:, ::2] = pieces
-        size = len(data)
-        empty = self.rows * count
+        # The parts of all rows: their words, one empty part, and the strings of each column.
+        empty = cuts.size
         first = empty + 1
+        order = np.empty((self.rows, 2 * len(self._strings) + 1), dtype=np.int64)
+        order[:, ::2] = np.arange(empty, dtype=np.int64).reshape(cuts.shape)
         for i, strings in enumerate(self._strings):
-            bounds[:, i + 1] = offsets[row_starts + strings.words]
             indices = np.arange(first, first + self.rows, dtype=np.int64)
-            if strings.active is not None:
-                indices[~strings.active] = empty
-            order[:, 2 * i + 1] = indices
+            order[:, 2 * i + 1] = (
+                indices if strings.active is None else np.where(strings.active, indices, empty)
+            )
             first += self.rows
-            size += int(strings.offsets[-1] - strings.offsets[0])
+        size = len(data) + sum(int(each.offsets[-1] - each.offsets[0]) for each in self._strings)
         is_large = size > _MAX_INT32
-        total = np.int64(len(data))
-        cut = binary_array(np.append(bounds.ravel(), [total, total]), data, is_large=is_large)
-        parts = [cut]
+        ends = np.append(cuts.ravel(), np.full(2, len(data), dtype=np.int64))
+        parts = [binary_array(ends, data, is_large=is_large)]
         for strings in self._strings:
             begin = int(strings.offsets[0])
             used = strings.data[begin : int(strings.offsets[-1])]
             parts.append(binary_array(strings.offsets - begin, used, is_large=is_large))
         taken = pc.take(pa.concat_arrays(parts), integer_array(order), boundscheck=False)
-        _, offset_buffer, data_buffer = taken.buffers()
-        ends = np.frombuffer(offset_buffer, dtype=np.int64 if is_large else np.int32)
-        ends = ends[: order.size + 1 : order.shape[1]].astype(np.int64)
-        return np.frombuffer(data_buffer, dtype=np.uint8)[: ends[-1]], ends
+        offsets, joined = byte_strings(taken)
+        offsets = offsets[:: order.shape[1]]
+        return joined[: offsets[-1]], offsets
 
 
 def _words_at_every_byte(data: Bytes) -> Words:
     """The eight bytes from each byte on, as a word that is a view."""
     return np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
+
+
+def _of(values: npt.NDArray[Any] | int, rows: slice) -> npt.NDArray[Any] | int:
+    return values if isinstance(values, int) else values[rows]
 
 
 def _masked(piece: Piece, active: Mask) -> Piece:
@@ -164,13 +196,14 @@ def _masked(piece: Piece, active: Mask) -> Piece:
 
 def _joined(first: Piece, second: Piece) -> Piece:
     """Both as one piece of at most eight bytes."""
-    if isinstance(first.lengths, int):
-        shift = np.asarray(8 * first.lengths, dtype=np.uint64)
-    else:
-        shift = first.lengths.view(np.uint64) << np.uint64(3)
+    lengths, most = first.lengths + second.lengths, first.most + second.most
+    if isinstance(first.words, int) and isinstance(second.words, int):
+        if isinstance(first.lengths, int):
+            return Piece(first.words | second.words << 8 * first.lengths, lengths, most)
+    shift: npt.NDArray[np.uint64] = np.asarray(first.lengths, dtype=np.uint64) << np.uint64(3)
     words = np.left_shift(np.asarray(second.words, dtype=np.uint64), shift)
     words |= np.asarray(first.words, dtype=np.uint64)
-    return Piece(words, first.lengths + second.lengths, first.most + second.most)
+    return Piece(words, lengths, most)
 
 
 def _cut(words: Words, lengths: Lengths) -> Words:
