@@ -61,12 +61,9 @@ def big_endian(lower: Words, upper: _Signed, lengths: Lengths | int, most: int) 
     word = np.uint64(64)
     first = (upper.view(np.uint64) << shift) | (lower >> (word - shift)) | (lower << (shift - word))
     second = lower << shift
-    if isinstance(lengths, int):
-        ends = 8, lengths - 8
-    else:
-        ends = np.minimum(lengths, 8), np.maximum(lengths - 8, 0)
+    in_first = 8 if isinstance(lengths, int) else np.minimum(lengths, 8)
     return [
         *pieces,
-        Piece(first.byteswap(), ends[0], 8),
-        Piece(second.byteswap(), ends[1], most - 8),
+        Piece(first.byteswap(), in_first, 8),
+        Piece(second.byteswap(), lengths - in_first, most - 8),
     ]

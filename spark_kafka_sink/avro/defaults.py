@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from spark_kafka_sink.avro.parsed import Array, Enum, Fixed, Map, Node, Primitive, Record, Union
+from spark_kafka_sink.avro.parsed import Array, Enum, Fixed, Node, Primitive, Record, Union
 
 
 def encoded_default(node: Node, value: Any) -> bytes:
@@ -17,18 +17,13 @@ def encoded_default(node: Node, value: Any) -> bytes:
         return _union(node, value)
     if isinstance(node, Record):
         return _record(node, value)
-    if isinstance(node, Enum):
-        if value in node.symbols:
-            return long_bytes(node.symbols.index(value))
-    elif isinstance(node, Fixed):
-        if isinstance(value, str) and len(value) == node.size:
-            return value.encode("latin-1")
-    elif isinstance(node, Array):
-        if isinstance(value, list):
-            return _block([encoded_default(node.items, each) for each in value])
-    elif isinstance(value, dict):
-        return _block([_text(key) + encoded_default(node.values, value[key]) for key in value])
-    raise _no_default(node, value)
+    if isinstance(node, Enum | Fixed):
+        return _named(node, value)
+    if not isinstance(value, list if isinstance(node, Array) else dict):
+        raise _no_default(node, value)
+    if isinstance(node, Array):
+        return _block([encoded_default(node.items, each) for each in value])
+    return _block([_text(key) + encoded_default(node.values, value[key]) for key in value])
 
 
 def long_bytes(number: int) -> bytes:
@@ -51,6 +46,11 @@ def _block(items: list[bytes]) -> bytes:
     return b"".join([long_bytes(len(items)), *items, b"\0"]) if items else b"\0"
 
 
+def _is_bytes(value: Any) -> bool:
+    """Whether a default is text whose characters stand for bytes."""
+    return isinstance(value, str) and max(value, default="") <= "\xff"
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -71,7 +71,7 @@ _PRIMITIVES: dict[str, _Encoding] = {
     "double": (_is_number, lambda value: struct.pack("<d", value)),
     "string": (lambda value: isinstance(value, str), _text),
     "bytes": (
-        lambda value: isinstance(value, str) and max(value, default="") <= "\xff",
+        _is_bytes,
         lambda value: long_bytes(len(value)) + value.encode("latin-1"),
     ),
 }
@@ -82,6 +82,14 @@ def _primitive(node: Primitive, value: Any) -> bytes:
     if not is_allowed(value):
         raise _no_default(node, value)
     return encode(value)
+
+
+def _named(node: Enum | Fixed, value: Any) -> bytes:
+    if isinstance(node, Enum) and value in node.symbols:
+        return long_bytes(node.symbols.index(value))
+    if isinstance(node, Fixed) and _is_bytes(value) and len(value) == node.size:
+        return bytes(value, "latin-1")
+    raise _no_default(node, value)
 
 
 def _union(node: Union, value: Any) -> bytes:

@@ -147,14 +147,17 @@ class _Parser:
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.parse(kind, namespace)
-        if kind in PRIMITIVES:
-            return Primitive(kind, *_logical_type(schema, kind, None))
+        return self._complex(schema, kind, namespace)
+
+    def _complex(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
         if kind == "array":
             return Array(self.parse(_required(schema, "items"), namespace))
         if kind == "map":
             return Map(self.parse(_required(schema, "values"), namespace))
         if kind in {"record", "error", "enum", "fixed"}:
             return self._definition(schema, kind, namespace)
+        if kind in PRIMITIVES:
+            return Primitive(kind, *_logical_type(schema, kind, None))
         return self._reference(kind, namespace)
 
     def _reference(self, name: str, namespace: str) -> Node:

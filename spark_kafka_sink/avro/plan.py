@@ -81,31 +81,39 @@ def _is_checked(node: Node, arrow_type: pa.DataType) -> bool:
 def _writer(node: Node, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
     """The writer of values that are not null."""
     arrow_type = plain_type(arrow_type)
-    writer: Writer | None = None
-    if isinstance(node, Record):
-        if pa.types.is_struct(arrow_type):
-            return _record(node, arrow_type, path, problems)
-    elif isinstance(node, Array):
-        if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
-            inner = f"{path}.element"
-            element = compile_writer(node.items, arrow_type.value_type, inner, problems)
-            return writers.Lists([(None, element)])
-    elif isinstance(node, Map):
-        if pa.types.is_map(arrow_type) and plain_type(arrow_type.key_type) == pa.string():
-            inner = f"{path}.value"
-            value = compile_writer(node.values, arrow_type.item_type, inner, problems)
-            return writers.Lists([(0, writers.Required(path, writers.Bytes())), (1, value)])
+    if isinstance(node, Record | Array | Map):
+        writer = _nested(node, arrow_type, path, problems)
     elif isinstance(node, Enum):
-        if arrow_type == pa.string():
-            writer = writers.Symbols(path, node.name, tuple(node.symbols))
+        is_text = arrow_type == pa.string()
+        writer = writers.Symbols(path, node.name, tuple(node.symbols)) if is_text else None
     elif isinstance(node, Fixed):
         writer = _fixed(node, arrow_type, path)
     elif isinstance(node, Primitive):
         writer = _PRIMITIVES[node.type](node, arrow_type, path)
+    else:
+        writer = None  # a union in a union, which no schema has
     if writer is None:
         problems.append(_mismatch(node, arrow_type, path))
         return writers.Nothing()
     return writer
+
+
+def _nested(
+    node: Record | Array | Map, arrow_type: pa.DataType, path: str, problems: list[str]
+) -> Writer | None:
+    if isinstance(node, Record):
+        is_struct = pa.types.is_struct(arrow_type)
+        return _record(node, arrow_type, path, problems) if is_struct else None
+    if isinstance(node, Array):
+        if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
+            return None
+        inner = f"{path}.element"
+        element = compile_writer(node.items, arrow_type.value_type, inner, problems)
+        return writers.Lists([(None, element)])
+    if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
+        return None
+    value = compile_writer(node.values, arrow_type.item_type, f"{path}.value", problems)
+    return writers.Lists([(0, writers.Required(f"{path}.key", writers.Bytes())), (1, value)])
 
 
 def _mismatch(node: Node, arrow_type: pa.DataType, path: str) -> str:

@@ -18,7 +18,7 @@ from spark_kafka_sink.avro.defaults import long_bytes
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import Mask
 from spark_kafka_sink.encoding.level import Level
-from spark_kafka_sink.encoding.varint import Piece, zigzag
+from spark_kafka_sink.encoding.varint import Lengths, Piece, zigzag
 
 #: rows whose reason names their own value; the others of a column share one
 _NAMED_VALUES = 20
@@ -48,14 +48,10 @@ def _refuse(level: Level, is_bad: Mask, reason: Callable[[int], str]) -> None:
         level.refuse(rows[_NAMED_VALUES:], f"{text} (this value, or a similar one)")
 
 
-def _numbers_or_zero(
-    array: pa.Array, dtype: npt.DTypeLike, active: Mask | None
-) -> npt.NDArray[np.int64]:
+def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None) -> Lengths:
     """Integers, with 0 in rows that are not active: what is there may be large."""
-    values = memory.numbers(array, dtype)
-    if active is not None:
-        return np.multiply(values, active, dtype=np.int64)
-    return values.astype(np.int64)
+    values: Lengths = memory.numbers(array, dtype).astype(np.int64, copy=False)
+    return values if active is None else values * active
 
 
 @dataclass(frozen=True)
@@ -197,7 +193,7 @@ class Symbols:
         import pyarrow.compute as pc
 
         texts = memory.plain(array)
-        found = pc.index_in(texts, value_set=pa.array(self.symbols, type=texts.type))
+        found = pc.index_in(texts, value_set=memory.text_array(self.symbols, texts.type))
         is_bad = ~_all_if_none(memory.validity(found), len(found))
         if active is not None:
             is_bad &= active
@@ -241,12 +237,12 @@ class Decimal:
         if active is not None:
             lower, upper = lower * active, upper * active
         if self.size:
-            lengths, most = self.size, self.size
+            pieces = big_endian(lower, upper, self.size, self.size)
         else:
             lengths = byte_lengths(*magnitudes(lower, upper))
-            most = int(lengths.max(initial=1))
             level.add_varints(zigzag(lengths), active)
-        for piece in big_endian(lower, upper, lengths, most):
+            pieces = big_endian(lower, upper, lengths, int(lengths.max(initial=1)))
+        for piece in pieces:
             level.add(piece, active)
 
 
@@ -254,7 +250,7 @@ def _rescaled(array: pa.Array, scale: int, active: Mask | None) -> pa.Array:
     import pyarrow.compute as pc
 
     if active is not None:
-        array = pc.if_else(memory.boolean_array(active), array, pa.scalar(None, type=array.type))
+        array = pc.if_else(memory.boolean_array(active), array, pa.nulls(1, array.type)[0])
     return array.cast(pa.decimal128(38, scale))
 
 

@@ -1,10 +1,12 @@
-"""The memory of Arrow arrays as numpy arrays, without a copy.
+"""The memory of Arrow arrays as numpy arrays, without a copy; and Arrow arrays of such memory.
 
-``to_numpy`` would import pandas, if it is installed. All functions respect the array's offset.
+``to_numpy`` and ``pa.array`` would import pandas, if it is installed. All functions respect the
+array's offset.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,7 +92,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def plain_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of ``plain`` for arrays of a type, except that a large type is given as its small one."""
+    """The type of ``plain``'s arrays for such a type; but the small one of a string or binary."""
     if pa.types.is_dictionary(arrow_type):
         return plain_type(arrow_type.value_type)
     if pa.types.is_large_string(arrow_type) or arrow_type == pa.string_view():
@@ -119,8 +121,16 @@ def binary_array(
     )
 
 
+def text_array(texts: Sequence[str], arrow_type: pa.DataType) -> pa.Array:
+    """A string or large_string array of these texts."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    data = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    is_large = pa.types.is_large_string(arrow_type)
+    return binary_array(ends, data, is_large=is_large).view(arrow_type)
+
+
 def integer_array(values: npt.NDArray[np.int64]) -> pa.Array:
-    """An int64 array of these values. ``pa.array`` would import pandas, if it is installed."""
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.int64(), values.size, [None, buffer])
 

@@ -1,8 +1,8 @@
-"""Level: the bytes of all rows of a struct, or of all elements of an array, built column by column.
+"""Level: the bytes of all rows of a struct, or of all elements of an array, column by column.
 
-Every column adds *pieces*: at most eight bytes for each row, in one word. All words are written to
-the output in one numpy assignment, row by row, eight bytes each; what a word has too many is
-overwritten by the next one. Long byte strings are put between the words by ``pyarrow.compute.take``.
+Every column adds *pieces*: at most eight bytes for each row, in one word. numpy writes many words
+to the output at once, row by row, eight bytes each; what a word has too many is overwritten by the
+next one. Long byte strings are put between the words by ``pyarrow.compute.take``.
 """
 
 from __future__ import annotations
@@ -189,20 +189,16 @@ def _of(values: npt.NDArray[Any] | int, rows: slice) -> npt.NDArray[Any] | int:
 
 
 def _masked(piece: Piece, active: Mask) -> Piece:
-    return Piece(
-        active * np.asarray(piece.words, dtype=np.uint64), active * piece.lengths, piece.most
-    )
+    words: Words = np.multiply(active, piece.words, dtype=np.uint64)
+    return Piece(words, np.multiply(active, piece.lengths, dtype=np.int64), piece.most)
 
 
 def _joined(first: Piece, second: Piece) -> Piece:
     """Both as one piece of at most eight bytes."""
     lengths, most = first.lengths + second.lengths, first.most + second.most
-    if isinstance(first.words, int) and isinstance(second.words, int):
-        if isinstance(first.lengths, int):
-            return Piece(first.words | second.words << 8 * first.lengths, lengths, most)
-    shift: npt.NDArray[np.uint64] = np.asarray(first.lengths, dtype=np.uint64) << np.uint64(3)
-    words = np.left_shift(np.asarray(second.words, dtype=np.uint64), shift)
-    words |= np.asarray(first.words, dtype=np.uint64)
+    shift: Words = np.left_shift(first.lengths, 3, dtype=np.uint64, casting="unsafe")
+    words: Words = np.left_shift(second.words, shift, dtype=np.uint64)
+    words = np.bitwise_or(words, first.words, dtype=np.uint64)
     return Piece(words, lengths, most)
 
 
