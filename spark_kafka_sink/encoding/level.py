@@ -196,6 +196,12 @@ def _masked(piece: Piece, active: Mask) -> Piece:
 def _joined(first: Piece, second: Piece) -> Piece:
     """Both as one piece of at most eight bytes."""
     lengths, most = first.lengths + second.lengths, first.most + second.most
+    if (
+        isinstance(first.words, int)
+        and isinstance(second.words, int)
+        and isinstance(first.lengths, int)
+    ):
+        return Piece(first.words | second.words << 8 * first.lengths, lengths, most)
     shift: Words = np.left_shift(first.lengths, 3, dtype=np.uint64, casting="unsafe")
     words: Words = np.left_shift(second.words, shift, dtype=np.uint64)
     words = np.bitwise_or(words, first.words, dtype=np.uint64)

@@ -310,6 +310,28 @@ def test_batches_of_any_size_with_every_type(rows: int) -> None:
     assert encoded[:: 1 if rows < 100 else 97] == expected(schema, checked)
 
 
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("is_nullable", [True, False])
+def test_columns_without_nulls(leaf: str, is_nullable: bool) -> None:
+    spark_type = struct_of({"a": (leaf, is_nullable), "b": (leaf, is_nullable)})
+    values = {"boolean": [True, False], "float": [0.5, -2.0], "double": [0.1, 2e300]}
+    if leaf in INTEGERS:
+        limit = 2 ** (INTEGERS[leaf][0] - 1)
+        given: list[Any] = [limit - 1, -limit]
+    elif leaf.startswith("decimal"):
+        precision, scale = decimal_of(leaf)
+        given = [Decimal((sign, (9,) * precision, -scale)) for sign in (0, 1)]
+    else:
+        given = values.get(leaf, ["x", "y" * 9])
+    if leaf == "binary":
+        given = [each.encode() for each in given]
+    rows = [{"a": x, "b": y} for x in given for y in given]
+    schema = derive_schema(spark_type, name="R", column="v")
+    array = pa.array(rows, arrow_of(spark_type))
+    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
+    assert encoded.values.to_pylist() == expected(schema, rows)
+
+
 @pytest.mark.parametrize("lengths", [[0], [32, 33], [33], [1000, 0, 5], [7, 8, 9]])
 def test_strings_of_any_length(lengths: list[int]) -> None:
     spark_type = struct_of({"a": ("string", False), "b": ("binary", True), "c": ("string", True)})
