@@ -201,15 +201,15 @@ class _Parser:
                 name, Fixed(name, size, *_logical_type(schema, kind, size))
             )
         if kind == "enum":
-            symbols = _required(schema, "symbols")
-            if len(set(symbols)) < len(symbols):
-                _refuse(f"the enum {name} has a symbol twice")
+            symbols = _list(schema, "symbols")
+            if not all(map(is_name, symbols)) or len(set(symbols)) < len(symbols):
+                _refuse(f"the enum {name} has a symbol twice, or one that is no name")
             return self._named.setdefault(name, Enum(name, symbols))
         record = Record(name)
         self._named[name] = record
         own_namespace = name.rpartition(".")[0]
         record.fields += [
-            self._field(each, name, own_namespace) for each in _required(schema, "fields")
+            self._field(each, name, own_namespace) for each in _list(schema, "fields")
         ]
         names = [each.name for each in record.fields]
         if len(set(names)) < len(names):
@@ -220,7 +220,7 @@ class _Parser:
         if not isinstance(schema, dict) or not is_name(schema.get("name")):
             _refuse(f"{json.dumps(schema)} is not a field of the record {record}")
         node = self.parse(_required(schema, "type"), namespace)
-        aliases = list(schema.get("aliases", []))
+        aliases = _list(schema, "aliases") if "aliases" in schema else []
         return Field(schema["name"], node, aliases, "default" in schema, schema.get("default"))
 
 
@@ -232,8 +232,19 @@ def _branch_name(node: Node) -> str:
 
 def _required(schema: dict[str, Any], attribute: str) -> Any:
     if attribute not in schema:
-        _refuse(f"{schema.get('name', schema['type'])} has no {attribute}")
+        _refuse(f"{_name_or_type(schema)} has no {attribute}")
     return schema[attribute]
+
+
+def _list(schema: dict[str, Any], attribute: str) -> list[Any]:
+    value = _required(schema, attribute)
+    if not isinstance(value, list):
+        _refuse(f"{attribute} of {_name_or_type(schema)} is no list")
+    return value
+
+
+def _name_or_type(schema: dict[str, Any]) -> Any:
+    return schema.get("name", schema.get("type"))
 
 
 def _logical_type(

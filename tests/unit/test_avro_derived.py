@@ -152,8 +152,10 @@ def test_all_problems_are_reported_at_once() -> None:
         derive(struct(field("s", struct(*fields)), field("no name", "long")))
     assert caught.value.problems == (
         *(f"value.s.f{i}.element: {problem}" for i, (_, problem) in enumerate(UNSUPPORTED)),
-        "value.no name: Avro does not allow the name 'no name'; rename the field, such as to "
-        "no_name",
+        (
+            "value.no name: Avro does not allow the name 'no name'; rename the field, such as to "
+            "no_name"
+        ),
     )
     assert all(problem in str(caught.value) for problem in caught.value.problems)
 

@@ -188,14 +188,18 @@ MISMATCHES = [
     (
         logical("long", "timestamp-millis"),
         NTZ,
-        "the schema wants long (timestamp-millis), the column has timestamp_ntz; "
-        "cast it to timestamp",
+        (
+            "the schema wants long (timestamp-millis), the column has timestamp_ntz; "
+            "cast it to timestamp"
+        ),
     ),
     (
         logical("long", "local-timestamp-micros"),
         UTC,
-        "the schema wants long (local-timestamp-micros), the column has timestamp; "
-        "cast it to timestamp_ntz",
+        (
+            "the schema wants long (local-timestamp-micros), the column has timestamp; "
+            "cast it to timestamp_ntz"
+        ),
     ),
     (
         logical("long", "timestamp-nanos"),
@@ -210,8 +214,10 @@ MISMATCHES = [
     (
         {"type": "bytes", **DECIMAL},
         pa.decimal128(9, 4),
-        "the schema wants bytes (decimal(9,3)), the column has decimal(9,4); "
-        "cast it to decimal(9,3)",
+        (
+            "the schema wants bytes (decimal(9,3)), the column has decimal(9,4); "
+            "cast it to decimal(9,3)"
+        ),
     ),
     (
         {"type": "bytes", **DECIMAL},
@@ -241,7 +247,7 @@ MISMATCHES = [
     ),
     ({"type": "array", "items": "int"}, pa.int32(), "the schema wants array, the column has int"),
     ("string", pa.list_(pa.string()), "the schema wants string, the column has array"),
-    (record({}), pa.string(), "the schema wants record R, the column has string"),
+    (record({}, name="X"), pa.string(), "the schema wants record X, the column has string"),
     ("string", pa.struct({}), "the schema wants string, the column has struct"),
     (
         ["null", "int", "string"],
@@ -438,7 +444,7 @@ def test_a_recursive_schema_is_followed_as_far_as_the_column_goes() -> None:
         ('{"type": "enum", "name": "E", "symbols": ["A", "A"]}', "symbol twice"),
         ('{"type": "enum", "name": "E", "symbols": "A"}', "symbols of E"),
         (
-            '[{"type": "fixed", "name": "F", "size": 1}, {"type": "enum", "name": "F", "symbols": []}]',
+            '[{"type": "fixed", "name": "F", "size": 1}, {"type": "record", "name": "F"}]',
             "F is defined twice",
         ),
     ],
