@@ -1,13 +1,12 @@
 """Level: the bytes of all rows of a struct, or of all elements of an array, column by column.
 
-Every column adds *pieces*: at most eight bytes for each row, in one word. numpy writes many words
-to the output at once, row by row, eight bytes each; what a word has too many is overwritten by the
-next one. Long byte strings are put between the words by ``pyarrow.compute.take``.
+Every column adds *pieces*: at most eight bytes for each row, in one word. numpy writes the words of
+a piece to the output at once, eight bytes each. What a word has too many is overwritten by the next
+one of its row, and at the end of a row by writing the next row's first eight bytes again.
+Long byte strings are put between the words by ``pyarrow.compute.take``.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ from spark_kafka_sink.encoding.varint import Lengths, Piece, Words, varints
 
 #: up to this length, byte strings are copied word by word, which is faster
 _SHORT = 32
-_WORDS_AT_ONCE = 2**15
 _MAX_INT32 = 2**31 - 1
 
 
@@ -118,37 +116,37 @@ class Level:
 
     def _words_data(self) -> tuple[Bytes, npt.NDArray[np.int64]]:
         """The words' bytes; in them, where each row begins, and where its long strings belong."""
-        columns = len(self._pieces)
-        size = sum(
-            piece.lengths * self.rows
-            if isinstance(piece.lengths, int)
-            else int(piece.lengths.sum())
-            for piece in self._pieces
-        )
+        lengths = np.zeros(self.rows, dtype=np.int64)
+        for piece in self._pieces:
+            lengths += piece.lengths
+        ends = np.cumsum(lengths)
+        size = int(ends[-1]) if self.rows else 0
         data = np.empty(size + 8, dtype=np.uint8)
         view = _words_at_every_byte(data)
-        cuts = np.empty((self.rows, 1 + len(self._strings)), dtype=np.int64)
-        # So many rows at once that their words stay in the processor's cache.
-        step = max(_WORDS_AT_ONCE // columns, 1)
-        lengths = np.empty((min(step, self.rows), columns), dtype=np.int64)
-        words = np.empty_like(lengths, dtype=np.uint64)
-        begin = 0
-        for first in range(0, self.rows, step):
-            rows = slice(first, min(first + step, self.rows))
-            count = rows.stop - first
-            for i, piece in enumerate(self._pieces):
-                lengths[:count, i] = _of(piece.lengths, rows)
-                words[:count, i] = _of(piece.words, rows)
-            ends = np.cumsum(lengths[:count].ravel())
-            ends += begin
-            starts = ends - lengths[:count].ravel()
-            # Assigned one after another: where two overlap, the later one stays.
-            view[starts] = words[:count].ravel()
-            cuts[rows, 0] = starts[::columns]
-            for i, strings in enumerate(self._strings):
-                cuts[rows, i + 1] = ends[strings.words - 1 :: columns]
-            begin = int(ends[-1])
-        return data[:size], cuts
+        starts = ends - lengths
+        positions = starts.copy()
+        cuts = [starts]
+        for i, piece in enumerate(self._pieces, 1):
+            view[positions] = piece.words
+            positions += piece.lengths
+            cuts += [positions.copy() for strings in self._strings if strings.words == i]
+        # What the last words of a row have too many is in the first eight bytes of the next rows.
+        # They are written in the order of the rows: where two overlap, the later one stays.
+        view[starts] = self._first_words()
+        return data[:size], np.stack(cuts, axis=1)
+
+    def _first_words(self) -> Words:
+        """The first eight bytes of each row, or all of them."""
+        words = np.zeros(self.rows, dtype=np.uint64)
+        lengths = np.zeros(self.rows, dtype=np.int64)
+        for piece in self._pieces:
+            # A shift by 64 or more leaves 0.
+            shift = lengths.view(np.uint64) << np.uint64(3)
+            words |= np.left_shift(piece.words, shift, dtype=np.uint64)
+            lengths += piece.lengths
+            if self.rows and int(lengths.min()) >= 8:
+                break
+        return words
 
     def _with_strings(self, data: Bytes, cuts: npt.NDArray[np.int64]) -> tuple[Bytes, Offsets]:
         """Put the long strings between the words."""
@@ -182,10 +180,6 @@ class Level:
 def _words_at_every_byte(data: Bytes) -> Words:
     """The eight bytes from each byte on, as a word that is a view."""
     return np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
-
-
-def _of(values: npt.NDArray[Any] | int, rows: slice) -> npt.NDArray[Any] | int:
-    return values if isinstance(values, int) else values[rows]
 
 
 def _masked(piece: Piece, active: Mask) -> Piece:
