@@ -1,0 +1,18 @@
+"""Names that Avro allows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_name(name: Any) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def allowed_name(name: str) -> str:
+    """A similar name that Avro allows."""
+    replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return replaced if is_name(replaced) else f"_{replaced}"

@@ -1,0 +1,266 @@
+"""An Avro schema as a tree of objects, with its names resolved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from spark_kafka_sink.avro.names import is_name
+from spark_kafka_sink.errors import SchemaMismatch
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+_LOGICAL_TYPES = {
+    "int": {"date", "time-millis"},
+    "long": {
+        "time-micros",
+        "timestamp-millis",
+        "timestamp-micros",
+        "timestamp-nanos",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+        "local-timestamp-nanos",
+    },
+    "bytes": {"decimal"},
+    "fixed": {"decimal"},
+}
+
+
+@dataclass
+class Primitive:
+    """``logical_type`` is None if Avro does not know it: readers then ignore it too."""
+
+    type: str
+    logical_type: str | None = None
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        return described(self.type, self.logical_type, self.precision, self.scale)
+
+
+@dataclass
+class Fixed:
+    name: str
+    size: int
+    logical_type: str | None = None
+    precision: int = 0
+    scale: int = 0
+
+    def __str__(self) -> str:
+        base = f"fixed({self.size})"
+        return described(base, self.logical_type, self.precision, self.scale)
+
+
+@dataclass
+class Enum:
+    name: str
+    symbols: list[str]
+
+    def __str__(self) -> str:
+        return f"enum {self.name}"
+
+
+@dataclass
+class Array:
+    items: Node
+
+    def __str__(self) -> str:
+        return "array"
+
+
+@dataclass
+class Map:
+    values: Node
+
+    def __str__(self) -> str:
+        return "map"
+
+
+@dataclass
+class Union:
+    branches: list[Node]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(str(branch) for branch in self.branches)}]"
+
+
+@dataclass
+class Field:
+    """``default``: the value of its JSON, if it ``has_default``."""
+
+    name: str
+    type: Node
+    aliases: list[str]
+    has_default: bool = False
+    default: Any = None
+
+
+@dataclass
+class Record:
+    """``fields`` may contain the record itself, at any depth."""
+
+    name: str
+    fields: list[Field] = field(default_factory=list, repr=False)
+
+    def __str__(self) -> str:
+        return f"record {self.name}"
+
+
+Node = Primitive | Fixed | Enum | Array | Map | Union | Record
+
+
+def described(base: str, logical_type: str | None, precision: int, scale: int) -> str:
+    if logical_type == "decimal":
+        return f"{base} (decimal({precision},{scale}))"
+    return base if logical_type is None else f"{base} ({logical_type})"
+
+
+def parse_schema(text: str) -> Node:
+    """The schema in a JSON text. Raises SchemaMismatch if it is none."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        # A schema may be the name of a primitive type alone, without quotes.
+        if text.strip() in PRIMITIVES:
+            return Primitive(text.strip())
+        raise SchemaMismatch(f"the Avro schema is not JSON: {error}; correct it") from error
+    return _Parser().parse(schema, "")
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise SchemaMismatch(f"the Avro schema is invalid: {problem}; correct it")
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._named: dict[str, Node] = {}
+
+    def parse(self, schema: Any, namespace: str) -> Node:
+        if isinstance(schema, str):
+            return self._reference(schema, namespace)
+        if isinstance(schema, list):
+            return self._union(schema, namespace)
+        if not isinstance(schema, dict) or "type" not in schema:
+            _refuse(f"{json.dumps(schema)} is not a type")
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.parse(kind, namespace)
+        return self._complex(schema, kind, namespace)
+
+    def _complex(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
+        if kind == "array":
+            return Array(self.parse(_required(schema, "items"), namespace))
+        if kind == "map":
+            return Map(self.parse(_required(schema, "values"), namespace))
+        if kind in {"record", "error", "enum", "fixed"}:
+            return self._definition(schema, kind, namespace)
+        if kind in PRIMITIVES:
+            return Primitive(kind, *_logical_type(schema, kind, None))
+        return self._reference(kind, namespace)
+
+    def _reference(self, name: str, namespace: str) -> Node:
+        if name in PRIMITIVES:
+            return Primitive(name)
+        full_name = f"{namespace}.{name}" if namespace and "." not in name else name
+        found = self._named.get(full_name) or self._named.get(name)
+        if found is None:
+            _refuse(f"the type {name} is not defined before it is used")
+        return found
+
+    def _union(self, schemas: list[Any], namespace: str) -> Union:
+        branches = [self.parse(each, namespace) for each in schemas]
+        seen = set()
+        for branch in branches:
+            if isinstance(branch, Union):
+                _refuse("a union contains a union")
+            key = _branch_name(branch)
+            if key in seen:
+                _refuse(f"a union contains {key} twice")
+            seen.add(key)
+        if not branches:
+            _refuse("a union has no branches")
+        return Union(branches)
+
+    def _definition(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
+        name = _required(schema, "name")
+        if not isinstance(name, str):
+            _refuse(f"{json.dumps(name)} is not a name")
+        if "." not in name and (space := schema.get("namespace", namespace)):
+            name = f"{space}.{name}"
+        if not all(is_name(part) for part in name.split(".")) or name in PRIMITIVES:
+            _refuse(f"{name} is not a name")
+        if name in self._named:
+            _refuse(f"{name} is defined twice")
+        if kind == "fixed":
+            size = _required(schema, "size")
+            if not isinstance(size, int) or size < 0:
+                _refuse(f"the size of {name} is {json.dumps(size)}")
+            return self._named.setdefault(
+                name, Fixed(name, size, *_logical_type(schema, kind, size))
+            )
+        if kind == "enum":
+            symbols = _list(schema, "symbols")
+            if not all(map(is_name, symbols)) or len(set(symbols)) < len(symbols):
+                _refuse(f"the enum {name} has a symbol twice, or one that is no name")
+            return self._named.setdefault(name, Enum(name, symbols))
+        record = Record(name)
+        self._named[name] = record
+        own_namespace = name.rpartition(".")[0]
+        record.fields += [
+            self._field(each, name, own_namespace) for each in _list(schema, "fields")
+        ]
+        names = [each.name for each in record.fields]
+        if len(set(names)) < len(names):
+            _refuse(f"the record {name} has a field twice")
+        return record
+
+    def _field(self, schema: Any, record: str, namespace: str) -> Field:
+        if not isinstance(schema, dict) or not is_name(schema.get("name")):
+            _refuse(f"{json.dumps(schema)} is not a field of the record {record}")
+        node = self.parse(_required(schema, "type"), namespace)
+        aliases = _list(schema, "aliases") if "aliases" in schema else []
+        return Field(schema["name"], node, aliases, "default" in schema, schema.get("default"))
+
+
+def _branch_name(node: Node) -> str:
+    if isinstance(node, Primitive):
+        return node.type
+    return node.name if isinstance(node, Fixed | Enum | Record) else str(node)
+
+
+def _required(schema: dict[str, Any], attribute: str) -> Any:
+    if attribute not in schema:
+        _refuse(f"{_name_or_type(schema)} has no {attribute}")
+    return schema[attribute]
+
+
+def _list(schema: dict[str, Any], attribute: str) -> list[Any]:
+    value = _required(schema, attribute)
+    if not isinstance(value, list):
+        _refuse(f"{attribute} of {_name_or_type(schema)} is no list")
+    return value
+
+
+def _name_or_type(schema: dict[str, Any]) -> Any:
+    return schema.get("name", schema.get("type"))
+
+
+def _logical_type(
+    schema: dict[str, Any], kind: str, size: int | None
+) -> tuple[str | None, int, int]:
+    """The logical type with a decimal's precision and scale; None if unknown or not valid."""
+    name = schema.get("logicalType")
+    if not isinstance(name, str) or name not in _LOGICAL_TYPES.get(kind, ()):
+        return None, 0, 0
+    if name != "decimal":
+        return name, 0, 0
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not isinstance(precision, int) or not isinstance(scale, int):
+        return None, 0, 0
+    if not 0 <= scale <= precision or precision < 1:
+        return None, 0, 0
+    if size is not None and (size == 0 or 10**precision > 1 << (8 * size - 1)):
+        return None, 0, 0
+    return name, precision, scale

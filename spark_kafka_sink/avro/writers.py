@@ -1,0 +1,292 @@
+"""What writes an Arrow column of one type as an Avro type: all rows at once.
+
+``write(level, array, active)`` adds the bytes of the active rows (None: all), which are not null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_kafka_sink.avro.decimals import big_endian, byte_lengths, exceeds, magnitudes
+from spark_kafka_sink.avro.defaults import long_bytes
+from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.encoding.arrow_memory import Mask
+from spark_kafka_sink.encoding.level import Level
+from spark_kafka_sink.encoding.varint import Lengths, Piece, zigzag
+
+#: rows whose reason names their own value; the others of a column share one
+_NAMED_VALUES = 20
+_INT = 2**31
+
+
+class Writer(Protocol):
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None: ...
+
+
+def both(first: Mask | None, second: Mask | None) -> Mask | None:
+    if first is None:
+        return second
+    return first if second is None else first & second
+
+
+def _refuse(level: Level, is_bad: Mask, reason: Callable[[int], str]) -> None:
+    """Refuse rows with the reason of each; of very many rows, most have the same reason."""
+    rows = np.flatnonzero(is_bad)
+    by_reason: dict[str, list[int]] = {}
+    for row in rows[:_NAMED_VALUES].tolist():
+        by_reason.setdefault(reason(row), []).append(row)
+    for text, those in by_reason.items():
+        level.refuse(np.array(those, dtype=np.int64), text)
+    if len(rows) > _NAMED_VALUES:
+        text = reason(int(rows[_NAMED_VALUES]))
+        level.refuse(rows[_NAMED_VALUES:], f"{text} (this value, or a similar one)")
+
+
+def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None) -> Lengths:
+    """Integers, with 0 in rows that are not active: what is there may be large."""
+    values: Lengths = memory.numbers(array, dtype).astype(np.int64, copy=False)
+    return values if active is None else values * active
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Null, which has no bytes; or a record without fields."""
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A field that the column does not have: its default."""
+
+    data: bytes
+
+    def write(self, level: Level, _array: pa.Array, active: Mask | None) -> None:
+        level.add_constant(self.data, active)
+
+
+@dataclass(frozen=True)
+class Required:
+    """A value that must not be null, after ``prefix``, the index of a union's branch."""
+
+    path: str
+    inner: Writer
+    prefix: bytes = b""
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        valid = memory.validity(array)
+        if valid is not None:
+            is_bad = ~valid if active is None else active & ~valid
+            if is_bad.any():
+                reason = f"{self.path}: null, but the schema requires a value"
+                level.refuse(np.flatnonzero(is_bad), reason)
+            active = both(active, valid)
+        if self.prefix:
+            level.add_constant(self.prefix, active)
+        self.inner.write(level, array, active)
+
+
+@dataclass(frozen=True)
+class Nullable:
+    """A union of null, whose index is ``null``, and others, of which ``branch`` is written."""
+
+    null: int
+    branch: int
+    inner: Writer
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        valid = memory.validity(array)
+        if valid is None:
+            level.add_constant(long_bytes(self.branch), active)
+        else:
+            numbers = np.where(valid, np.uint64(2 * self.branch), np.uint64(2 * self.null))
+            level.add_varints(numbers, active)
+        self.inner.write(level, array, both(active, valid))
+
+
+@dataclass(frozen=True)
+class Boolean:
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        level.add(Piece(memory.booleans(array).astype(np.uint64), 1, 1), active)
+
+
+@dataclass(frozen=True)
+class Integer:
+    """Integers, dates and timestamps as int or long; ``ticks``: so many of the column's are one."""
+
+    path: str
+    dtype: str
+    is_int: bool = False
+    ticks: int = 1
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        values = _numbers_or_zero(array, self.dtype, active)
+        if self.is_int:
+            is_bad = (values < -_INT) | (values >= _INT)
+            if is_bad.any():
+                _refuse(level, is_bad, lambda row: f"{self.path}: {values[row]} is no int")
+        if self.ticks > 1:
+            values = values // self.ticks
+        level.add_varints(zigzag(values), active)
+
+
+@dataclass(frozen=True)
+class Float:
+    """Numbers as float (``size`` 4) or double (8)."""
+
+    dtype: str
+    size: int
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        values = memory.numbers(array, self.dtype).astype(f"<f{self.size}", copy=False)
+        words = values.view(f"<u{self.size}").astype(np.uint64, copy=False)
+        level.add(Piece(words, self.size, self.size), active)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Strings and binaries with their length."""
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        offsets, data = memory.byte_strings(memory.plain(array))
+        lengths = np.diff(offsets)
+        if active is not None:
+            lengths *= active
+        level.add_varints(zigzag(lengths), active)
+        level.add_strings(offsets, data, active)
+
+
+@dataclass(frozen=True)
+class FixedBytes:
+    path: str
+    size: int
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        offsets, data = memory.byte_strings(memory.plain(array))
+        lengths = np.diff(offsets)
+        is_bad = lengths != self.size
+        if active is not None:
+            is_bad &= active
+        if is_bad.any():
+            rule = f"bytes, but the schema requires {self.size}"
+            _refuse(level, is_bad, lambda row: f"{self.path}: {lengths[row]} {rule}")
+            active = both(active, ~is_bad)
+        level.add_strings(offsets, data, active)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """Strings as an enum."""
+
+    path: str
+    name: str
+    symbols: tuple[str, ...]
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        import pyarrow.compute as pc
+
+        texts = memory.plain(array)
+        found = pc.index_in(texts, value_set=memory.text_array(self.symbols, texts.type))
+        is_bad = ~_all_if_none(memory.validity(found), len(found))
+        if active is not None:
+            is_bad &= active
+        if is_bad.any():
+            rule = f"is no symbol of the enum {self.name}"
+            _refuse(level, is_bad, lambda row: f"{self.path}: {texts[row].as_py()!r} {rule}")
+            active = both(active, ~is_bad)
+        level.add_varints(zigzag(_numbers_or_zero(found, np.int32, active)), active)
+
+
+def _all_if_none(mask: Mask | None, rows: int) -> Mask:
+    return np.ones(rows, dtype=bool) if mask is None else mask
+
+
+@dataclass(frozen=True)
+class Decimal:
+    """Decimals with ``size`` bytes; 0: as many as needed, after their length.
+
+    ``digits``: how many digits a value may have, in the column's scale; None: any value fits.
+    ``scale``: that of the schema, if it is not the column's.
+    """
+
+    path: str
+    size: int
+    digits: int | None = None
+    scale: int | None = None
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        if self.digits is not None:
+            small, large = magnitudes(*memory.decimal_words(array))
+            is_bad = exceeds(small, large, 10**self.digits)
+            if active is not None:
+                is_bad &= active
+            if is_bad.any():
+                rule = "has too many digits for the schema"
+                _refuse(level, is_bad, lambda row: f"{self.path}: {array[row].as_py()} {rule}")
+                active = both(active, ~is_bad)
+        if self.scale is not None:
+            array = _rescaled(array, self.scale, active)
+        lower, upper = memory.decimal_words(array)
+        if active is not None:
+            lower, upper = lower * active, upper * active
+        if self.size:
+            pieces = big_endian(lower, upper, self.size, self.size)
+        else:
+            lengths = byte_lengths(*magnitudes(lower, upper))
+            level.add_varints(zigzag(lengths), active)
+            pieces = big_endian(lower, upper, lengths, int(lengths.max(initial=1)))
+        for piece in pieces:
+            level.add(piece, active)
+
+
+def _rescaled(array: pa.Array, scale: int, active: Mask | None) -> pa.Array:
+    import pyarrow.compute as pc
+
+    if active is not None:
+        array = pc.if_else(memory.boolean_array(active), array, pa.nulls(1, array.type)[0])
+    return array.cast(pa.decimal128(38, scale))
+
+
+@dataclass(frozen=True)
+class Record:
+    """``fields``: each with its position in the struct; None if the struct does not have it."""
+
+    fields: Sequence[tuple[int | None, Writer]]
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        for position, writer in self.fields:
+            writer.write(level, array if position is None else array.field(position), active)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Lists as arrays, and maps. ``parts``: of each element, by their position in a map's entry."""
+
+    parts: Sequence[tuple[int | None, Writer]]
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        offsets = memory.list_offsets(array)
+        begin = int(offsets[0])
+        elements = array.values.slice(begin, int(offsets[-1]) - begin)
+        offsets -= begin
+        counts = np.diff(offsets)
+        hidden = None
+        if active is not None:
+            hidden = np.repeat(active, counts)
+            counts *= active
+        below = Level(len(elements), (level, offsets))
+        for position, writer in self.parts:
+            part = elements if position is None else elements.field(position)
+            writer.write(below, part, hidden)
+        data, ends = below.finish()
+        level.add_varints(zigzag(counts), active)
+        level.add_strings(ends[offsets], data)
+        is_any = (counts > 0).astype(np.int64)
+        level.add(Piece(0, is_any, 1))

@@ -1,0 +1,210 @@
+"""Level: the bytes of all rows of a struct, or of all elements of an array, column by column.
+
+Every column adds *pieces*: at most eight bytes for each row, in one word. numpy writes the words of
+a piece to the output at once, eight bytes each. What a word has too many is overwritten by the next
+one of its row, and at the end of a row by writing the next row's first eight bytes again.
+Long byte strings are put between the words by ``pyarrow.compute.take``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_kafka_sink.encoding.arrow_memory import (
+    Bytes,
+    Mask,
+    Offsets,
+    binary_array,
+    byte_strings,
+    integer_array,
+)
+from spark_kafka_sink.encoding.encoded import RowProblem
+from spark_kafka_sink.encoding.varint import Lengths, Piece, Words, varints
+
+#: up to this length, byte strings are copied word by word, which is faster
+_SHORT = 32
+_MAX_INT32 = 2**31 - 1
+
+
+class _Strings:
+    """Long byte strings after the first ``words`` words of each row; none where not active."""
+
+    def __init__(self, words: int, offsets: Offsets, data: Bytes, active: Mask | None) -> None:
+        self.words = words
+        self.offsets = offsets
+        self.data = data
+        self.active = active
+
+
+class Level:
+    """``rows`` rows, whose bytes ``finish`` returns.
+
+    ``parent``: the level whose rows contain these, and the range of each of its rows (its begin,
+    and the last one's end). Masks say which rows a piece belongs to; None: to all.
+    """
+
+    def __init__(self, rows: int, parent: tuple[Level, Offsets] | None = None) -> None:
+        self.rows = rows
+        self._parent = parent
+        self._pieces: list[Piece] = []
+        self._strings: list[_Strings] = []
+        self.problems: list[RowProblem] = [] if parent is None else parent[0].problems
+
+    def refuse(self, rows: npt.NDArray[np.int64], reason: str) -> None:
+        """These rows (ascending) cannot be encoded."""
+        level = self
+        while level._parent is not None:
+            level, offsets = level._parent
+            rows = np.unique(np.searchsorted(offsets, rows, side="right") - 1)
+        self.problems.append(RowProblem(rows, reason))
+
+    def add(self, piece: Piece, active: Mask | None = None) -> None:
+        """Add the next bytes of all active rows."""
+        if active is not None:
+            piece = _masked(piece, active)
+        if self._pieces and (not self._strings or self._strings[-1].words < len(self._pieces)):
+            last = self._pieces[-1]
+            if last.most + piece.most <= 8:
+                self._pieces[-1] = _joined(last, piece)
+                return
+        self._pieces.append(piece)
+
+    def add_constant(self, data: bytes, active: Mask | None = None) -> None:
+        for start in range(0, len(data), 8):
+            part = data[start : start + 8]
+            self.add(Piece(int.from_bytes(part, "little"), len(part), len(part)), active)
+
+    def add_varints(self, numbers: Words, active: Mask | None = None) -> None:
+        """Add a varint to each active row; a number that is not of an active row must be small."""
+        for piece in varints(numbers):
+            self.add(piece, active)
+
+    def add_strings(self, offsets: Offsets, data: Bytes, active: Mask | None = None) -> None:
+        """Add ``data[offsets[i]:offsets[i + 1]]`` to each active row i."""
+        lengths = np.diff(offsets)
+        if active is not None:
+            lengths *= active
+        longest = int(lengths.max(initial=0))
+        if longest > _SHORT:
+            if not self._pieces:
+                self._pieces.append(Piece(0, 0, 0))
+            self._strings.append(_Strings(len(self._pieces), offsets, data, active))
+            return
+        first = int(offsets[0])
+        size = int(offsets[-1]) - first
+        padded = np.zeros(size + 8 + longest, dtype=np.uint8)
+        padded[:size] = data[first : first + size]
+        view = _words_at_every_byte(padded)
+        starts = offsets[:-1] - first
+        for position in range(0, longest, 8):
+            words = view[starts + position if position else starts]
+            rest = lengths - position if position else lengths
+            most = min(longest - position, 8)
+            here = np.clip(rest, 0, 8) if longest > 8 else rest
+            self.add(Piece(_cut(words, here), here, most))
+
+    def finish(self) -> tuple[Bytes, Offsets]:
+        """The rows' bytes one after another; where each begins, and the last one's end."""
+        if not self._pieces:
+            self._pieces.append(Piece(0, 0, 0))
+        data, cuts = self._words_data()
+        if self._strings:
+            return self._with_strings(data, cuts)
+        return data, np.append(cuts[:, 0], len(data))
+
+    def _words_data(self) -> tuple[Bytes, npt.NDArray[np.int64]]:
+        """The words' bytes; in them, where each row begins, and where its long strings belong."""
+        lengths = np.zeros(self.rows, dtype=np.int64)
+        for piece in self._pieces:
+            lengths += piece.lengths
+        ends = np.cumsum(lengths)
+        size = int(ends[-1]) if self.rows else 0
+        data = np.empty(size + 8, dtype=np.uint8)
+        view = _words_at_every_byte(data)
+        starts = ends - lengths
+        positions = starts.copy()
+        cuts = [starts]
+        for i, piece in enumerate(self._pieces, 1):
+            view[positions] = piece.words
+            positions += piece.lengths
+            cuts += [positions.copy() for strings in self._strings if strings.words == i]
+        # What the last words of a row have too many is in the first eight bytes of the next rows.
+        # They are written in the order of the rows: where two overlap, the later one stays.
+        view[starts] = self._first_words()
+        return data[:size], np.stack(cuts, axis=1)
+
+    def _first_words(self) -> Words:
+        """The first eight bytes of each row, or all of them."""
+        words = np.zeros(self.rows, dtype=np.uint64)
+        lengths = np.zeros(self.rows, dtype=np.int64)
+        for piece in self._pieces:
+            # A shift by 64 or more leaves 0.
+            shift = lengths.view(np.uint64) << np.uint64(3)
+            words |= np.left_shift(piece.words, shift, dtype=np.uint64)
+            lengths += piece.lengths
+            if self.rows and int(lengths.min()) >= 8:
+                break
+        return words
+
+    def _with_strings(self, data: Bytes, cuts: npt.NDArray[np.int64]) -> tuple[Bytes, Offsets]:
+        """Put the long strings between the words."""
+        import pyarrow.compute as pc
+
+        # The parts of all rows: their words, one empty part, and the strings of each column.
+        empty = cuts.size
+        first = empty + 1
+        order = np.empty((self.rows, 2 * len(self._strings) + 1), dtype=np.int64)
+        order[:, ::2] = np.arange(empty, dtype=np.int64).reshape(cuts.shape)
+        for i, strings in enumerate(self._strings):
+            indices = np.arange(first, first + self.rows, dtype=np.int64)
+            order[:, 2 * i + 1] = (
+                indices if strings.active is None else np.where(strings.active, indices, empty)
+            )
+            first += self.rows
+        size = len(data) + sum(int(each.offsets[-1] - each.offsets[0]) for each in self._strings)
+        is_large = size > _MAX_INT32
+        ends = np.append(cuts.ravel(), np.full(2, len(data), dtype=np.int64))
+        parts = [binary_array(ends, data, is_large=is_large)]
+        for strings in self._strings:
+            begin = int(strings.offsets[0])
+            used = strings.data[begin : int(strings.offsets[-1])]
+            parts.append(binary_array(strings.offsets - begin, used, is_large=is_large))
+        taken = pc.take(pa.concat_arrays(parts), integer_array(order), boundscheck=False)
+        offsets, joined = byte_strings(taken)
+        offsets = offsets[:: order.shape[1]]
+        return joined[: offsets[-1]], offsets
+
+
+def _words_at_every_byte(data: Bytes) -> Words:
+    """The eight bytes from each byte on, as a word that is a view."""
+    return np.ndarray((len(data) - 7,), dtype="<u8", buffer=data, strides=(1,))
+
+
+def _masked(piece: Piece, active: Mask) -> Piece:
+    words: Words = np.multiply(active, piece.words, dtype=np.uint64)
+    return Piece(words, np.multiply(active, piece.lengths, dtype=np.int64), piece.most)
+
+
+def _joined(first: Piece, second: Piece) -> Piece:
+    """Both as one piece of at most eight bytes."""
+    lengths, most = first.lengths + second.lengths, first.most + second.most
+    if (
+        isinstance(first.words, int)
+        and isinstance(second.words, int)
+        and isinstance(first.lengths, int)
+    ):
+        return Piece(first.words | second.words << 8 * first.lengths, lengths, most)
+    shift: Words = np.left_shift(first.lengths, 3, dtype=np.uint64, casting="unsafe")
+    words: Words = np.left_shift(second.words, shift, dtype=np.uint64)
+    words = np.bitwise_or(words, first.words, dtype=np.uint64)
+    return Piece(words, lengths, most)
+
+
+def _cut(words: Words, lengths: Lengths) -> Words:
+    """Each word without the bytes behind its length."""
+    ones = np.uint64(1) << (lengths.view(np.uint64) << np.uint64(3))
+    ones -= np.uint64(1)
+    ones &= words
+    return ones

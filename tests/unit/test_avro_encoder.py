@@ -1,0 +1,393 @@
+"""Any column and its derived schema, byte for byte as fastavro writes it row by row."""
+
+import io
+import json
+import math
+import pickle
+import struct
+import subprocess
+import sys
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_sink.avro.derived import derive_schema
+from spark_kafka_sink.avro.encoder import AvroEncoder
+
+PREFIX = b"\0\0\0\0\7"
+DECIMALS = [(1, 0), (5, 2), (9, 9), (18, 3), (19, 0), (38, 0), (38, 10)]
+NAMES = st.sampled_from(["a", "b", "B", "name", "_1"])
+
+INTEGERS = {
+    "byte": (8, pa.int8()),
+    "short": (16, pa.int16()),
+    "integer": (32, pa.int32()),
+    "long": (64, pa.int64()),
+    "date": (32, pa.date32()),
+    "timestamp": (64, pa.timestamp("us", "Europe/Berlin")),
+    "timestamp_ntz": (64, pa.timestamp("us")),
+}
+OTHERS = {
+    "boolean": pa.bool_(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "varchar(9)": pa.string(),
+    "binary": pa.binary(),
+}
+LEAVES = [*INTEGERS, *OTHERS, *(f"decimal({p},{s})" for p, s in DECIMALS)]
+
+
+def array_of(element: Any, contains_null: bool) -> Any:
+    return {"type": "array", "elementType": element, "containsNull": contains_null}
+
+
+def map_of(value: Any, contains_null: bool) -> Any:
+    contents = {"keyType": "string", "valueType": value, "valueContainsNull": contains_null}
+    return {"type": "map", **contents}
+
+
+def struct_of(fields: dict[str, tuple[Any, bool]]) -> Any:
+    described = [
+        {"name": name, "type": each, "nullable": nullable, "metadata": {}}
+        for name, (each, nullable) in fields.items()
+    ]
+    return {"type": "struct", "fields": described}
+
+
+def structs(types: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.dictionaries(NAMES, st.tuples(types, st.booleans()), max_size=5).map(struct_of)
+
+
+SPARK_TYPES = structs(
+    st.recursive(
+        st.sampled_from(LEAVES),
+        lambda types: st.one_of(
+            structs(types),
+            st.builds(array_of, types, st.booleans()),
+            st.builds(map_of, types, st.booleans()),
+        ),
+        max_leaves=6,
+    )
+)
+
+
+def decimal_of(spark_type: str) -> tuple[int, int]:
+    precision, scale = spark_type[len("decimal(") : -1].split(",")
+    return int(precision), int(scale)
+
+
+def arrow_of(spark_type: Any) -> pa.DataType:
+    if isinstance(spark_type, str):
+        if spark_type.startswith("decimal"):
+            return pa.decimal128(*decimal_of(spark_type))
+        return INTEGERS[spark_type][1] if spark_type in INTEGERS else OTHERS[spark_type]
+    if spark_type["type"] == "struct":
+        return pa.struct([(f["name"], arrow_of(f["type"])) for f in spark_type["fields"]])
+    if spark_type["type"] == "array":
+        return pa.list_(arrow_of(spark_type["elementType"]))
+    return pa.map_(pa.string(), arrow_of(spark_type["valueType"]))
+
+
+def integers(bits: int) -> st.SearchStrategy[int]:
+    limit = 2 ** (bits - 1)
+    edges = [sign * (2**n + d) for n in range(bits) for d in (-1, 0) for sign in (1, -1)]
+    allowed = [each for each in edges if -limit <= each < limit]
+    return st.one_of(st.sampled_from(allowed), st.integers(-limit, limit - 1), st.integers(-9, 9))
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
+    limit = 10**precision - 1
+    edges = [256**n // 2**k + d for n in range(17) for k in (0, 1) for d in (-1, 0, 1)]
+    allowed = [each for each in edges if each <= limit]
+    numbers = st.one_of(
+        st.sampled_from([*allowed, *(-each for each in allowed)]), st.integers(-limit, limit)
+    )
+    return numbers.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
+
+
+TEXTS = st.one_of(
+    st.text(max_size=9), st.sampled_from([7, 8, 9, 31, 32, 33, 64, 200]).map("é".__mul__)
+)
+
+
+def leaf_values(spark_type: str) -> st.SearchStrategy[Any]:
+    if spark_type in INTEGERS:
+        return integers(INTEGERS[spark_type][0])
+    if spark_type.startswith("decimal"):
+        return decimals(*decimal_of(spark_type))
+    return {
+        "boolean": st.booleans(),
+        "float": st.floats(width=32),
+        "double": st.floats(),
+        "string": TEXTS,
+        "varchar(9)": TEXTS,
+        "binary": TEXTS.map(str.encode),
+    }[spark_type]
+
+
+def nullable(values: st.SearchStrategy[Any], is_nullable: bool) -> st.SearchStrategy[Any]:
+    return st.none() | values if is_nullable else values
+
+
+def values_of(spark_type: Any) -> st.SearchStrategy[Any]:
+    """Values that are not null; a struct or map is a dict."""
+    if isinstance(spark_type, str):
+        return leaf_values(spark_type)
+    if spark_type["type"] == "struct":
+        fields = spark_type["fields"]
+        return st.fixed_dictionaries(
+            {f["name"]: nullable(values_of(f["type"]), f["nullable"]) for f in fields}
+        )
+    if spark_type["type"] == "array":
+        element = nullable(values_of(spark_type["elementType"]), spark_type["containsNull"])
+        return st.lists(element, max_size=4)
+    value = nullable(values_of(spark_type["valueType"]), spark_type["valueContainsNull"])
+    return st.dictionaries(st.text(max_size=3), value, max_size=3)
+
+
+class Builder:
+    """Arrow arrays with all that Arrow allows: slices, dictionaries, values below nulls."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+
+    def build(self, arrow_type: pa.DataType, values: list[Any]) -> pa.Array:
+        before, after = (self.draw(st.integers(0, 2)) for _ in range(2)) if values else (0, 0)
+        padded = values[:1] * before + values + values[-1:] * after
+        # Below each null is the value of another row, if there is one.
+        some = [each for each in values if each is not None]
+        filler = self.draw(st.sampled_from(some)) if some else None
+        filled = [filler if each is None else each for each in padded]
+        array = self.filled(arrow_type, filled)
+        if None in padded and filler is not None:
+            array = with_nulls(array, [each is not None for each in padded])
+        return array.slice(before, len(values))
+
+    def filled(self, arrow_type: pa.DataType, values: list[Any]) -> pa.Array:
+        if not values or values[0] is None:
+            return pa.array(values, arrow_type)
+        if pa.types.is_struct(arrow_type):
+            fields = [arrow_type.field(i) for i in range(arrow_type.num_fields)]
+            children = [self.build(f.type, [each[f.name] for each in values]) for f in fields]
+            types = [pa.field(f.name, c.type) for f, c in zip(fields, children, strict=True)]
+            return pa.Array.from_buffers(pa.struct(types), len(values), [None], children=children)
+        if pa.types.is_list(arrow_type):
+            elements = [element for each in values for element in each]
+            child = self.build(arrow_type.value_type, elements)
+            return lists(child, [len(each) for each in values], self.draw(st.booleans()))
+        if pa.types.is_map(arrow_type):
+            return self.maps(arrow_type, values)
+        return self.leaf(pa.array(values, arrow_type))
+
+    def maps(self, arrow_type: pa.DataType, values: list[Any]) -> pa.Array:
+        keys = self.build(arrow_type.key_type, [key for each in values for key in each])
+        items = self.build(arrow_type.item_type, [each[key] for each in values for key in each])
+        kind = pa.struct(
+            [pa.field("key", keys.type, nullable=False), pa.field("value", items.type)]
+        )
+        entries = pa.Array.from_buffers(kind, len(keys), [None], children=[keys, items])
+        as_lists = lists(entries, [len(each) for each in values], is_large=False)
+        buffers = as_lists.buffers()[:2]
+        map_type = pa.map_(keys.type, items.type)
+        return pa.Array.from_buffers(map_type, len(values), buffers, children=[as_lists.values])
+
+    def leaf(self, array: pa.Array) -> pa.Array:
+        if array.type not in {pa.string(), pa.binary()}:
+            return array
+        form = self.draw(st.sampled_from(["plain", "plain", "large", "dictionary", "view"]))
+        if form == "dictionary":
+            return array.dictionary_encode()
+        is_string = array.type == pa.string()
+        if form == "large":
+            return array.cast(pa.large_string() if is_string else pa.large_binary())
+        if form == "view":
+            return array.cast(pa.string_view() if is_string else pa.binary_view())
+        return array
+
+
+def lists(child: pa.Array, lengths: list[int], is_large: bool) -> pa.Array:
+    ends = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+    offsets = pa.array(ends, pa.int64() if is_large else pa.int32()).buffers()[1]
+    kind = pa.large_list(child.type) if is_large else pa.list_(child.type)
+    return pa.Array.from_buffers(kind, len(lengths), [None, offsets], children=[child])
+
+
+def with_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
+    """The array, null where it is not valid; the values below the nulls stay."""
+    bits = pa.array(valid).buffers()[1]
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(with_nulls(array.indices, valid), array.dictionary)
+    if pa.types.is_struct(array.type):
+        children = [array.field(i) for i in range(array.type.num_fields)]
+        return pa.Array.from_buffers(array.type, len(array), [bits], children=children)
+    if pa.types.is_nested(array.type):
+        buffers = [bits, array.buffers()[1]]
+        return pa.Array.from_buffers(array.type, len(array), buffers, children=[array.values])
+    return pa.Array.from_buffers(array.type, len(array), [bits, *array.buffers()[1:]])
+
+
+def expected(schema: str, rows: list[Any]) -> list[bytes | None]:
+    parsed = fastavro.parse_schema(json.loads(schema))
+    return [None if row is None else PREFIX + by_fastavro(parsed, row) for row in rows]
+
+
+def by_fastavro(parsed: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, parsed, value)
+    return stream.getvalue()
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(st.data(), SPARK_TYPES)
+def test_any_column_is_encoded_as_by_fastavro(data: st.DataObject, spark_type: Any) -> None:
+    rows = data.draw(st.lists(st.none() | values_of(spark_type), max_size=12))
+    array = Builder(data.draw).build(arrow_of(spark_type), rows)
+    schema = derive_schema(spark_type, name="Row", namespace="n.s", column="value")
+    encoded = AvroEncoder(schema, array.type, "value").encode(array, PREFIX)
+    assert encoded.problems == []
+    assert encoded.values.type == pa.binary()
+    assert encoded.values.to_pylist() == expected(schema, rows)
+    encoded.values.validate(full=True)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from(LEAVES))
+def test_any_simple_column_is_encoded_as_by_fastavro(data: st.DataObject, spark_type: str) -> None:
+    rows = data.draw(st.lists(st.none() | values_of(spark_type), min_size=1, max_size=40))
+    array = Builder(data.draw).build(arrow_of(spark_type), rows)
+    schema = derive_schema(spark_type, name="Row", column="value")
+    encoded = AvroEncoder(schema, array.type, "value").encode(array, PREFIX)
+    assert encoded.problems == []
+    assert encoded.values.to_pylist() == expected(schema, rows)
+
+
+ALL = struct_of(
+    {
+        **{f"f{i}": (leaf, True) for i, leaf in enumerate(LEAVES)},
+        "list": (array_of(struct_of({"x": ("string", True), "y": ("long", False)}), True), True),
+        "map": (map_of(array_of("integer", False), True), False),
+    }
+)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 40_000])
+def test_batches_of_any_size_with_every_type(rows: int) -> None:
+    """40,000 rows are more than are assembled at once."""
+
+    def row(i: int) -> Any:
+        leaves: dict[str, Any] = {}
+        for j, leaf in enumerate(LEAVES):
+            if leaf in INTEGERS:
+                bits = INTEGERS[leaf][0]
+                value: Any = (i * 2654435761 * 2**31 + j) % 2**bits - 2 ** (bits - 1)
+            elif leaf.startswith("decimal"):
+                precision, scale = decimal_of(leaf)
+                value = Decimal(i * 7919**8 % 10**precision).scaleb(-scale, WIDE)
+            elif leaf == "binary":
+                value = b"b" * (i % 50)
+            else:
+                value = {"boolean": i % 2 == 0, "float": i / 2, "double": i / 3}.get(leaf, f"s{i}")
+            leaves[f"f{j}"] = None if (i + j) % 7 == 0 else value
+        items = [None if k == 1 else {"x": "é" * k, "y": -i} for k in range(i % 3)]
+        return {**leaves, "list": items, "map": {"k": [i], "n": None} if i % 2 else {}}
+
+    from decimal import Context
+
+    WIDE = Context(prec=40)  # noqa: N806
+    values = [row(i) for i in range(rows)]
+    checked = values if rows < 100 else values[::97]
+    encoder = AvroEncoder(derive_schema(ALL, name="R", column="v"), arrow_of(ALL), "v")
+    array = pa.array([{**v, "map": list(v["map"].items())} for v in values], arrow_of(ALL))
+    encoded = encoder.encode(array, PREFIX).values.to_pylist()
+    assert len(encoded) == rows
+    schema = derive_schema(ALL, name="R", column="v")
+    assert encoded[:: 1 if rows < 100 else 97] == expected(schema, checked)
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("is_nullable", [True, False])
+def test_columns_without_nulls(leaf: str, is_nullable: bool) -> None:
+    spark_type = struct_of({"a": (leaf, is_nullable), "b": (leaf, is_nullable)})
+    values = {"boolean": [True, False], "float": [0.5, -2.0], "double": [0.1, 2e300]}
+    if leaf in INTEGERS:
+        limit = 2 ** (INTEGERS[leaf][0] - 1)
+        given: list[Any] = [limit - 1, -limit]
+    elif leaf.startswith("decimal"):
+        precision, scale = decimal_of(leaf)
+        given = [Decimal((sign, (9,) * precision, -scale)) for sign in (0, 1)]
+    else:
+        given = values.get(leaf, ["x", "y" * 9])
+    if leaf == "binary":
+        given = [each.encode() for each in given]
+    rows = [{"a": x, "b": y} for x in given for y in given]
+    schema = derive_schema(spark_type, name="R", column="v")
+    array = pa.array(rows, arrow_of(spark_type))
+    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
+    assert encoded.values.to_pylist() == expected(schema, rows)
+
+
+@pytest.mark.parametrize("lengths", [[0], [32, 33], [33], [1000, 0, 5], [7, 8, 9]])
+def test_strings_of_any_length(lengths: list[int]) -> None:
+    spark_type = struct_of({"a": ("string", False), "b": ("binary", True), "c": ("string", True)})
+    rows = [{"a": "a" * n, "b": b"b" * n, "c": None if n % 2 else "c" * n} for n in lengths]
+    schema = derive_schema(spark_type, name="R", column="v")
+    array = pa.array(rows, arrow_of(spark_type))
+    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
+    assert encoded.values.to_pylist() == expected(schema, rows)
+
+
+def test_a_long_string_column_alone_needs_no_prefix() -> None:
+    array = pa.array(["x" * 100, None, ""])
+    encoded = AvroEncoder('"string"', array.type, "v").encode(array)
+    assert encoded.values.to_pylist() == [b"\xc8\1" + b"x" * 100, None, b"\0"]
+
+
+def test_not_a_number_keeps_its_bits() -> None:
+    array = pa.array([math.nan, math.inf, -0.0], pa.float64())
+    encoded = AvroEncoder('"double"', array.type, "v").encode(array).values.to_pylist()
+    assert encoded == [struct.pack("<d", x) for x in (math.nan, math.inf, -0.0)]
+
+
+def test_an_encoder_can_be_pickled() -> None:
+    encoder = AvroEncoder(derive_schema(ALL, name="R", column="v"), arrow_of(ALL), "v")
+    array = pa.nulls(2, arrow_of(ALL))
+    assert pickle.loads(pickle.dumps(encoder)).encode(array).values.to_pylist() == [None, None]
+
+
+def test_encoding_imports_neither_fastavro_nor_pandas() -> None:
+    columns = {
+        "t": pa.array(["a" * 100, "b"]),
+        "s": pa.array(["b", "c"]),
+        "d": pa.array([7, None]).cast(pa.decimal128(20, 0)),
+    }
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, pa.schema([(k, v.type) for k, v in columns.items()])) as writer:
+        writer.write_batch(pa.record_batch(columns))
+    program = f"""
+import sys
+import pyarrow as pa
+from spark_kafka_sink.avro.encoder import AvroEncoder
+batch = pa.ipc.open_stream({stream.getvalue()!r}).read_next_batch()
+kind = pa.struct([batch.schema.field(i) for i in range(3)])
+structs = pa.Array.from_buffers(kind, 2, [None], children=batch.columns)
+"""
+    program += """
+schema = '''{"type":"record","name":"R","fields":[
+    {"name":"t","type":["null","string"]},
+    {"name":"s","type":{"type":"enum","name":"E","symbols":["b", "c"]}},
+    {"name":"d","type":["null",{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}]}
+]}'''
+encoded = AvroEncoder(schema, structs.type, "v").encode(structs)
+assert [len(each.as_py()) for each in encoded.values] == [103 + 1 + 4, 3 + 1 + 1]
+print([name for name in ("fastavro", "pandas", "pyspark") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")

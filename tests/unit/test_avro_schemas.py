@@ -1,0 +1,622 @@
+"""Columns and schemas that were not derived from each other: what fits, and what is reported."""
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_kafka_sink.avro.encoder import AvroEncoder
+from spark_kafka_sink.encoding.encoded import Encoded
+from spark_kafka_sink.errors import SchemaMismatch
+
+UTC = pa.timestamp("us", "UTC")
+NTZ = pa.timestamp("us")
+
+
+def record(fields: dict[str, Any], **attributes: Any) -> Any:
+    described = [{"name": name, "type": each} for name, each in fields.items()]
+    return {"type": "record", "name": "R", "fields": described, **attributes}
+
+
+def logical(base: str, name: str, **attributes: Any) -> Any:
+    return {"type": base, "logicalType": name, **attributes}
+
+
+def encode(schema: Any, array: pa.Array) -> Encoded:
+    return AvroEncoder(json.dumps(schema), array.type, "value").encode(array)
+
+
+def by_fastavro(schema: Any, rows: list[Any]) -> list[bytes | None]:
+    parsed = fastavro.parse_schema(schema)
+    encoded: list[bytes | None] = []
+    for row in rows:
+        stream = io.BytesIO()
+        if row is not None:
+            fastavro.schemaless_writer(stream, parsed, row)
+        encoded.append(None if row is None else stream.getvalue())
+    return encoded
+
+
+def problems_of(schema: Any, arrow_type: pa.DataType) -> list[str]:
+    with pytest.raises(SchemaMismatch) as caught:
+        AvroEncoder(json.dumps(schema), arrow_type, "value")
+    assert all(problem in str(caught.value) for problem in caught.value.problems)
+    return list(caught.value.problems)
+
+
+def refused(encoded: Encoded) -> list[tuple[list[int], str]]:
+    assert all(problem.rows.dtype == np.int64 for problem in encoded.problems)
+    return [(problem.rows.tolist(), problem.reason) for problem in encoded.problems]
+
+
+DECIMAL = {"logicalType": "decimal", "precision": 9, "scale": 3}
+MICROS = [0, 1, -1, 999, 1000, -999, -1000, -1001, 2**62, -(2**62), None]
+
+FITTING = [
+    ("int", pa.int8(), [-128, 127, None], None),
+    ("int", pa.int16(), [-(2**15), 2**15 - 1], None),
+    ("int", pa.int64(), [-(2**31), 2**31 - 1, 0], None),
+    ("long", pa.int8(), [1, None, -128], None),
+    ("long", pa.int32(), [-(2**31), 2**31 - 1], None),
+    ("double", pa.int32(), [-(2**31), 2**31 - 1], None),
+    ("double", pa.int16(), [-5, 5], None),
+    ("double", pa.float32(), [0.5, float("inf"), None], None),
+    ("string", pa.large_string(), ["é", None, ""], None),
+    ("bytes", pa.string(), ["é", None, ""], [b"\xc3\xa9", None, b""]),
+    ("bytes", pa.binary(3), [b"abc", None], None),
+    ({"type": "fixed", "name": "F", "size": 3}, pa.binary(), [b"abc", None, b"\0\0\0"], None),
+    ({"type": "fixed", "name": "F", "size": 40}, pa.binary(), [b"a" * 40, None], None),
+    ({"type": "fixed", "name": "F", "size": 3}, pa.binary(3), [b"abc", None], None),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), ["B", "A", None], None),
+    (
+        {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+        pa.dictionary(pa.int8(), pa.string()),
+        ["B", "A", None],
+        None,
+    ),
+    (logical("string", "uuid"), pa.string(), ["not checked"], None),
+    (logical("string", "of-our-own"), pa.string(), ["x"], None),
+    (logical("long", "of-our-own"), pa.int64(), [7], None),
+    (logical("long", "time-micros"), pa.int64(), [7], None),
+    (logical("int", "time-millis"), pa.int32(), [7], None),
+    (logical("int", "date"), pa.date32(), [-719162, -1, 0, 2932896], None),
+    (logical("long", "timestamp-micros"), UTC, MICROS, None),
+    (logical("long", "local-timestamp-micros"), NTZ, MICROS, None),
+    (
+        logical("long", "timestamp-millis"),
+        UTC,
+        MICROS,
+        [None if each is None else each // 1000 for each in MICROS],
+    ),
+    (
+        logical("long", "local-timestamp-millis"),
+        NTZ,
+        MICROS,
+        [None if each is None else each // 1000 for each in MICROS],
+    ),
+    (
+        {"type": "bytes", **DECIMAL},
+        pa.decimal128(7, 1),
+        [Decimal("0.1"), Decimal("-99999.9"), None, Decimal("999999.9"), Decimal("-12.8")],
+        None,
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 4, **DECIMAL},
+        pa.decimal128(9, 3),
+        [Decimal("0.001"), Decimal("-999999.999"), None, Decimal("-0.128")],
+        None,
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 21, **DECIMAL},
+        pa.decimal128(9, 3),
+        [Decimal("0.001"), Decimal("-999999.999"), None],
+        None,
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 12, **DECIMAL},
+        pa.decimal128(7, 1),
+        [Decimal("0.1"), Decimal("-99999.9"), None],
+        None,
+    ),
+    ({"type": "array", "items": "long"}, pa.large_list(pa.int32()), [[1, 2], [], None], None),
+    (["int", "string"], pa.string(), ["x", None], None),
+    (["null", "int", "long"], pa.int64(), [2**40, None], [(2, "long", 2**40), None]),
+    (["null", "int", "long"], pa.int32(), [5, None], [(1, "int", 5), None]),
+    (["float", "null", "double"], pa.float64(), [0.5, None], [(2, "double", 0.5), None]),
+    (["string"], pa.string(), ["x", None], None),
+    (
+        [{"type": "enum", "name": "E", "symbols": ["A"]}, "string"],
+        pa.string(),
+        ["A", "C"],
+        [(1, "string", "A"), (1, "string", "C")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "arrow_type", "rows", "values"), FITTING)
+def test_a_column_fits_a_schema_that_loses_nothing(
+    schema: Any, arrow_type: pa.DataType, rows: list[Any], values: list[Any] | None
+) -> None:
+    """``values``: what fastavro writes, if it is not the rows; in a union, with the branch."""
+    written = rows if values is None else values
+    if values is not None and isinstance(values[0], tuple):
+        wanted = [
+            None if each is None else bytes([2 * each[0]]) + by_fastavro(each[1], [each[2]])[0]
+            for each in values
+        ]
+    else:
+        wanted = by_fastavro(schema, written)
+    encoded = encode(schema, pa.array(rows, arrow_type))
+    assert (encoded.values.to_pylist(), encoded.problems) == (wanted, [])
+    # As a field, null has to be allowed.
+    branches = schema if isinstance(schema, list) else [schema]
+    if isinstance(schema, str | dict):
+        for union in (["null", *branches], [*branches, "null"]):
+            null = union.index("null")
+            encoded = encode(
+                record({"f": union}),
+                pa.array([{"f": row} for row in rows], pa.struct({"f": arrow_type})),
+            )
+            assert encoded.values.to_pylist() == [
+                bytes([2 * null]) if each is None else bytes([2 - 2 * null]) + each
+                for each in wanted
+            ]
+
+
+MISMATCHES = [
+    ("int", pa.string(), "the schema wants int, the column has string; cast it to int"),
+    ("float", pa.int32(), "the schema wants float, the column has int; cast it to float"),
+    ("float", pa.float64(), "the schema wants float, the column has double; cast it to float"),
+    ("double", pa.int64(), "the schema wants double, the column has long; cast it to double"),
+    ("string", pa.binary(), "the schema wants string, the column has binary; cast it to string"),
+    ("boolean", pa.int8(), "the schema wants boolean, the column has byte; cast it to boolean"),
+    ("null", pa.int8(), "the schema wants null, the column has byte; change the column"),
+    (
+        logical("int", "date"),
+        pa.int32(),
+        "the schema wants int (date), the column has int; cast it to date",
+    ),
+    ("int", pa.date32(), "the schema wants int, the column has date; cast it to int"),
+    ("long", UTC, "the schema wants long, the column has timestamp; cast it to long"),
+    (
+        logical("long", "timestamp-millis"),
+        NTZ,
+        (
+            "the schema wants long (timestamp-millis), the column has timestamp_ntz; "
+            "cast it to timestamp"
+        ),
+    ),
+    (
+        logical("long", "local-timestamp-micros"),
+        UTC,
+        (
+            "the schema wants long (local-timestamp-micros), the column has timestamp; "
+            "cast it to timestamp_ntz"
+        ),
+    ),
+    (
+        logical("long", "timestamp-nanos"),
+        UTC,
+        "the schema wants long (timestamp-nanos), the column has timestamp; change the column",
+    ),
+    (
+        logical("long", "timestamp-micros"),
+        pa.int64(),
+        "the schema wants long (timestamp-micros), the column has long; cast it to timestamp",
+    ),
+    (
+        {"type": "bytes", **DECIMAL},
+        pa.decimal128(9, 4),
+        (
+            "the schema wants bytes (decimal(9,3)), the column has decimal(9,4); "
+            "cast it to decimal(9,3)"
+        ),
+    ),
+    (
+        {"type": "bytes", **DECIMAL},
+        pa.binary(),
+        "the schema wants bytes (decimal(9,3)), the column has binary; cast it to decimal(9,3)",
+    ),
+    ("bytes", pa.decimal128(9, 3), "the schema wants bytes, the column has decimal(9,3)"),
+    (
+        {"type": "fixed", "name": "F", "size": 3},
+        pa.string(),
+        "the schema wants fixed(3), the column has string; cast it to binary",
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 3, **DECIMAL},  # 9 digits need 4 bytes
+        pa.decimal128(9, 3),
+        "the schema wants fixed(3), the column has decimal(9,3)",
+    ),
+    (
+        {"type": "enum", "name": "E", "symbols": ["A"]},
+        pa.int32(),
+        "the schema wants enum E, the column has int; cast it to string",
+    ),
+    (
+        {"type": "map", "values": "int"},
+        pa.map_(pa.int32(), pa.int32()),
+        "the schema wants map, the column has map with keys of type int; change the column",
+    ),
+    ({"type": "array", "items": "int"}, pa.int32(), "the schema wants array, the column has int"),
+    ("string", pa.list_(pa.string()), "the schema wants string, the column has array"),
+    (record({}, name="X"), pa.string(), "the schema wants record X, the column has string"),
+    ("string", pa.struct({}), "the schema wants string, the column has struct"),
+    (
+        ["null", "int", "string"],
+        pa.float64(),
+        "the schema wants [null, int, string], the column has double",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "arrow_type", "problem"), MISMATCHES)
+def test_a_column_that_does_not_fit_is_refused(
+    schema: Any, arrow_type: pa.DataType, problem: str
+) -> None:
+    (found,) = problems_of(schema, arrow_type)
+    assert found.startswith(f"value: {problem}")
+    union = schema if isinstance(schema, list) else ["null", schema]
+    if schema != "null":
+        (found,) = problems_of(record({"f": union}), pa.struct({"f": arrow_type}))
+        assert found.startswith(f"value.f: {problem}")
+
+
+def test_every_problem_is_reported_with_its_path() -> None:
+    item = record({"price": "int", "missing": "int"}, name="Item")
+    schema = record(
+        {
+            "items": ["null", {"type": "array", "items": item}],
+            "tags": {"type": "map", "values": "long"},
+            "deep": record({"x": "boolean"}, name="Deep"),
+        }
+    )
+    arrow_type = pa.struct(
+        {
+            "items": pa.list_(pa.struct({"price": pa.string(), "extra": pa.int32()})),
+            "tags": pa.map_(pa.string(), pa.float64()),
+            "deep": pa.struct({"x": pa.int64()}),
+            "more": pa.int32(),
+        }
+    )
+    paths = [each.split(":")[0] for each in problems_of(schema, arrow_type)]
+    assert sorted(paths) == [
+        "value.deep.x",
+        "value.items.element.extra",
+        "value.items.element.missing",
+        "value.items.element.price",
+        "value.more",
+        "value.tags.value",
+    ]
+
+
+def test_fields_match_by_name_then_alias_then_without_regard_to_case() -> None:
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "ID", "type": "int"},
+            {"name": "total", "type": "int", "aliases": ["sum", "amount"]},
+            {"name": "userName", "type": "int"},
+        ],
+    }
+    names = ["USERNAME", "amount", "ID", "id"]
+    array = pa.array(
+        [dict(zip(names, [4, 3, 2, 1], strict=True))], pa.struct(dict.fromkeys(names, pa.int32()))
+    )
+    assert encode(schema, array).values.to_pylist() == [bytes([2, 4, 6, 8])]
+
+
+def test_a_match_without_regard_to_case_must_be_unambiguous() -> None:
+    (found,) = problems_of(
+        record({"a_b": "int"}), pa.struct({"A_b": pa.int32(), "A_B": pa.int32()})
+    )
+    assert found.startswith("value.a_b: several fields of the column fit it: A_b, A_B; rename")
+
+
+DEFAULTS = [
+    (["null", "int"], None, None),
+    (["int", "null"], -3, -3),
+    ("boolean", True, True),
+    ("int", -(2**31), -(2**31)),
+    ("long", 2**63 - 1, 2**63 - 1),
+    ("float", 1, 1.0),
+    ("double", -0.5, -0.5),
+    ("string", "é", "é"),
+    ("bytes", "\u00ffa", b"\xffa"),
+    ({"type": "fixed", "name": "F", "size": 2}, "\u00ffa", b"\xffa"),
+    ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "B", "B"),
+    ({"type": "array", "items": "int"}, [], []),
+    ({"type": "array", "items": "int"}, [1, -1], [1, -1]),
+    ({"type": "map", "values": "string"}, {"a": "b" * 70}, {"a": "b" * 70}),
+    (record({"x": "int"}, name="X"), {"x": 7}, {"x": 7}),
+]
+
+
+@pytest.mark.parametrize(("avro_type", "default", "value"), DEFAULTS)
+def test_the_default_is_written_for_a_field_that_the_column_does_not_have(
+    avro_type: Any, default: Any, value: Any
+) -> None:
+    schema = record({"a": "int"})
+    schema["fields"].append({"name": "d", "type": avro_type, "default": default})
+    array = pa.array([{"a": 1}, None, {"a": 2}], pa.struct({"a": pa.int32()}))
+    wanted = by_fastavro(schema, [{"a": 1, "d": value}, None, {"a": 2, "d": value}])
+    assert encode(schema, array).values.to_pylist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("avro_type", "default"),
+    [
+        ("int", 2**31),
+        ("int", "1"),
+        ("int", True),
+        ("string", None),
+        ("bytes", "\u0100"),
+        ({"type": "fixed", "name": "F", "size": 2}, "a"),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, "C"),
+        ({"type": "array", "items": "int"}, {}),
+        ({"type": "map", "values": "int"}, []),
+        (["null", "int"], "x"),
+        (record({"x": "int"}, name="X"), {}),
+        (record({"x": "int"}, name="X"), 1),
+    ],
+)
+def test_a_default_of_another_type_is_refused(avro_type: Any, default: Any) -> None:
+    schema = record({"a": "int"})
+    schema["fields"].append({"name": "d", "type": avro_type, "default": default})
+    (found,) = problems_of(schema, pa.struct({"a": pa.int32()}))
+    assert found.startswith("value.d: the schema's default is invalid: ")
+
+
+def test_named_types_are_found_in_their_namespaces() -> None:
+    color = {"type": "enum", "name": "Color", "symbols": ["RED", "BLUE"]}
+    point = {"type": "record", "name": "o.Point", "fields": [{"name": "x", "type": "int"}]}
+    schema = record(
+        {
+            "a": color,
+            "b": "Color",
+            "c": "n.s.Color",
+            "d": point,
+            "e": {"type": "array", "items": "o.Point"},
+            "f": {"type": "fixed", "name": "Id", "namespace": "", "size": 1},
+            "g": {"type": "Id"},
+        },
+        namespace="n.s",
+    )
+    x = pa.struct({"x": pa.int32()})
+    fields = {k: pa.string() for k in "abc"} | {"d": x, "e": pa.list_(x)}
+    arrow_type = pa.struct(fields | {"f": pa.binary(), "g": pa.binary()})
+    row = {
+        "a": "RED",
+        "b": "BLUE",
+        "c": "BLUE",
+        "d": {"x": 1},
+        "e": [{"x": 2}],
+        "f": b"f",
+        "g": b"g",
+    }
+    encoded = encode(schema, pa.array([row], arrow_type))
+    assert encoded.values.to_pylist() == [bytes([0, 2, 2, 2, 2, 4, 0]) + b"fg"]
+
+
+def test_a_recursive_schema_is_followed_as_far_as_the_column_goes() -> None:
+    schema = record({"v": "int", "next": ["null", "R"]})
+    schema["fields"][1]["default"] = None
+    leaf = pa.struct({"v": pa.int32()})
+    arrow_type = pa.struct({"v": pa.int32(), "next": pa.struct({"v": pa.int32(), "next": leaf})})
+    rows = [{"v": 1, "next": {"v": 2, "next": {"v": 3}}}, {"v": 1, "next": None}]
+    wanted = by_fastavro(schema, rows)
+    assert encode(schema, pa.array(rows, arrow_type)).values.to_pylist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "not JSON"),
+        ('"nothing"', "nothing is not defined"),
+        ("7", "7 is not a type"),
+        ('{"name": "R"}', "is not a type"),
+        ('["null", "null"]', "null twice"),
+        ('["null", ["int"]]', "a union contains a union"),
+        ("[]", "no branches"),
+        ('{"type": "array"}', "array has no items"),
+        ('{"type": "map"}', "map has no values"),
+        ('{"type": "record", "name": "R"}', "R has no fields"),
+        ('{"type": "record", "fields": []}', "record has no name"),
+        ('{"type": "record", "name": "a-b", "fields": []}', "a-b is not a name"),
+        ('{"type": "record", "name": 5, "fields": []}', "5 is not a name"),
+        ('{"type": "record", "name": "R", "fields": ["x"]}', "is not a field"),
+        ('{"type": "record", "name": "R", "fields": "x"}', "fields of R"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "x"}]}', "x has no type"),
+        (
+            json.dumps(record({"a": "int"}) | {"fields": [{"name": "a", "type": "int"}] * 2}),
+            "twice",
+        ),
+        ('{"type": "fixed", "name": "F", "size": -1}', "the size of F is -1"),
+        ('{"type": "enum", "name": "E", "symbols": ["A", "A"]}', "symbol twice"),
+        ('{"type": "enum", "name": "E", "symbols": "A"}', "symbols of E"),
+        (
+            '[{"type": "fixed", "name": "F", "size": 1}, {"type": "record", "name": "F"}]',
+            "F is defined twice",
+        ),
+    ],
+)
+def test_an_invalid_schema_is_refused(schema: str, reason: str) -> None:
+    with pytest.raises(SchemaMismatch, match=reason):
+        AvroEncoder(schema, pa.string(), "value")
+
+
+def test_a_primitive_may_be_named_without_quotes() -> None:
+    array = pa.array(["x"])
+    assert AvroEncoder("string", array.type, "v").encode(array).values.to_pylist() == [b"\2x"]
+
+
+REFUSED_ROWS = [
+    (
+        "int",
+        pa.int64(),
+        [1, 2**31, -(2**31) - 1, None, 2**31],
+        ["2147483648 is no int", "-2147483649 is no int"],
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 2},
+        pa.binary(),
+        [b"ab", b"", b"abc" * 20, None, b""],
+        ["0 bytes, but the schema requires 2", "60 bytes, but the schema requires 2"],
+    ),
+    (
+        {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+        pa.string(),
+        ["B", "C", "", None, "C"],
+        ["'C' is no symbol of the enum E", "'' is no symbol of the enum E"],
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 3},
+        pa.decimal128(38, 1),
+        [Decimal("99.9"), Decimal("100.0"), Decimal(-(10**36)), None, Decimal("100.0")],
+        [
+            "100.0 has too many digits for the schema",
+            f"-{10**36}.0 has too many digits for the schema",
+        ],
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 3, "logicalType": "decimal", "precision": 5},
+        pa.decimal128(38, 0),
+        [Decimal(-99999), Decimal(100000), Decimal(-100000), None, Decimal(100000)],
+        ["100000 has too many digits for the schema", "-100000 has too many digits for the schema"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "arrow_type", "rows", "reasons"), REFUSED_ROWS)
+def test_rows_that_do_not_fit_are_named_and_harm_no_other(
+    schema: Any, arrow_type: pa.DataType, rows: list[Any], reasons: list[str]
+) -> None:
+    """Row 0 fits, row 3 is null, rows 1 and 4 have the same value."""
+    good = by_fastavro(schema, [rows[0]])[0]
+    encoded = encode(schema, pa.array(rows, arrow_type))
+    wanted = [([1, 4], f"value: {reasons[0]}"), ([2], f"value: {reasons[1]}")]
+    assert refused(encoded) == wanted
+    assert encoded.values.to_pylist() == [good, None, None, None, None]
+    encoded.values.validate(full=True)
+
+    fields = {"before": pa.string(), "f": arrow_type, "after": pa.int32()}
+    array = pa.array(
+        [{"before": "x" * 40 * i, "f": f, "after": i} for i, f in enumerate(rows)],
+        pa.struct(fields),
+    )
+    encoded = encode(record({"before": "string", "f": ["null", schema], "after": "int"}), array)
+    assert refused(encoded) == [(those, f"value.f{text[5:]}") for those, text in wanted]
+    assert encoded.values.to_pylist() == [
+        b"\0\2" + good + b"\0",
+        None,
+        None,
+        b"\xf0\1" + b"x" * 120 + b"\0\6",
+        None,
+    ]
+
+    # In the elements of an array, which belong to other rows.
+    lists = pa.array([[rows[0]], [], [rows[0], rows[1]], None, [rows[2]], [rows[0]] * 2])
+    lists = lists.cast(pa.list_(arrow_type))
+    encoded = encode({"type": "array", "items": schema}, lists)
+    assert refused(encoded) == [
+        ([2], f"value.element: {reasons[0]}"),
+        ([4], f"value.element: {reasons[1]}"),
+    ]
+    assert encoded.values.to_pylist() == [
+        b"\2" + good + b"\0",
+        b"\0",
+        None,
+        None,
+        None,
+        b"\4" + good * 2 + b"\0",
+    ]
+
+
+def test_very_many_bad_rows_share_a_reason() -> None:
+    encoded = encode("int", pa.array([2**31 + i for i in range(1000)]))
+    assert sum(len(problem.rows) for problem in encoded.problems) == 1000
+    assert len(encoded.problems) < 50
+    assert encoded.values.null_count == 1000
+
+
+def test_a_null_that_the_schema_does_not_allow_is_refused() -> None:
+    schema = record(
+        {
+            "a": "int",
+            "s": record({"b": ["string"]}, name="S"),
+            "l": {"type": "array", "items": "int"},
+        }
+    )
+    fields = {"a": pa.int32(), "s": pa.struct({"b": pa.string()}), "l": pa.list_(pa.int32())}
+    good = {"a": 1, "s": {"b": "x"}, "l": [1]}
+    rows = [
+        good,
+        {**good, "a": None},
+        {**good, "s": None},
+        {**good, "s": {"b": None}},
+        {**good, "l": [1, None]},
+        {**good, "l": None},
+        None,
+        {"a": None, "s": None, "l": None},
+        good,
+    ]
+    encoded = encode(schema, pa.array(rows, pa.struct(fields)))
+    rule = "null, but the schema requires a value"
+    assert refused(encoded) == [
+        ([1, 7], f"value.a: {rule}"),
+        ([2], f"value.s: {rule}"),
+        ([3], f"value.s.b: {rule}"),
+        ([5], f"value.l: {rule}"),
+        ([4], f"value.l.element: {rule}"),
+    ]
+    wanted = bytes([2, 0, 2]) + b"x" + bytes([2, 2, 0])
+    assert encoded.values.to_pylist() == [wanted, *[None] * 7, wanted]
+
+
+def test_values_below_a_null_are_no_problem() -> None:
+    inner = pa.array([2**40, 1, None], pa.int64())
+    structs = pa.StructArray.from_arrays([inner], ["x"], mask=pa.array([True, False, True]))
+    schema = ["null", record({"x": "int"}, name="X")]
+    array = pa.StructArray.from_arrays([structs], ["s"])
+    encoded = encode(record({"s": schema}), array)
+    assert refused(encoded) == []
+    assert encoded.values.to_pylist() == [b"\0", b"\2\2", b"\0"]
+    elements = pa.array([2**40, None, 1], pa.int64())
+    offsets = pa.array([0, 2, 3], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, elements, mask=pa.array([True, False]))
+    array = pa.StructArray.from_arrays([lists], ["l"])
+    encoded = encode(record({"l": ["null", {"type": "array", "items": "int"}]}), array)
+    assert refused(encoded) == []
+    assert encoded.values.to_pylist() == [b"\0", bytes([2, 2, 2, 0])]
+
+
+def test_a_column_of_type_void_is_the_null_of_a_union() -> None:
+    array = pa.array([{"n": None, "i": 1}, None], pa.struct({"n": pa.null(), "i": pa.int32()}))
+    encoded = encode(record({"n": ["int", "null"], "i": "int"}), array)
+    assert (encoded.values.to_pylist(), refused(encoded)) == ([b"\2\2", None], [])
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1),
+    st.lists(st.none() | st.integers(-(2**33), 2**33)),
+)
+def test_only_the_rows_out_of_range_are_refused(ticks: list[Any], numbers: list[Any]) -> None:
+    millis = encode(logical("long", "timestamp-millis"), pa.array(ticks, UTC))
+    wanted = [None if each is None else each // 1000 for each in ticks]
+    assert millis.values.to_pylist() == by_fastavro("long", wanted)
+    encoded = encode("int", pa.array(numbers, pa.int64()))
+    fits = [each is not None and -(2**31) <= each < 2**31 for each in numbers]
+    kept = [each if fit else None for each, fit in zip(numbers, fits, strict=True)]
+    assert encoded.values.to_pylist() == by_fastavro("int", kept)
+    bad = sorted(row for problem in encoded.problems for row in problem.rows.tolist())
+    assert bad == [i for i, fit in enumerate(fits) if not fit and numbers[i] is not None]
