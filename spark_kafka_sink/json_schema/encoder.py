@@ -29,6 +29,7 @@ from spark_kafka_sink.records.columns import ranges
 
 _Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
 
+_EMPTY = scalar(b"")
 _COMMA = scalar(b",")
 _COLON = scalar(b":")
 _NULL = scalar(b"null")
@@ -111,13 +112,17 @@ def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: i
         starts = np.arange(rows + 1, dtype=np.int64) * 2
         return binary_array(starts, np.frombuffer(b"{}" * rows, dtype=np.uint8))
     parts: list[pa.Array | pa.Scalar] = []
-    if not any(column.null_count for column in columns):
-        for i, (label, column) in enumerate(zip(labels, columns, strict=True)):
-            parts += [scalar((b"," if i else b"{") + label), column]
-        return join(*parts, scalar(b"}"))
-    parts = [join(scalar(label), column) for label, column in zip(labels, columns, strict=True)]
-    inside = pc.binary_join_element_wise(*parts, _COMMA, null_handling="skip")
-    return join(scalar(b"{"), inside, scalar(b"}"))
+    for label, column in zip(labels, columns, strict=True):
+        comma_and_label = scalar(b"," + label)
+        if column.null_count:
+            parts.append(join(comma_and_label, column))
+        else:
+            parts += [comma_and_label, column]
+    # With "skip" and a separator, Arrow would leave out rows in which all parts are null.
+    fields = pc.binary_join_element_wise(
+        *parts, _EMPTY, null_handling="replace", null_replacement=""
+    )
+    return join(pc.binary_replace_slice(fields, 0, 1, "{"), scalar(b"}"))
 
 
 def _arrays(kind: pa.DataType, path: str) -> _Texts:
