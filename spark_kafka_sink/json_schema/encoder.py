@@ -178,9 +178,7 @@ def _selected(values: pa.Array, used: slice | npt.NDArray[np.int64]) -> pa.Array
     return values.take(integer_array(used))
 
 
-def _of_rows(
-    problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]
-) -> list[RowProblem]:
+def _of_rows(problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]) -> list[RowProblem]:
     """Problems of elements as problems of the rows that contain them."""
     return [
         RowProblem(
