@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +54,7 @@ def derive_schema(spark_type: Any, *, title: str, column: str) -> str:
 def scalar_schema(spark_type: str) -> dict[str, str] | None:
     """The schema of a type that is neither struct, array nor map; None: it is not supported."""
     # "decimal(10,2)", "varchar(3)", "string collate UNICODE"
-    return _SCALARS.get(spark_type.split("(")[0].split(" collate ")[0].strip())
+    return _SCALARS.get(re.split(r" collate |\(", spark_type, maxsplit=1)[0])
 
 
 def type_name(spark_type: Any) -> str:

@@ -97,10 +97,6 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-def _is_patterns(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 def _kind(kind: type, wanted: str) -> tuple[Callable[[Any], bool], str]:
     return (lambda value: isinstance(value, kind)), wanted
 

@@ -42,7 +42,8 @@ class _Fit:
         """What values of the type, null excepted, lack. ``followed``: references to this schema."""
         if isinstance(schema, bool):
             if not schema:
-                yield f"column {path}: the schema allows no value, the column has {_has(spark_type)}"
+                has = _has(spark_type)
+                yield f"column {path}: the schema allows no value, the column has {has}"
             return
         if "$ref" in schema:
             yield from self._referenced(schema["$ref"], spark_type, path, followed)
@@ -56,9 +57,9 @@ class _Fit:
                 yield from self._alternatives(schema[keyword], spark_type, path, followed)
         if _json_type(spark_type) == "object":
             yield from self._object_problems(schema, spark_type, path)
-        elif _json_type(spark_type) == "array" and isinstance(schema.get("items"), dict | bool):
+        elif _json_type(spark_type) == "array" and not _is_tuple(schema):
             yield from self._inner(
-                schema["items"],
+                schema.get("items", True),
                 spark_type["elementType"],
                 f"{path}.element",
                 is_nullable=spark_type["containsNull"],
@@ -79,7 +80,7 @@ class _Fit:
         self, schemas: list[Any], spark_type: Any, path: str, followed: frozenset[str]
     ) -> Iterator[str]:
         """oneOf is read as anyOf: whether a value fits two of them depends on the value."""
-        not_null = [each for each in schemas if each != {"type": "null"}]
+        not_null = [each for each in schemas if each != {"type": "null"}] or schemas
         found = [list(self.problems(each, spark_type, path, followed)) for each in not_null]
         if len(found) == 1:
             yield from found[0]
@@ -153,6 +154,10 @@ class _Fit:
                 if keyword in schema
             )
         )
+
+
+def _is_tuple(schema: Mapping[str, Any]) -> bool:
+    return "prefixItems" in schema or isinstance(schema.get("items"), list)
 
 
 def _property_schemas(schema: Mapping[str, Any], name: str) -> list[Any]:
