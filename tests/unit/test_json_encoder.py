@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import jsonschema
@@ -34,6 +34,7 @@ quick = settings(
 )
 
 PREFIX = b"\x00\xff\x00\x00\x07"
+WIDE = Context(prec=60)  # more digits than a Spark decimal has
 US_PER_DAY = 86_400_000_000
 DAYS = (-719_528, 2_932_896)  # of the years 0000 to 9999
 DAYS_OF_PYTHON = (-719_162, 2_932_896)  # datetime begins with year 1
@@ -136,9 +137,6 @@ def decimals(precision: int, scale: int) -> Kind:
         of_arrow(pa.decimal128(precision, scale)),
         lambda written, value: isinstance(written, Number) and Decimal(written) == value,
     )
-
-
-WIDE = __import__("decimal").Context(prec=60)
 
 
 def timestamps(name: str, zone: str | None, end: str) -> Kind:
@@ -291,7 +289,7 @@ def struct_kind(fields: dict[str, tuple[Kind, bool]]) -> Kind:
         return pa.StructArray.from_arrays(columns, list(fields), mask=mask(values))
 
     def is_same(written: Any, value: dict[str, Any]) -> bool:
-        present = {name: each for name, each in value.items() if each is not None}
+        present = {name: value[name] for name in fields if value[name] is not None}
         return (
             isinstance(written, dict)
             and list(written) == list(present)
