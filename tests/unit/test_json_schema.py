@@ -167,10 +167,12 @@ def problems(schema: Any, kind: Any) -> list[str]:
     try:
         check_fit(json.dumps(schema), kind, "value")
     except SchemaMismatch as error:
-        assert error.problems
-        assert all(problem in str(error) for problem in error.problems)
-        return list(error.problems)
-    return []
+        found = error
+    else:
+        return []
+    assert found.problems
+    assert all(problem in str(found) for problem in found.problems)
+    return list(found.problems)
 
 
 def an_object(**properties: Any) -> dict[str, Any]:
@@ -262,9 +264,8 @@ def test_a_schema_that_the_row_can_fit_is_accepted(schema):
             "column value: the schema's #/definitions/a refers only to itself",
         ),
         (
-            {"additionalProperties": {"type": ["integer", "string", "array"]}},
-            "column value.limits: the schema wants integer or string or array, "
-            "the column has map (object)",
+            {"additionalProperties": {"type": ["integer", "array"]}},
+            "column value.limits: the schema wants integer or array, the column has map (object)",
         ),
         (
             an_object(limits={"additionalProperties": {"type": "integer"}}),
@@ -294,11 +295,12 @@ def test_a_schema_that_no_row_can_fit_is_refused(schema, problem):
 
 def test_alternatives_of_which_none_fits_are_one_problem_that_says_why():
     schema = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-    assert problems(schema, "double") == [
+    (problem,) = problems(schema, "double")
+    assert problem == (
         "column value: the column has double (number), which fits none of the schema's 2 "
         "alternatives (column value: the schema wants string, the column has double (number); "
         "column value: the schema wants integer, the column has double (number))"
-    ]
+    )
 
 
 def test_a_schema_that_contains_itself_is_followed_as_deep_as_the_column():
