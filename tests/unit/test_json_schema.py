@@ -188,8 +188,8 @@ def test_every_problem_is_in_one_message():
         missing={"type": "string"},
     ) | {"required": ["id", "name", "missing"], "additionalProperties": False}
     assert problems(schema, ROW) == [
-        "column value: the schema requires missing, the column does not have it",
         "column value.name: the schema requires it, the column has it nullable",
+        "column value: the schema requires missing, the column does not have it",
         "column value.id: the schema wants string, the column has long (integer)",
         "column value.name: the schema wants integer, the column has string",
         "column value.at: the schema wants the format date, the column has timestamp (string)",
