@@ -154,7 +154,7 @@ def timestamps(name: str, zone: str | None, end: str) -> Kind:
 
 # st.text has control characters, quotes and surrogate-free Unicode; these make them common.
 SOME_TEXT = st.text(max_size=5) | st.text('"\\\n\0\x1f/é€\U0001f600', max_size=5)
-FLOATS = st.sampled_from([0.0, -0.0, 1.0, -5.0, 1e15, 1e16, 1e22]) | st.floats()
+FLOATS = st.sampled_from([0.0, -0.0, 1.0, -5.0, 1e15, 1e16, 1e22, math.nan]) | st.floats()
 
 SCALARS = [
     integers("byte", 8, pa.int8()),
@@ -341,9 +341,11 @@ KINDS = st.recursive(st.sampled_from(SCALARS), nested, max_leaves=6)
 
 def a_column(draw: st.DrawFn, kind: Kind) -> tuple[pa.Array, list[Any]]:
     """A slice of an array, and its values."""
-    values = draw(st.lists(kind.values | st.none(), max_size=6))
-    start = draw(st.integers(0, len(values)))
-    stop = draw(st.integers(start, len(values)))
+    cell = st.integers(0, 3).flatmap(lambda choice: kind.values if choice else st.none())
+    values = draw(st.lists(cell, min_size=2, max_size=8))
+    start = draw(st.integers(0, 2))
+    stop = len(values) - draw(st.integers(0, len(values) - start))
+    stop = draw(st.sampled_from([stop, len(values)]))
     return kind.array(draw, values).slice(start, stop - start), values[start:stop]
 
 
@@ -389,9 +391,7 @@ def test_any_column_is_encoded_as_in_the_model_and_is_valid_under_its_derived_sc
             assert problem.reason.startswith("value")
 
     check()
-    assert seen["text"] > 50
-    assert seen["null"] > 20
-    assert seen["problem"] > 5
+    assert min(seen["text"], seen["null"], seen["problem"]) > 10
 
 
 def test_a_column_that_fits_a_schema_is_valid_under_it_and_its_own_schema_fits_it():
@@ -417,8 +417,7 @@ def test_a_column_that_fits_a_schema_is_valid_under_it_and_its_own_schema_fits_i
         seen["refused"] += 1
 
     check()
-    assert seen["fits a changed type"] > 10
-    assert seen["refused"] > 10
+    assert min(seen["fits a changed type"], seen["refused"]) > 20
 
 
 @st.composite
