@@ -61,11 +61,20 @@ class Kind:
     problem: Any = None
 
 
-def of_arrow(*types: pa.DataType) -> Callable[[st.DrawFn, list[Any]], pa.Array]:
+def of_arrow(*types: pa.DataType, hidden: Any = None) -> Callable[..., pa.Array]:
+    """``hidden`` is in the memory of a null."""
+
     def array(draw: st.DrawFn, values: list[Any]) -> pa.Array:
-        return pa.array(values, draw(st.sampled_from(types)))
+        filled = [hidden if value is None else value for value in values]
+        return null_where_none(pa.array(filled, draw(st.sampled_from(types))), values)
 
     return array
+
+
+def null_where_none(array: pa.Array, values: list[Any]) -> pa.Array:
+    _, *buffers = array.buffers()
+    bits = pa.array([value is not None for value in values], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(array.type, len(values), [bits, *buffers])
 
 
 def viewed(of: pa.DataType, kind: pa.DataType) -> Callable[[st.DrawFn, list[Any]], pa.Array]:
@@ -75,9 +84,11 @@ def viewed(of: pa.DataType, kind: pa.DataType) -> Callable[[st.DrawFn, list[Any]
 def strings(draw: st.DrawFn, values: list[Any]) -> pa.Array:
     """From bytes, which need not be UTF-8."""
     is_large = draw(st.booleans())
-    found = pa.array(values, pa.large_binary() if is_large else pa.binary())
+    filled = [b"\xff" if value is None else value for value in values]
+    found = pa.array(filled, pa.large_binary() if is_large else pa.binary())
     text = pa.large_string() if is_large else pa.string()
     array = pa.Array.from_buffers(text, len(values), found.buffers())
+    array = null_where_none(array, values)
     if not draw(st.booleans()) or not all(map(is_text, values)):
         return array
     return array.dictionary_encode()
@@ -164,7 +175,7 @@ SCALARS = [
     Kind(
         "double",
         FLOATS,
-        of_arrow(pa.float64()),
+        of_arrow(pa.float64(), hidden=math.nan),
         is_float("d"),
         lambda v: not math.isfinite(v),
         math.nan,
@@ -172,7 +183,7 @@ SCALARS = [
     Kind(
         "float",
         st.sampled_from([0.0, -0.0, 1.0, 1e10, 16777216.0]) | st.floats(width=32),
-        of_arrow(pa.float32()),
+        of_arrow(pa.float32(), hidden=math.inf),
         is_float("f"),
         lambda value: not math.isfinite(value),
         -math.inf,
@@ -193,7 +204,7 @@ SCALARS = [
     Kind(
         "binary",
         st.binary(max_size=7),
-        of_arrow(pa.binary(), pa.large_binary()),
+        of_arrow(pa.binary(), pa.large_binary(), hidden=b"1"),
         lambda written, value: written == base64.b64encode(value).decode(),
     ),
     Kind(
