@@ -1,4 +1,4 @@
-"""Spark type -> JSON Schema of what the encoder writes, which is what Spark's to_json writes."""
+"""Spark type -> JSON Schema of what the encoder writes."""
 
 from __future__ import annotations
 

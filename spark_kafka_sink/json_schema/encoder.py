@@ -1,5 +1,6 @@
-"""Arrow column -> JSON, as Spark's to_json writes it: one value per row, in UTF-8, without spaces.
+"""Arrow column -> JSON as of Spark's to_json: one value per row, in UTF-8, without spaces.
 
+Two things differ: times keep their microseconds, and numbers that JSON does not have are problems.
 Each level of a nested type becomes one array of texts, of which the level above is joined; no step
 loops over rows in Python.
 """
@@ -38,7 +39,8 @@ _NULL = scalar(b"null")
 class JsonEncoder:
     """Encodes columns of one Arrow type; ``column`` is their name in problems.
 
-    Null fields of structs are left out; null elements of arrays and null values of maps are null.
+    Accepts the Arrow types in which Spark passes columns, slices, and dictionaries of them. Null
+    fields of structs are left out; null elements of arrays and null values of maps are null.
     Binary is base64. A timestamp is an RFC 3339 date-time in UTC, and without an offset if its type
     has no time zone.
     """
