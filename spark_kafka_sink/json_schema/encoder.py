@@ -1,0 +1,202 @@
+"""Arrow column -> JSON as of Spark's to_json: one value per row, in UTF-8, without spaces.
+
+Two things differ: times keep their microseconds, and numbers that JSON does not have are problems.
+Each level of a nested type becomes one array of texts, of which the level above is joined; no step
+loops over rows in Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_sink.encoding.encoded import Encoded, RowProblem
+from spark_kafka_sink.errors import UnsupportedType
+from spark_kafka_sink.json_schema.buffers import (
+    binary_array,
+    integer_array,
+    is_valid,
+    list_array,
+    offsets,
+    scalar,
+)
+from spark_kafka_sink.json_schema.scalars import join, scalar_texts, without
+from spark_kafka_sink.records.columns import ranges
+
+_Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
+
+_EMPTY = scalar(b"")
+_COMMA = scalar(b",")
+_COLON = scalar(b":")
+_NULL = scalar(b"null")
+
+
+class JsonEncoder:
+    """Encodes columns of one Arrow type; ``column`` is their name in problems.
+
+    Accepts the Arrow types in which Spark passes columns, slices, and dictionaries of them. Null
+    fields of structs are left out; null elements of arrays and null values of maps are null.
+    Binary is base64. A timestamp is an RFC 3339 date-time in UTC, and without an offset if its type
+    has no time zone.
+    """
+
+    def __init__(self, arrow_type: pa.DataType, column: str) -> None:
+        self._texts = _texts(arrow_type, column)
+
+    def encode(self, array: pa.Array, prefix: bytes = b"") -> Encoded:
+        """``prefix`` precedes every value. A row with several problems is in one of them."""
+        problems: list[RowProblem] = []
+        values = self._texts(array, problems)
+        if prefix:
+            values = join(scalar(prefix), values)
+        problems = _one_per_row(problems, len(array))
+        for problem in problems:
+            values = without(values, problem.rows)
+        return Encoded(values, problems)
+
+
+def _one_per_row(problems: Sequence[RowProblem], rows: int) -> list[RowProblem]:
+    is_seen = np.zeros(rows, dtype=bool)
+    found = []
+    for problem in problems:
+        unseen = problem.rows[~is_seen[problem.rows]]
+        is_seen[unseen] = True
+        if len(unseen):
+            found.append(RowProblem(unseen, problem.reason))
+    return found
+
+
+def _texts(kind: pa.DataType, path: str) -> _Texts:
+    """What makes the texts (large_binary) of a type. The text of a row with a problem is not used.
+
+    Positions of problems are those of rows in its array.
+    """
+    if pa.types.is_dictionary(kind):
+        decoded = _texts(kind.value_type, path)
+        return lambda array, problems: decoded(array.dictionary_decode(), problems)
+    if pa.types.is_struct(kind):
+        return _objects(kind, path)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _arrays(kind, path)
+    if pa.types.is_map(kind):
+        return _maps(kind, path)
+    texts = scalar_texts(kind)
+    if texts is None:
+        problem = f"column {path}: {kind}; cast it to string"
+        raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
+    return lambda array, problems: texts(array, path, problems)
+
+
+def _objects(kind: pa.DataType, path: str) -> _Texts:
+    names = [field.name for field in kind]
+    fields = [_texts(field.type, f"{path}.{field.name}") for field in kind]
+    labels = [json.dumps(name, ensure_ascii=False).encode() + b":" for name in names]
+
+    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        # flatten: a field of a null struct is null, so it has no problem.
+        columns = [
+            field(column, problems) for field, column in zip(fields, array.flatten(), strict=True)
+        ]
+        objects = _joined_fields(labels, columns, len(array))
+        return without(objects, ~is_valid(array)) if array.null_count else objects
+
+    return texts
+
+
+def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: int) -> pa.Array:
+    """The objects of the fields that are not null."""
+    if not columns:
+        starts = np.arange(rows + 1, dtype=np.int64) * 2
+        return binary_array(starts, np.frombuffer(b"{}" * rows, dtype=np.uint8))
+    parts: list[pa.Array | pa.Scalar] = []
+    for label, column in zip(labels, columns, strict=True):
+        comma_and_label = scalar(b"," + label)
+        if column.null_count:
+            parts.append(join(comma_and_label, column))
+        else:
+            parts += [comma_and_label, column]
+    # With "skip" and a separator, Arrow would leave out rows in which all parts are null.
+    fields = pc.binary_join_element_wise(
+        *parts, _EMPTY, null_handling="replace", null_replacement=""
+    )
+    return join(pc.binary_replace_slice(fields, 0, 1, "{"), scalar(b"}"))
+
+
+def _arrays(kind: pa.DataType, path: str) -> _Texts:
+    element = _texts(kind.value_type, f"{path}.element")
+
+    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        starts, used = _used(array)
+        found: list[RowProblem] = []
+        elements = element(_selected(array.values, used), found)
+        problems += _of_rows(found, starts)
+        return _joined_lists(array, starts, _null_as_text(elements), b"[", b"]")
+
+    return texts
+
+
+def _maps(kind: pa.DataType, path: str) -> _Texts:
+    key_type = kind.key_type
+    if pa.types.is_dictionary(key_type):
+        key_type = key_type.value_type
+    if not (pa.types.is_string(key_type) or pa.types.is_large_string(key_type)):
+        problem = f"column {path}: map with {key_type} keys; cast its keys to string"
+        raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
+    key = _texts(kind.key_type, f"{path}.key")
+    value = _texts(kind.item_type, f"{path}.value")
+
+    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        starts, used = _used(array)
+        found: list[RowProblem] = []
+        keys = key(_selected(array.keys, used), found)
+        values = value(_selected(array.items, used), found)
+        problems += _of_rows(found, starts)
+        entries = join(_null_as_text(keys), _COLON, _null_as_text(values))
+        return _joined_lists(array, starts, entries, b"{", b"}")
+
+    return texts
+
+
+def _used(array: pa.Array) -> tuple[npt.NDArray[np.int64], slice | npt.NDArray[np.int64]]:
+    """Where each row's elements begin among those of all rows, and the positions of those elements.
+
+    A null list may have a non-empty range of elements, which are not used.
+    """
+    starts = offsets(array)
+    if array.null_count == 0:
+        return starts - starts[0], slice(int(starts[0]), int(starts[-1]))
+    used, begins = ranges(starts[:-1], np.diff(starts) * is_valid(array))
+    return begins, used
+
+
+def _selected(values: pa.Array, used: slice | npt.NDArray[np.int64]) -> pa.Array:
+    if isinstance(used, slice):
+        return values.slice(used.start, used.stop - used.start)
+    return values.take(integer_array(used))
+
+
+def _of_rows(problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]) -> list[RowProblem]:
+    """Problems of elements as problems of the rows that contain them."""
+    return [
+        RowProblem(
+            np.unique(np.searchsorted(starts, problem.rows, side="right") - 1), problem.reason
+        )
+        for problem in problems
+    ]
+
+
+def _null_as_text(texts: pa.Array) -> pa.Array:
+    return pc.coalesce(texts, _NULL) if texts.null_count else texts
+
+
+def _joined_lists(
+    array: pa.Array, starts: npt.NDArray[np.int64], elements: pa.Array, begin: bytes, end: bytes
+) -> pa.Array:
+    joined = pc.binary_join(list_array(starts, elements), _COMMA)
+    texts = join(scalar(begin), joined, scalar(end))
+    return without(texts, ~is_valid(array)) if array.null_count else texts
