@@ -1,0 +1,122 @@
+"""RegistryClient: what the sink asks of a schema registry, each question with a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spark_kafka_sink.bounded import call_each
+from spark_kafka_sink.config.registry_options import RegistryOptions
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import (
+    InvalidOption,
+    LibraryUnavailable,
+    RegistryRefused,
+)
+from spark_kafka_sink.registry.failures import named, unavailable
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema
+
+_TYPES = {"avro": "AVRO", "json": "JSON"}
+_RETRIES = 3
+_FIRST_RETRY_MS = 100
+_LONGEST_RETRY_MS = 1000
+
+
+@dataclass(frozen=True)
+class RegisteredSchema:
+    """A schema as the registry has it: ``schema`` is its text; ``guid`` None: not given."""
+
+    id: int
+    guid: str | None
+    schema: str
+
+
+class RegistryClient:
+    """A client of confluent-kafka's, whose calls end in time and fail by name.
+
+    Raises InvalidOption for settings that contradict each other, LibraryUnavailable if the extra
+    ``[registry]`` is not installed.
+    """
+
+    def __init__(self, options: RegistryOptions) -> None:
+        try:
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+        except ImportError as error:
+            raise LibraryUnavailable(
+                f"the schema registry's client is not installed ({error}): run "
+                "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
+            ) from None
+        self._options = options
+        settings = {
+            **options,
+            "url": options.url,
+            "timeout": options.timeout_ms / 1000,
+            "max.retries": _RETRIES,
+            "retries.wait.ms": _FIRST_RETRY_MS,
+            "retries.max.wait.ms": _LONGEST_RETRY_MS,
+        }
+        try:
+            self._client = SchemaRegistryClient(settings)
+        except (ValueError, OSError) as error:
+            raise InvalidOption(
+                f"the schema registry's client refuses its settings (schema.registry.*): {error}"
+            ) from None
+
+    def register(
+        self, subject: str, schema_format: str, schema: str, *, normalize: bool
+    ) -> RegisteredSchema:
+        """Register a schema, if it is new; raises SchemaIncompatible and the errors of ``failures``."""
+        wanted = _schema(schema, schema_format)
+        answer = self._ask(
+            subject,
+            lambda: self._client.register_schema_full_response(subject, wanted, normalize),
+        )
+        return RegisteredSchema(answer.schema_id, answer.guid, schema)
+
+    def look_up(
+        self, subject: str, schema_format: str, schema: str, *, normalize: bool
+    ) -> RegisteredSchema:
+        """A schema that is registered; raises SchemaNotFound and the errors of ``failures``."""
+        wanted = _schema(schema, schema_format)
+        answer = self._ask(subject, lambda: self._client.lookup_schema(subject, wanted, normalize))
+        return RegisteredSchema(answer.schema_id, answer.guid, schema)
+
+    def latest(self, subject: str, schema_format: str) -> RegisteredSchema:
+        """The subject's latest version; raises SchemaNotFound and the errors of ``failures``.
+
+        Raises RegistryRefused if it is not a schema of that format, or refers to others.
+        """
+        answer = self._ask(subject, lambda: self._client.get_latest_version(subject))
+        schema = answer.schema
+        if (schema.schema_type or "AVRO") != _TYPES[schema_format]:
+            raise RegistryRefused(
+                f"the latest schema of the subject {subject} is {schema.schema_type}, not "
+                f"{_TYPES[schema_format]}; correct the format or the subject"
+            )
+        if schema.references:
+            raise RegistryRefused(
+                f"the latest schema of the subject {subject} refers to other subjects, which this "
+                "sink does not follow; register one schema that contains them"
+            )
+        return RegisteredSchema(answer.schema_id, answer.guid, schema.schema_str)
+
+    def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
+        """The answer, which has an id; raises what ``failures`` makes of everything else."""
+        deadline = Deadline(self._options.timeout_ms / 1000)
+        (call,) = call_each(lambda ask: ask(), [question], deadline)
+        if call.error is not None:
+            raise named(call.error, self._options, subject) from None
+        answer = call.value
+        if answer is None or getattr(answer, "schema_id", None) is None:
+            problem = "its answer has no id; is it a schema registry?"
+            raise unavailable(self._options, subject, problem)
+        return answer
+
+
+def _schema(schema: str, schema_format: str) -> Schema:
+    from confluent_kafka.schema_registry import Schema
+
+    return Schema(schema, _TYPES[schema_format])

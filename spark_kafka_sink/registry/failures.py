@@ -1,0 +1,76 @@
+"""What a schema registry's client raises -> the sink's errors, which say what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.config.registry_options import RegistryOptions
+from spark_kafka_sink.errors import (
+    KafkaSinkError,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaIncompatible,
+    SchemaNotFound,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+_NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 409, 429, 500
+_LOGIN = (
+    "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant the "
+    "right to this user"
+)
+_REFUSALS = {401: ("the login", _LOGIN), 403: ("access", _LOGIN)}
+_OTHER_REFUSAL = ("the request", "Correct the schema or schema.registry.url")
+
+
+def named(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSinkError:
+    """RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound."""
+    from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+    if isinstance(error, SchemaRegistryError):
+        return _answered(error, registry, subject)
+    if isinstance(error, OAuthTokenError):
+        return RegistryRefused(
+            f"no token for the login at the schema registry {registry.url}: {error.message}. "
+            "Correct schema.registry.bearer.auth.*"
+        )
+    # Some errors have no text, but each has a type.
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return unavailable(registry, subject, text)
+
+
+def _answered(
+    error: SchemaRegistryError, registry: RegistryOptions, subject: str
+) -> KafkaSinkError:
+    status, place = error.http_status_code, f"the schema registry {registry.url}"
+    if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
+        return unavailable(registry, subject, f"HTTP {status}: {error.error_message}")
+    if status == _NOT_FOUND:
+        return SchemaNotFound(
+            f"{place} has no such schema for the subject {subject}: {error.error_message}. "
+            "Register the schema, or set auto.register.schemas=true",
+            subject=subject,
+        )
+    if status == _CONFLICT:
+        return SchemaIncompatible(
+            f"{place} refuses the schema for the subject {subject} as incompatible: "
+            f"{error.error_message}. Change the column, for instance make new fields nullable, or "
+            "change the subject's compatibility level",
+            subject=subject,
+        )
+    what, remedy = _REFUSALS.get(status, _OTHER_REFUSAL)
+    return RegistryRefused(
+        f"{place} refuses {what} for the subject {subject}, HTTP {status}: "
+        f"{error.error_message}. {remedy}"
+    )
+
+
+def unavailable(registry: RegistryOptions, subject: str, problem: str) -> RegistryUnavailable:
+    """The registry gave no usable answer."""
+    return RegistryUnavailable(
+        f"the schema registry {registry.url} was asked for the subject {subject}, and gave no "
+        f"usable answer within {registry.timeout_ms} ms (schema.registry.request.timeout.ms): "
+        f"{problem}. Check that schema.registry.url is right and reachable"
+    )
