@@ -12,8 +12,6 @@ from spark_kafka_sink.encoding.encoded import Encoded, RowProblem
 from spark_kafka_sink.encoding.level import Level
 from spark_kafka_sink.errors import SchemaMismatch
 
-_MAX_INT32 = 2**31 - 1
-
 
 class AvroEncoder:
     """Encodes columns of ``arrow_type`` with a writer's schema (JSON). Can be pickled.
@@ -42,7 +40,7 @@ class AvroEncoder:
         if problems:
             valid = np.ones(len(array), dtype=bool) if valid is None else valid.copy()
             valid[np.concatenate([problem.rows for problem in problems])] = False
-        is_large = len(data) > _MAX_INT32
+        is_large = memory.exceeds_binary(len(data))
         return Encoded(memory.binary_array(offsets, data, valid=valid, is_large=is_large), problems)
 
 

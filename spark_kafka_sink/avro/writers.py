@@ -199,9 +199,14 @@ class Symbols:
             is_bad &= active
         if is_bad.any():
             rule = f"is no symbol of the enum {self.name}"
-            _refuse(level, is_bad, lambda row: f"{self.path}: {texts[row].as_py()!r} {rule}")
+            _refuse(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)!r} {rule}")
             active = both(active, ~is_bad)
         level.add_varints(zigzag(_numbers_or_zero(found, np.int32, active)), active)
+
+
+def _text(texts: pa.Array, row: int) -> str:
+    """A text, even if it is not UTF-8, which Spark's cast from binary does not check."""
+    return bytes(texts[row].as_buffer()).decode(errors="backslashreplace")
 
 
 def _all_if_none(mask: Mask | None, rows: int) -> Mask:

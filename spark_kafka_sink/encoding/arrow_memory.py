@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+#: how many bytes a binary array can contain; large_binary has no limit
+MAX_BINARY = 2**31 - 1
+
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -104,6 +107,11 @@ def plain_type(arrow_type: pa.DataType) -> pa.DataType:
 
 def is_view(arrow_type: pa.DataType) -> bool:
     return bool(arrow_type in {pa.string_view(), pa.binary_view()})
+
+
+def exceeds_binary(size: int) -> bool:
+    """Whether so many bytes need a large_binary array."""
+    return size > MAX_BINARY
 
 
 def binary_array(

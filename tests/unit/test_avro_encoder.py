@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.avro.derived import derive_schema
 from spark_kafka_sink.avro.encoder import AvroEncoder
+from spark_kafka_sink.encoding import arrow_memory
 
 PREFIX = b"\0\0\0\0\7"
 DECIMALS = [(1, 0), (5, 2), (9, 9), (18, 3), (19, 0), (38, 0), (38, 10)]
@@ -332,7 +333,7 @@ def test_columns_without_nulls(leaf: str, is_nullable: bool) -> None:
     assert encoded.values.to_pylist() == expected(schema, rows)
 
 
-@pytest.mark.parametrize("lengths", [[0], [32, 33], [33], [1000, 0, 5], [7, 8, 9]])
+@pytest.mark.parametrize("lengths", [[0], [16, 17], [17], [1000, 0, 5], [7, 8, 9]])
 def test_strings_of_any_length(lengths: list[int]) -> None:
     spark_type = struct_of({"a": ("string", False), "b": ("binary", True), "c": ("string", True)})
     rows = [{"a": "a" * n, "b": b"b" * n, "c": None if n % 2 else "c" * n} for n in lengths]
@@ -340,6 +341,21 @@ def test_strings_of_any_length(lengths: list[int]) -> None:
     array = pa.array(rows, arrow_of(spark_type))
     encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
     assert encoded.values.to_pylist() == expected(schema, rows)
+
+
+@pytest.mark.parametrize("length", [16, 17])
+def test_more_bytes_than_a_binary_array_can_have(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = pa.array(["x" * length] * 3)
+    encoder = AvroEncoder('"string"', array.type, "v")
+    size = 3 * (length + 1)
+    monkeypatch.setattr(arrow_memory, "MAX_BINARY", size)
+    assert encoder.encode(array).values.type == pa.binary()
+    monkeypatch.setattr(arrow_memory, "MAX_BINARY", size - 1)
+    values = encoder.encode(array).values
+    assert values.type == pa.large_binary()
+    assert values.to_pylist() == [bytes([2 * length]) + b"x" * length] * 3
 
 
 def test_a_long_string_column_alone_needs_no_prefix() -> None:

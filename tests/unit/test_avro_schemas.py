@@ -541,6 +541,13 @@ def test_rows_that_do_not_fit_are_named_and_harm_no_other(
     ]
 
 
+def test_a_symbol_that_is_not_utf_8_is_refused() -> None:
+    array = pa.array([b"A", b"\xff"]).view(pa.string())
+    encoded = encode({"type": "enum", "name": "E", "symbols": ["A"]}, array)
+    assert refused(encoded) == [([1], r"value: '\\xff' is no symbol of the enum E")]
+    assert encoded.values.to_pylist() == [b"\0", None]
+
+
 def test_very_many_bad_rows_share_a_reason() -> None:
     encoded = encode("int", pa.array([2**31 + i for i in range(1000)]))
     assert sum(len(problem.rows) for problem in encoded.problems) == 1000
