@@ -121,7 +121,8 @@ def binary_array(
     validity_buffer = None
     if valid is not None:
         validity_buffer = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    offset_buffer = pa.py_buffer(offsets if is_large else offsets.astype(np.int32))
+    dtype = np.int64 if is_large else np.int32
+    offset_buffer = pa.py_buffer(np.ascontiguousarray(offsets, dtype=dtype))
     return pa.Array.from_buffers(
         pa.large_binary() if is_large else pa.binary(),
         len(offsets) - 1,
