@@ -221,6 +221,10 @@ def lists(child: pa.Array, lengths: list[int], is_large: bool) -> pa.Array:
 
 def with_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
     """The array, null where it is not valid; the values below the nulls stay."""
+    if array.type in {pa.string_view(), pa.binary_view()}:
+        return pa.array(
+            [v if ok else None for v, ok in zip(array.to_pylist(), valid, strict=True)], array.type
+        )
     bits = pa.array(valid).buffers()[1]
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(with_nulls(array.indices, valid), array.dictionary)
