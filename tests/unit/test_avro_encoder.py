@@ -347,6 +347,31 @@ def test_strings_of_any_length(lengths: list[int]) -> None:
     assert encoded.values.to_pylist() == expected(schema, rows)
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data(), st.integers(1, 400))
+def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -> None:
+    spark_type = struct_of({"l": (array_of("string", True), True), "n": ("long", False)})
+    rows = data.draw(st.lists(st.none() | values_of(spark_type), min_size=2, max_size=20))
+    array = Builder(data.draw).build(arrow_of(spark_type), rows)
+    schema = derive_schema(spark_type, name="R", column="v").replace(
+        '"type":"long"', '"type":"int"'
+    )
+    encoder = AvroEncoder(schema, array.type, "v")
+    assert '"int"' in schema
+    whole = encoder.encode(array, PREFIX)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_kafka_sink.avro.encoder._BYTES_AT_ONCE", at_once)
+        parts = encoder.encode(array, PREFIX)
+        patch.setattr(arrow_memory, "MAX_BINARY", 20)
+        large = encoder.encode(array, PREFIX)
+    assert parts.values.to_pylist() == large.values.to_pylist() == whole.values.to_pylist()
+    reasons = [
+        sorted((row, each.reason) for each in encoded.problems for row in each.rows.tolist())
+        for encoded in (whole, parts, large)
+    ]
+    assert reasons[0] == reasons[1] == reasons[2]
+
+
 @pytest.mark.parametrize("length", [16, 17])
 def test_more_bytes_than_a_binary_array_can_have(
     length: int, monkeypatch: pytest.MonkeyPatch
