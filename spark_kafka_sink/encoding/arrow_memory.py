@@ -25,6 +25,8 @@ def validity(array: pa.Array) -> Mask | None:
     """True where the array is not null; None: nowhere null."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array), dtype=bool) if len(array) else None
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        return validity(plain(array))
     if not array.null_count:
         return None
     return _bits(array.buffers()[0], array)

@@ -464,7 +464,7 @@ REFUSED_ROWS = [
         "int",
         pa.int64(),
         [1, 2**31, -(2**31) - 1, None, 2**31],
-        ["2147483648 is no int", "-2147483649 is no int"],
+        ["2147483648 is outside the range of int", "-2147483649 is outside the range of int"],
     ),
     (
         {"type": "fixed", "name": "F", "size": 2},
@@ -610,6 +610,19 @@ def test_a_column_of_type_void_is_the_null_of_a_union() -> None:
     array = pa.array([{"n": None, "i": 1}, None], pa.struct({"n": pa.null(), "i": pa.int32()}))
     encoded = encode(record({"n": ["int", "null"], "i": "int"}), array)
     assert (encoded.values.to_pylist(), refused(encoded)) == ([b"\2\2", None], [])
+    encoded = encode(record({"n": "null", "i": "int"}), array)
+    assert (encoded.values.to_pylist(), refused(encoded)) == ([b"\2", None], [])
+    encoded = encode("null", pa.nulls(2))
+    assert (encoded.values.to_pylist(), refused(encoded)) == ([None, None], [])
+
+
+def test_a_dictionary_may_contain_null() -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["x", None]))
+    assert encode("string", texts).values.to_pylist() == [b"\2x", None, None, b"\2x"]
+    array = pa.StructArray.from_arrays([texts], ["t"])
+    encoded = encode(record({"t": ["null", "string"]}), array)
+    assert encoded.values.to_pylist() == [b"\2\2x", b"\0", b"\0", b"\2\2x"]
+    assert [each[0] for each in refused(encode(record({"t": "string"}), array))] == [[1, 2]]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
