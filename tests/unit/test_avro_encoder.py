@@ -372,6 +372,22 @@ def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -
     assert reasons[0] == reasons[1] == reasons[2]
 
 
+def test_no_part_of_a_large_column_has_many_more_bytes_than_are_encoded_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+    encode = AvroEncoder._encode
+
+    def measured(self: AvroEncoder, array: pa.Array, prefix: bytes) -> Any:
+        sizes.append(len(array))
+        return encode(self, array, prefix)
+
+    monkeypatch.setattr(AvroEncoder, "_encode", measured)
+    monkeypatch.setattr("spark_kafka_sink.avro.encoder._BYTES_AT_ONCE", 1000)
+    AvroEncoder('"long"', pa.int64(), "v").encode(pa.array(range(1000)))
+    assert sizes == [125] * 8
+
+
 @pytest.mark.parametrize("length", [16, 17])
 def test_more_bytes_than_a_binary_array_can_have(
     length: int, monkeypatch: pytest.MonkeyPatch
