@@ -297,6 +297,13 @@ def test_every_problem_is_reported_with_its_path() -> None:
     ]
 
 
+def test_a_record_may_begin_with_long_bytes() -> None:
+    schema = record({"f": {"type": "fixed", "name": "F", "size": 40}, "i": "int"})
+    rows = [{"f": bytes([i]) * 40, "i": i} for i in range(5)]
+    array = pa.array(rows, pa.struct({"f": pa.binary(), "i": pa.int32()}))
+    assert encode(schema, array).values.to_pylist() == by_fastavro(schema, rows)
+
+
 def test_fields_match_by_name_then_alias_then_without_regard_to_case() -> None:
     schema = {
         "type": "record",
