@@ -12,7 +12,8 @@ from spark_kafka_sink.encoding.encoded import Encoded, RowProblem
 from spark_kafka_sink.encoding.level import Level
 from spark_kafka_sink.errors import SchemaMismatch
 
-_MAX_INT32 = 2**31 - 1
+#: Arrow bytes; encoding needs several times as much memory for numbers, most of it at once
+_BYTES_AT_ONCE = 2**23
 
 
 class AvroEncoder:
@@ -33,6 +34,19 @@ class AvroEncoder:
 
     def encode(self, array: pa.Array, prefix: bytes = b"") -> Encoded:
         """Each row as ``prefix`` and its value in Avro. A null is not encoded, it stays null."""
+        rows = max(len(array) * _BYTES_AT_ONCE // max(array.nbytes, 1), 1)
+        if rows >= len(array):
+            return self._encode(array, prefix)
+        starts = range(0, len(array), rows)
+        parts = [self._encode(array.slice(start, rows), prefix) for start in starts]
+        problems = [
+            RowProblem(problem.rows + start, problem.reason)
+            for start, part in zip(starts, parts, strict=True)
+            for problem in part.problems
+        ]
+        return Encoded(_concatenated([part.values for part in parts]), problems)
+
+    def _encode(self, array: pa.Array, prefix: bytes) -> Encoded:
         level = Level(len(array))
         valid = memory.validity(array)
         level.add_constant(prefix, valid)
@@ -42,8 +56,14 @@ class AvroEncoder:
         if problems:
             valid = np.ones(len(array), dtype=bool) if valid is None else valid.copy()
             valid[np.concatenate([problem.rows for problem in problems])] = False
-        is_large = len(data) > _MAX_INT32
+        is_large = memory.exceeds_binary(len(data))
         return Encoded(memory.binary_array(offsets, data, valid=valid, is_large=is_large), problems)
+
+
+def _concatenated(arrays: list[pa.Array]) -> pa.Array:
+    if memory.exceeds_binary(sum(array.nbytes for array in arrays)):
+        arrays = [array.cast(pa.large_binary()) for array in arrays]
+    return pa.concat_arrays(arrays)
 
 
 def _first_problems(problems: list[RowProblem], rows: int) -> list[RowProblem]:

@@ -33,6 +33,8 @@ _CHECKED = (Enum, Fixed)
 
 def compile_writer(node: Node, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
     """The writer of a value that may be null. Adds a sentence for each field that does not fit."""
+    if isinstance(node, Primitive) and node.type == "null" and pa.types.is_null(arrow_type):
+        return writers.Nothing()
     if not isinstance(node, Union):
         return writers.Required(path, _writer(node, arrow_type, path, problems))
     null = _null_branch(node)
@@ -143,10 +145,6 @@ def _default(field: Field, path: str, problems: list[str]) -> Writer:
         return writers.Nothing()
 
 
-def _null(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | None:
-    return writers.Nothing() if pa.types.is_null(arrow_type) else None
-
-
 def _boolean(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | None:
     return writers.Boolean() if arrow_type == pa.bool_() else None
 
@@ -213,7 +211,7 @@ def _decimal(
 
 
 _PRIMITIVES: dict[str, Callable[[Any, pa.DataType, str], Writer | None]] = {
-    "null": _null,
+    "null": lambda *_: None,
     "boolean": _boolean,
     "int": _int,
     "long": _long,

@@ -56,7 +56,7 @@ def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None)
 
 @dataclass(frozen=True)
 class Nothing:
-    """Null, which has no bytes; or a record without fields."""
+    """Null, which has no bytes; and a field that does not fit, so nothing will be written."""
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         pass
@@ -131,7 +131,11 @@ class Integer:
         if self.is_int:
             is_bad = (values < -_INT) | (values >= _INT)
             if is_bad.any():
-                _refuse(level, is_bad, lambda row: f"{self.path}: {values[row]} is no int")
+                _refuse(
+                    level,
+                    is_bad,
+                    lambda row: f"{self.path}: {values[row]} is outside the range of int",
+                )
         if self.ticks > 1:
             values = values // self.ticks
         level.add_varints(zigzag(values), active)
@@ -199,9 +203,14 @@ class Symbols:
             is_bad &= active
         if is_bad.any():
             rule = f"is no symbol of the enum {self.name}"
-            _refuse(level, is_bad, lambda row: f"{self.path}: {texts[row].as_py()!r} {rule}")
+            _refuse(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)!r} {rule}")
             active = both(active, ~is_bad)
         level.add_varints(zigzag(_numbers_or_zero(found, np.int32, active)), active)
+
+
+def _text(texts: pa.Array, row: int) -> str:
+    """A text, even if it is not UTF-8, which Spark's cast from binary does not check."""
+    return bytes(texts[row].as_buffer()).decode(errors="backslashreplace")
 
 
 def _all_if_none(mask: Mask | None, rows: int) -> Mask:

@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+#: how many bytes a binary array can contain; large_binary has no limit
+MAX_BINARY = 2**31 - 1
+
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -22,6 +25,8 @@ def validity(array: pa.Array) -> Mask | None:
     """True where the array is not null; None: nowhere null."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array), dtype=bool) if len(array) else None
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        return validity(plain(array))
     if not array.null_count:
         return None
     return _bits(array.buffers()[0], array)
@@ -106,6 +111,11 @@ def is_view(arrow_type: pa.DataType) -> bool:
     return bool(arrow_type in {pa.string_view(), pa.binary_view()})
 
 
+def exceeds_binary(size: int) -> bool:
+    """Whether so many bytes need a large_binary array."""
+    return size > MAX_BINARY
+
+
 def binary_array(
     offsets: Offsets, data: Bytes, *, valid: Mask | None = None, is_large: bool = False
 ) -> pa.Array:
@@ -113,7 +123,8 @@ def binary_array(
     validity_buffer = None
     if valid is not None:
         validity_buffer = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    offset_buffer = pa.py_buffer(offsets if is_large else offsets.astype(np.int32))
+    dtype = np.int64 if is_large else np.int32
+    offset_buffer = pa.py_buffer(np.ascontiguousarray(offsets, dtype=dtype))
     return pa.Array.from_buffers(
         pa.large_binary() if is_large else pa.binary(),
         len(offsets) - 1,

@@ -18,14 +18,14 @@ from spark_kafka_sink.encoding.arrow_memory import (
     Offsets,
     binary_array,
     byte_strings,
+    exceeds_binary,
     integer_array,
 )
 from spark_kafka_sink.encoding.encoded import RowProblem
 from spark_kafka_sink.encoding.varint import Lengths, Piece, Words, varints
 
 #: up to this length, byte strings are copied word by word, which is faster
-_SHORT = 32
-_MAX_INT32 = 2**31 - 1
+_SHORT = 16
 
 
 class _Strings:
@@ -164,8 +164,8 @@ class Level:
             )
             first += self.rows
         size = len(data) + sum(int(each.offsets[-1] - each.offsets[0]) for each in self._strings)
-        is_large = size > _MAX_INT32
         ends = np.append(cuts.ravel(), np.full(2, len(data), dtype=np.int64))
+        is_large = exceeds_binary(size)
         parts = [binary_array(ends, data, is_large=is_large)]
         for strings in self._strings:
             begin = int(strings.offsets[0])

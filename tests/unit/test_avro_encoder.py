@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.avro.derived import derive_schema
 from spark_kafka_sink.avro.encoder import AvroEncoder
+from spark_kafka_sink.encoding import arrow_memory
 
 PREFIX = b"\0\0\0\0\7"
 DECIMALS = [(1, 0), (5, 2), (9, 9), (18, 3), (19, 0), (38, 0), (38, 10)]
@@ -220,6 +221,10 @@ def lists(child: pa.Array, lengths: list[int], is_large: bool) -> pa.Array:
 
 def with_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
     """The array, null where it is not valid; the values below the nulls stay."""
+    if array.type in {pa.string_view(), pa.binary_view()}:
+        return pa.array(
+            [v if ok else None for v, ok in zip(array.to_pylist(), valid, strict=True)], array.type
+        )
     bits = pa.array(valid).buffers()[1]
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(with_nulls(array.indices, valid), array.dictionary)
@@ -332,7 +337,7 @@ def test_columns_without_nulls(leaf: str, is_nullable: bool) -> None:
     assert encoded.values.to_pylist() == expected(schema, rows)
 
 
-@pytest.mark.parametrize("lengths", [[0], [32, 33], [33], [1000, 0, 5], [7, 8, 9]])
+@pytest.mark.parametrize("lengths", [[0], [16, 17], [17], [1000, 0, 5], [7, 8, 9]])
 def test_strings_of_any_length(lengths: list[int]) -> None:
     spark_type = struct_of({"a": ("string", False), "b": ("binary", True), "c": ("string", True)})
     rows = [{"a": "a" * n, "b": b"b" * n, "c": None if n % 2 else "c" * n} for n in lengths]
@@ -340,6 +345,62 @@ def test_strings_of_any_length(lengths: list[int]) -> None:
     array = pa.array(rows, arrow_of(spark_type))
     encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
     assert encoded.values.to_pylist() == expected(schema, rows)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data(), st.integers(1, 400))
+def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -> None:
+    spark_type = struct_of({"l": (array_of("string", True), True), "n": ("long", False)})
+    rows = data.draw(st.lists(st.none() | values_of(spark_type), min_size=2, max_size=20))
+    array = Builder(data.draw).build(arrow_of(spark_type), rows)
+    schema = derive_schema(spark_type, name="R", column="v").replace(
+        '"type":"long"', '"type":"int"'
+    )
+    encoder = AvroEncoder(schema, array.type, "v")
+    assert '"int"' in schema
+    whole = encoder.encode(array, PREFIX)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_kafka_sink.avro.encoder._BYTES_AT_ONCE", at_once)
+        parts = encoder.encode(array, PREFIX)
+        patch.setattr(arrow_memory, "MAX_BINARY", 20)
+        large = encoder.encode(array, PREFIX)
+    assert parts.values.to_pylist() == large.values.to_pylist() == whole.values.to_pylist()
+    reasons = [
+        sorted((row, each.reason) for each in encoded.problems for row in each.rows.tolist())
+        for encoded in (whole, parts, large)
+    ]
+    assert reasons[0] == reasons[1] == reasons[2]
+
+
+def test_no_part_of_a_large_column_has_many_more_bytes_than_are_encoded_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+    encode = AvroEncoder._encode
+
+    def measured(self: AvroEncoder, array: pa.Array, prefix: bytes) -> Any:
+        sizes.append(len(array))
+        return encode(self, array, prefix)
+
+    monkeypatch.setattr(AvroEncoder, "_encode", measured)
+    monkeypatch.setattr("spark_kafka_sink.avro.encoder._BYTES_AT_ONCE", 1000)
+    AvroEncoder('"long"', pa.int64(), "v").encode(pa.array(range(1000)))
+    assert sizes == [125] * 8
+
+
+@pytest.mark.parametrize("length", [16, 17])
+def test_more_bytes_than_a_binary_array_can_have(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = pa.array(["x" * length] * 3)
+    encoder = AvroEncoder('"string"', array.type, "v")
+    size = 3 * (length + 1)
+    monkeypatch.setattr(arrow_memory, "MAX_BINARY", size)
+    assert encoder.encode(array).values.type == pa.binary()
+    monkeypatch.setattr(arrow_memory, "MAX_BINARY", size - 1)
+    values = encoder.encode(array).values
+    assert values.type == pa.large_binary()
+    assert values.to_pylist() == [bytes([2 * length]) + b"x" * length] * 3
 
 
 def test_a_long_string_column_alone_needs_no_prefix() -> None:

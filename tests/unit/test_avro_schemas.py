@@ -297,6 +297,13 @@ def test_every_problem_is_reported_with_its_path() -> None:
     ]
 
 
+def test_a_record_may_begin_with_long_bytes() -> None:
+    schema = record({"f": {"type": "fixed", "name": "F", "size": 40}, "i": "int"})
+    rows = [{"f": bytes([i]) * 40, "i": i} for i in range(5)]
+    array = pa.array(rows, pa.struct({"f": pa.binary(), "i": pa.int32()}))
+    assert encode(schema, array).values.to_pylist() == by_fastavro(schema, rows)
+
+
 def test_fields_match_by_name_then_alias_then_without_regard_to_case() -> None:
     schema = {
         "type": "record",
@@ -464,7 +471,7 @@ REFUSED_ROWS = [
         "int",
         pa.int64(),
         [1, 2**31, -(2**31) - 1, None, 2**31],
-        ["2147483648 is no int", "-2147483649 is no int"],
+        ["2147483648 is outside the range of int", "-2147483649 is outside the range of int"],
     ),
     (
         {"type": "fixed", "name": "F", "size": 2},
@@ -541,6 +548,13 @@ def test_rows_that_do_not_fit_are_named_and_harm_no_other(
     ]
 
 
+def test_a_symbol_that_is_not_utf_8_is_refused() -> None:
+    array = pa.array([b"A", b"\xff"]).view(pa.string())
+    encoded = encode({"type": "enum", "name": "E", "symbols": ["A"]}, array)
+    assert refused(encoded) == [([1], r"value: '\\xff' is no symbol of the enum E")]
+    assert encoded.values.to_pylist() == [b"\0", None]
+
+
 def test_very_many_bad_rows_share_a_reason() -> None:
     encoded = encode("int", pa.array([2**31 + i for i in range(1000)]))
     assert sum(len(problem.rows) for problem in encoded.problems) == 1000
@@ -603,6 +617,19 @@ def test_a_column_of_type_void_is_the_null_of_a_union() -> None:
     array = pa.array([{"n": None, "i": 1}, None], pa.struct({"n": pa.null(), "i": pa.int32()}))
     encoded = encode(record({"n": ["int", "null"], "i": "int"}), array)
     assert (encoded.values.to_pylist(), refused(encoded)) == ([b"\2\2", None], [])
+    encoded = encode(record({"n": "null", "i": "int"}), array)
+    assert (encoded.values.to_pylist(), refused(encoded)) == ([b"\2", None], [])
+    encoded = encode("null", pa.nulls(2))
+    assert (encoded.values.to_pylist(), refused(encoded)) == ([None, None], [])
+
+
+def test_a_dictionary_may_contain_null() -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["x", None]))
+    assert encode("string", texts).values.to_pylist() == [b"\2x", None, None, b"\2x"]
+    array = pa.StructArray.from_arrays([texts], ["t"])
+    encoded = encode(record({"t": ["null", "string"]}), array)
+    assert encoded.values.to_pylist() == [b"\2\2x", b"\0", b"\0", b"\2\2x"]
+    assert [each[0] for each in refused(encode(record({"t": "string"}), array))] == [[1, 2]]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
