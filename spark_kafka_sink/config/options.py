@@ -85,6 +85,12 @@ class SinkOptions:
     serialization: SerializationOptions | None = None
 
     @property
+    def serialized_columns(self) -> tuple[str, ...]:
+        """The columns that a format turns into bytes: ``key``, ``value``, both or none."""
+        given = () if self.serialization is None else self.serialization.columns
+        return tuple(each.column for each in given)
+
+    @property
     def dead_letter_topic(self) -> str | None:
         return self.producer.dead_letter_topic
 

@@ -16,16 +16,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
-from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
+from spark_kafka_sink.records.column_table import COLUMNS, RECORD_COLUMNS, Column, Kind
+from spark_kafka_sink.records.columns import (
+    BytesColumn,
+    HeaderColumn,
+    RecordColumns,
+    appended,
+    ranges,
+)
 from spark_kafka_sink.records.rejection import (
     INVALID_HEADER,
     INVALID_TIMESTAMP,
     INVALID_TOPIC,
     NEGATIVE_PARTITION,
     NULL_TOPIC,
+    SERIALIZATION_FAILED,
     RejectedRecords,
 )
+from spark_kafka_sink.records.serialized import ID_HEADERS, Serialized
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
 # Provides an address for empty strings whose array has no buffer; 0 would mean null.
@@ -52,7 +60,9 @@ class _Problem:
     reason: str
 
 
-def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0) -> SplitBatch:
+def split_by_topic(
+    batch: pa.RecordBatch | Serialized, topic: str | None, first_row: int = 0
+) -> SplitBatch:
     """The records of an Arrow batch, topic by topic.
 
     Columns: ``value`` and optionally ``key`` (string, large_string, binary, large_binary, or
@@ -61,8 +71,12 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0)
     (list<struct<key: string, value: binary>>). Others are ignored. ``first_row`` is the number of
     the batch's first row. A row with several problems is rejected for one of them.
     """
+    serialized = batch if isinstance(batch, Serialized) else Serialized(batch)
+    batch = serialized.batch
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
-    problems: list[_Problem] = []
+    problems = [
+        _Problem(each.rows, SERIALIZATION_FAILED, each.reason) for each in serialized.unserializable
+    ]
     all_records = RecordColumns(
         topic=topic or "",
         **_record_columns(columns, problems),
@@ -70,6 +84,7 @@ def split_by_topic(batch: pa.RecordBatch, topic: str | None, first_row: int = 0)
         batch=batch,
         batch_bytes=batch.nbytes,
     )
+    all_records = _with_ids(all_records, serialized)
     if topic is not None:
         names = [topic.encode()]
         codes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -105,6 +120,19 @@ def _record_column(column: Column, array: pa.Array, problems: list[_Problem]) ->
     numbers = _numbers(array, column.if_null)
     check = _CHECKS.get(column.name)
     return numbers if check is None else check(numbers, array, problems)
+
+
+def _with_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:
+    """The records, with what is known of the ids of their schemas."""
+    changed: dict[str, Any] = {}
+    for name, count in serialized.id_bytes.items():
+        field = COLUMNS[name].field
+        changed[field] = replace(getattr(records, field), id_bytes=count)
+    if serialized.id_headers:
+        names = [ID_HEADERS[name] for name in serialized.id_headers]
+        ids = list(serialized.id_headers.values())
+        changed["headers"] = appended(records.headers, names, ids, len(records))
+    return replace(records, **changed) if changed else records
 
 
 def _one_per_row(problems: Sequence[_Problem], rows: int) -> list[_Problem]:

@@ -17,15 +17,17 @@ class BytesColumn:
     """Byte strings inside one Arrow buffer.
 
     ``addresses`` (uint64[records], 0 for null), ``lengths`` (int64[records], bytes) and ``buffer``
-    (uint8[bytes]), a view of the memory that contains all non-empty strings.
+    (uint8[bytes]), a view of the memory that contains all non-empty strings. The first ``id_bytes``
+    of each are the id of its schema, which a registry chooses.
     """
 
     addresses: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.int64]
     buffer: npt.NDArray[np.uint8]
+    id_bytes: int = 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> BytesColumn:
-        return BytesColumn(self.addresses[indices], self.lengths[indices], self.buffer)
+        return replace(self, addresses=self.addresses[indices], lengths=self.lengths[indices])
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -91,6 +93,34 @@ class RecordColumns:
             if values is not None:
                 selected[column.field] = values.take(indices)
         return replace(self, **selected)
+
+
+def appended(
+    originals: HeaderColumn | None,
+    names: Sequence[bytes],
+    added: Sequence[BytesColumn],
+    count: int,
+) -> HeaderColumn:
+    """Each record's original headers and one of each added column; of length 1: for all records."""
+    if originals is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        empty = BytesColumn(nothing.view(np.uint64), nothing, added[0].buffer)
+        originals = HeaderColumn(np.zeros(count + 1, dtype=np.int64), nothing, [], empty)
+    width = len(added)
+    starts = originals.starts + width * np.arange(count + 1)
+    codes = np.empty(int(starts[-1]), dtype=np.int64)
+    addresses, lengths = np.empty(len(codes), dtype=np.uint64), np.empty_like(codes)
+    counts = np.diff(originals.starts)
+    kept = np.arange(len(originals.names)) + np.repeat(width * np.arange(count), counts)
+    codes[kept] = originals.names
+    addresses[kept], lengths[kept] = originals.values.addresses, originals.values.lengths
+    for position, column in enumerate(added):
+        slots: npt.NDArray[np.int64] = starts[1:] - width + position
+        codes[slots] = len(originals.unique_names) + position
+        addresses[slots], lengths[slots] = column.addresses, column.lengths
+    # The buffer is not that of all values: only partitioning needs it, and headers are not keys.
+    values = BytesColumn(addresses, lengths, added[0].buffer)
+    return HeaderColumn(starts, codes, [*originals.unique_names, *names], values)
 
 
 def ranges(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, Kind
-from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns
+from spark_kafka_sink.records.columns import BytesColumn, RecordColumns, appended
 from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import (
     INVALID_TIMESTAMP,
@@ -91,7 +91,7 @@ def _dead_letters(
         records,
         topic=topic,
         timestamps_ms=timestamps,
-        headers=_appended(originals, names, added, len(records)),
+        headers=appended(originals, names, added, len(records)),
         own_bytes=records.own_bytes + len(added[0].buffer),
         **_no_kept_numbers(),
     )
@@ -125,31 +125,3 @@ def _columns(columns: Iterable[Sequence[bytes | None]]) -> list[BytesColumn]:
     ends = np.cumsum([len(column) for column in columns])[:-1]
     parts = zip(np.split(addresses, ends), np.split(lengths, ends), strict=True)
     return [BytesColumn(*part, buffer) for part in parts]
-
-
-def _appended(
-    originals: HeaderColumn | None,
-    names: Sequence[bytes],
-    added: Sequence[BytesColumn],
-    count: int,
-) -> HeaderColumn:
-    """Each record's original headers and one of each added column; of length 1: for all records."""
-    if originals is None:
-        nothing = np.zeros(0, dtype=np.int64)
-        empty = BytesColumn(nothing.view(np.uint64), nothing, added[0].buffer)
-        originals = HeaderColumn(np.zeros(count + 1, dtype=np.int64), nothing, [], empty)
-    width = len(added)
-    starts = originals.starts + width * np.arange(count + 1)
-    codes = np.empty(int(starts[-1]), dtype=np.int64)
-    addresses, lengths = np.empty(len(codes), dtype=np.uint64), np.empty_like(codes)
-    counts = np.diff(originals.starts)
-    kept = np.arange(len(originals.names)) + np.repeat(width * np.arange(count), counts)
-    codes[kept] = originals.names
-    addresses[kept], lengths[kept] = originals.values.addresses, originals.values.lengths
-    for position, column in enumerate(added):
-        slots: npt.NDArray[np.int64] = starts[1:] - width + position
-        codes[slots] = len(originals.unique_names) + position
-        addresses[slots], lengths[slots] = column.addresses, column.lengths
-    # The buffer is not that of all values: only partitioning needs it, and headers are not keys.
-    values = BytesColumn(addresses, lengths, added[0].buffer)
-    return HeaderColumn(starts, codes, [*originals.unique_names, *names], values)

@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
+from spark_kafka_sink.records.serialized import ID_HEADERS
+
+_ID_NAMES = frozenset(ID_HEADERS.values())
 
 _Words = npt.NDArray[np.uint64]
 
@@ -106,20 +109,25 @@ def _of_headers(headers: HeaderColumn) -> _Words:
     each = _of_bytes(headers.values) + _NAME
     if len(names):
         each += _mixed(names[headers.names])
+    is_id = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     _, begins = ranges(headers.starts[:-1], counts)
     number = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
-    return _sums(_mixed(each + number.view(np.uint64) * _HEADER), begins)
+    hashes = _mixed(each + number.view(np.uint64) * _HEADER)
+    if is_id.any():
+        hashes[is_id[headers.names]] = 0  # they are the last ones of their records
+    return _sums(hashes, begins)
 
 
 def _of_bytes(column: BytesColumn) -> _Words:
     """0 for null. Values are hashed in chunks, each with its number, so that all can be gathered.
 
-    Within a chunk the words are multiplied with constants and added (a multilinear hash).
+    The id of a schema is left out: another registry gives the same schema another id. Within a
+    chunk the words are multiplied with constants and added (a multilinear hash).
     """
-    lengths = column.lengths
+    lengths = np.maximum(column.lengths - column.id_bytes, 0) if column.id_bytes else column.lengths
     if not len(lengths):
         return np.zeros(0, dtype=np.uint64)
-    base = np.uint64(column.buffer.ctypes.data)
+    base = np.uint64(column.buffer.ctypes.data) - np.uint64(column.id_bytes)
     offsets = np.where(lengths > 0, column.addresses - base, np.uint64(0)).astype(np.int64)
     counts = (lengths + (_CHUNK_BYTES - 1)) // _CHUNK_BYTES
     _, begins = ranges(offsets, counts)

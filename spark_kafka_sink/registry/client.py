@@ -68,7 +68,7 @@ class RegistryClient:
     def register(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> RegisteredSchema:
-        """Register a schema, if it is new; raises SchemaIncompatible and the errors of ``failures``."""
+        """Register a schema, if it is new; raises the errors of ``failures``."""
         wanted = _schema(schema, schema_format)
         answer = self._ask(
             subject,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from spark_kafka_sink.serialization.serializer import Serializer
     from spark_kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 FORMAT = "kafka-nb"
@@ -68,28 +69,33 @@ class KafkaSink(DataSource):
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        return KafkaBatchWriter(self._checked(schema, _refuse_exactly_once))
+        return KafkaBatchWriter(*self._checked(schema, _refuse_exactly_once))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode writes the whole result each time, as Spark's own sink does
         from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
-        return KafkaStreamWriter(self._checked(schema, check_for_format))
+        return KafkaStreamWriter(*self._checked(schema, check_for_format))
 
-    def _checked(self, schema: StructType, check: Callable[[SinkOptions], None]) -> SinkOptions:
+    def _checked(
+        self, schema: StructType, check: Callable[[SinkOptions], None]
+    ) -> tuple[SinkOptions, Serializer | None]:
+        """The options, and what the tasks need to serialize key and value."""
+        serializer = None
         try:
             options = parse(self.options)
             check(options)
-            check_schema(schema, options.topic)
+            check_schema(schema, options.topic, options.serialized_columns)
             if self._is_planning:
                 if options.exactly_once is not None:
                     check_worker()
+                serializer = prepare_serializer(schema, options)
                 _preflight(options)
                 prepare_reports(options)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from None
-        return options
+        return options, serializer
 
 
 def _refuse_exactly_once(options: SinkOptions) -> None:
@@ -107,6 +113,17 @@ def _preflight(options: SinkOptions) -> None:
     check(options, application_folder())
 
 
+def prepare_serializer(schema: StructType, options: SinkOptions) -> Serializer | None:
+    """On the driver, before the tasks; raises what ``serialization.preparation`` raises."""
+    if options.serialization is None:
+        return None
+    from spark_kafka_sink.serialization.preparation import prepare
+    from spark_kafka_sink.spark.arrow_type import column_types
+
+    types = column_types(schema, options.serialized_columns)
+    return prepare(options, types, application_folder())
+
+
 def prepare_reports(options: SinkOptions) -> None:
     """On the driver, before the tasks."""
     if options.report_path is not None:
@@ -122,15 +139,25 @@ def _cast(column: str, given: str) -> str:
     return f", for instance {'to_json' if is_nested else 'string'}({column})"
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise InvalidSchema, with one message for all problems, if rows cannot become records."""
+def check_schema(schema: StructType, topic: str | None, serialized: Collection[str] = ()) -> None:
+    """Raise InvalidSchema, with one message for all problems, if rows cannot become records.
+
+    ``serialized``: the columns of any type, which a format turns into bytes.
+    """
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     used = used_columns(topic)
     problems = [
         f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}"
         f"{_cast(column, types[column])}"
         for column in used
-        if column in types and types[column] not in COLUMNS[column].types
+        if column in types
+        and column not in serialized
+        and types[column] not in COLUMNS[column].types
+    ]
+    problems += [
+        f"column {column}, which {column}.format serializes, is missing{_other_case(types)}"
+        for column in serialized
+        if column not in types and column != "value"
     ]
     if "value" not in types:
         problems.append(

@@ -20,6 +20,7 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark.datasource import (
     check_schema,
     prepare_reports,
+    prepare_serializer,
     used_columns,
 )
 from spark_kafka_sink.spark.private_api import (
@@ -35,6 +36,8 @@ from spark_kafka_sink.spark.writer import keep_report, write_batch_marker, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+    from spark_kafka_sink.serialization.serializer import Serializer
 
 _REPORT = StructType([StructField("report", BinaryType())])
 
@@ -75,9 +78,10 @@ def foreach_batch(
             warn_of_speculation(batch.sparkSession)
         names = batch.schema.names
         try:
-            check_schema(batch.schema, parsed.topic)
+            check_schema(batch.schema, parsed.topic, parsed.serialized_columns)
             if parsed.exactly_once is not None:
                 check_worker()
+            serializer = prepare_serializer(batch.schema, parsed)
             check(parsed)
             prepare_reports(parsed)
         except KafkaSinkError as error:
@@ -88,7 +92,7 @@ def foreach_batch(
             batch = batch.select(columns)  # otherwise Spark passes the others to Python too
         named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
         batch, named = _repartitioned(batch, named)
-        frame = batch.mapInArrow(WriteToKafka(named), _REPORT)
+        frame = batch.mapInArrow(WriteToKafka(named, serializer), _REPORT)
         try:
             # Our own tasks pickled these; the format's commit messages are pickled too.
             reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
@@ -155,9 +159,10 @@ class WriteToKafka:
     """What every task runs, as Spark shows it in plans: writes a partition, returns its report."""
 
     options: SinkOptions
+    serializer: Serializer | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _one_row(pickle.dumps(write_partition(batches, self.options)))
+        yield _one_row(pickle.dumps(write_partition(batches, self.options, self.serializer)))
 
 
 def _one_row(pickled: bytes) -> pa.RecordBatch:

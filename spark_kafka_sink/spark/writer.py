@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.producer.cache import BorrowedProducer
     from spark_kafka_sink.records.origin import Origin
+    from spark_kafka_sink.serialization.serializer import Serializer
     from spark_kafka_sink.transactions.partition import PartitionTransaction
 
 _log = logging.getLogger("spark_kafka_sink")
@@ -44,12 +45,17 @@ class KafkaCommitMessage(WriterCommitMessage):
     report: DeliveryReport
 
 
-def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> DeliveryReport:
+def write_partition(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, serializer: Serializer | None = None
+) -> DeliveryReport:
     """Send all rows and wait until the brokers have acknowledged or committed them.
 
+    ``serializer``: turns key and value into bytes; None: they are bytes or text already.
+
     With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded; with exactly-once
-    RowsIncomplete, InvalidOption, and what ``transactions.partition`` raises.
+    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded; with a serializer what
+    its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and what
+    ``transactions.partition`` raises.
     """
     waited = Counter[Wait]()
     started = time.monotonic()
@@ -72,7 +78,7 @@ def write_partition(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> 
         if options.exactly_once is not None:
             rows_socket().close()  # fail before sending if the end of the rows cannot be seen
         with _sender(options, origin) as sender:
-            _send(_timed(batches, waited), sender, options)
+            _send(_timed(batches, waited), sender, options, serializer)
             if options.exactly_once is not None:
                 require_end_of_rows()
             sender.close(options.close_timeout_ms / 1000)
@@ -91,6 +97,7 @@ def _send(
     batches: Iterable[pa.RecordBatch],
     sender: BorrowedProducer | PartitionTransaction,
     options: SinkOptions,
+    serializer: Serializer | None,
 ) -> None:
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
     from spark_kafka_sink.records.arrow import split_by_topic
@@ -100,7 +107,8 @@ def _send(
         # Before the first batch is requested from Spark, so that the two overlap.
         sender.prefetch([options.topic])
     for batch in batches:
-        split = split_by_topic(batch, options.topic, first_row=rows)
+        as_sent = batch if serializer is None else serializer.serialize(batch, options.topic)
+        split = split_by_topic(as_sent, options.topic, first_row=rows)
         if split.rejected and options.dead_letter_topic is None:
             first = split.rejected[0]
             raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
@@ -209,11 +217,12 @@ def _failed(report: DeliveryReport) -> DeliveryReport:
 class KafkaBatchWriter(DataSourceArrowWriter):
     """``df.write``: Spark calls ``write`` in every task, ``commit`` or ``abort`` on the driver."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, serializer: Serializer | None) -> None:
         self._options = options
+        self._serializer = serializer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
-        return KafkaCommitMessage(write_partition(iterator, self._options))
+        return KafkaCommitMessage(write_partition(iterator, self._options, self._serializer))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         keep_report(_total(messages, None), self._options)
@@ -225,11 +234,12 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``: like KafkaBatchWriter, for every micro-batch."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, serializer: Serializer | None) -> None:
         self._options = options
+        self._serializer = serializer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
-        return KafkaCommitMessage(write_partition(iterator, self._options))
+        return KafkaCommitMessage(write_partition(iterator, self._options, self._serializer))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if None in messages:

@@ -40,7 +40,8 @@ def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
             frame = spark.sql(job.sql)
         if not frame.isStreaming:
             raise configuration.invalid(path, f"does not read the stream, the view {VIEW}")
-        check_schema(frame.schema, configuration.sink_options.topic)
+        options = configuration.sink_options
+        check_schema(frame.schema, options.topic, options.serialized_columns)
     except InvalidSchema as error:
         raise configuration.invalid(path, str(error)) from None
     except SPARK_ERRORS as error:

@@ -1,0 +1,77 @@
+"""The formats: what each one derives, checks and encodes, behind the same names."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_kafka_sink.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_kafka_sink.encoding.encoded import Encoded
+
+# The name that Spark's to_avro gives, so that its schemas and ours are versions of each other.
+_DERIVED_NAME = "topLevelRecord"
+
+
+class Encoder(Protocol):
+    """Encodes columns of one Arrow type with one schema."""
+
+    def encode(self, array: pa.Array, prefix: bytes = b"") -> Encoded: ...
+
+
+def derived_schema(schema_format: str, spark_type: Any, column: str) -> str:
+    """The schema of a Spark type (``DataType.jsonValue``); raises UnsupportedType."""
+    if schema_format == "avro":
+        from spark_kafka_sink.avro.derived import derive_schema
+
+        return derive_schema(spark_type, name=_DERIVED_NAME, column=column)
+    from spark_kafka_sink.json_schema import derived
+
+    return derived.derive_schema(spark_type, title=_DERIVED_NAME, column=column)
+
+
+def check_fit(schema_format: str, schema: str, spark_type: Any, arrow_type: Any, name: str) -> None:
+    """Raise SchemaMismatch if values of the type cannot be written with the schema."""
+    if schema_format == "avro":
+        encoder(schema_format, schema, arrow_type, name)
+        return
+    from spark_kafka_sink.json_schema import given
+
+    given.check_fit(schema, spark_type, name)
+
+
+def encoder(schema_format: str, schema: str, arrow_type: pa.DataType, column: str) -> Encoder:
+    """The encoder of a column; raises SchemaMismatch."""
+    if schema_format == "avro":
+        from spark_kafka_sink.avro.encoder import AvroEncoder
+
+        return AvroEncoder(schema, arrow_type, column)
+    from spark_kafka_sink.json_schema.encoder import JsonEncoder
+
+    return JsonEncoder(arrow_type, column)
+
+
+def record_name(schema_format: str, schema: str, column: str) -> str:
+    """The full name of an Avro type, or a JSON Schema's title; raises SchemaMismatch if none."""
+    document = _document(schema, column)
+    name = document.get("name" if schema_format == "avro" else "title")
+    if not isinstance(name, str) or not name:
+        what = "a record with a name" if schema_format == "avro" else "a title"
+        raise SchemaMismatch(
+            f"{column}.schema needs {what}, because {column}.subject.name.strategy makes the "
+            "subject from it",
+            problems=(),
+        )
+    namespace = document.get("namespace") if schema_format == "avro" else None
+    return f"{namespace}.{name}" if namespace and "." not in name else name
+
+
+def _document(schema: str, column: str) -> dict[str, Any]:
+    try:
+        document = json.loads(schema)
+    except ValueError as error:
+        raise SchemaMismatch(f"{column}.schema is not valid JSON: {error}") from None
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,79 @@
+"""The driver's part: schemas are derived, checked and registered before the first task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
+from spark_kafka_sink.errors import SchemaMismatch, add_sentence
+from spark_kafka_sink.registry.known_schemas import resolve
+from spark_kafka_sink.serialization.formats import check_fit, derived_schema, record_name
+from spark_kafka_sink.serialization.serializer import ColumnSchema, Serializer
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A column's type: ``spark`` as ``DataType.jsonValue`` gives it, ``arrow`` as tasks get it."""
+
+    spark: Any
+    arrow: pa.DataType
+
+
+def prepare(
+    options: SinkOptions, types: Mapping[str, ColumnType], folder: Path | None
+) -> Serializer | None:
+    """What the tasks need to serialize the columns; None if they are sent as they are.
+
+    With the option ``topic``, its schemas are registered or looked up here. Raises SchemaMismatch,
+    UnsupportedType, SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRefused.
+    """
+    serialization = options.serialization
+    if serialization is None:
+        return None
+    columns = [
+        _column_schema(serialization, each, types[each.column])
+        for each in serialization.columns
+        if each.column in types
+    ]
+    serializer = Serializer(serialization, columns, {}, folder)
+    if options.topic is None:
+        return serializer
+    wanted = {each.wanted(options.topic, serialization): each for each in columns}
+    serializer.known = resolve(serialization.registry, list(wanted), folder)
+    for each, column in wanted.items():
+        if each.schema is None:
+            name = column.format.column
+            try:
+                check_fit(
+                    each.format,
+                    serializer.known[each].schema,
+                    types[name].spark,
+                    types[name].arrow,
+                    name,
+                )
+            except SchemaMismatch as error:
+                add_sentence(error, f"The schema is the latest of the subject {each.subject}")
+                raise
+    return serializer
+
+
+def _column_schema(
+    options: SerializationOptions, column: ColumnFormat, kind: ColumnType
+) -> ColumnSchema:
+    """Raises SchemaMismatch or UnsupportedType."""
+    # Also with another schema: it finds types that the format does not have.
+    derived = derived_schema(column.format, kind.spark, column.column)
+    if options.use_latest_version:
+        return ColumnSchema(column, None, "")
+    if column.schema is None:
+        return ColumnSchema(column, derived, "")
+    check_fit(column.format, column.schema, kind.spark, kind.arrow, column.column)
+    is_named = column.subject_name_strategy != "topic"
+    name = record_name(column.format, column.schema, column.column) if is_named else ""
+    return ColumnSchema(column, column.schema, name)

@@ -1,0 +1,51 @@
+"""Rows that a schema does not allow, as JSON: what a person reads in a dead letter."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def with_json(values: pa.Array, array: pa.Array, lost: Sequence[npt.NDArray[np.int64]]) -> pa.Array:
+    """``values``, but in the rows ``lost`` what ``array`` has there, as JSON; null stays null."""
+    rows = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
+    if not len(rows):
+        return values
+    mask = np.zeros(len(values), dtype=bool)
+    mask[rows] = True
+    texts = [_json(array[row]) for row in rows.tolist()]
+    return pc.replace_with_mask(
+        values, pa.array(mask.tolist(), pa.bool_()), pa.array(texts, values.type)
+    )
+
+
+def _json(scalar: pa.Scalar) -> bytes | None:
+    if not scalar.is_valid:
+        return None
+    return json.dumps(_plain(scalar), ensure_ascii=False, default=str).encode()
+
+
+def _plain(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one per kind of type
+    """A value that JSON has. Unlike ``as_py``, accepts text that is not UTF-8."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_dictionary(kind):
+        return _plain(scalar.dictionary[scalar.index.as_py()])
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(scalar[i]) for i, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return {str(_plain(each[0])): _plain(each[1]) for each in scalar.values}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_plain(each) for each in scalar.values]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return bytes(scalar.as_buffer()).decode(errors="backslashreplace")
+    value = scalar.as_py()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

@@ -1,0 +1,174 @@
+"""Serializer: turns the key and value of Arrow batches into bytes, with the ids of their schemas.
+
+The driver prepares it, and Spark passes it to the tasks. They request only what it lacks: the
+schemas of topics that come from the column.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
+from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.errors import RegistryRefused
+from spark_kafka_sink.records.columns import BytesColumn
+from spark_kafka_sink.records.serialized import Serialized, UnserializableRows
+from spark_kafka_sink.registry.client import RegisteredSchema
+from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
+from spark_kafka_sink.serialization.formats import Encoder, encoder
+from spark_kafka_sink.serialization.row_json import with_json
+from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined
+
+# Confluent's wire format: zero and the id in big-endian order, or in a header one and the GUID.
+_PREFIX_MAGIC = b"\0"
+_HEADER_MAGIC = b"\1"
+_ID_BYTES = 4
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """A column's schema. ``text`` None: the subject's latest. ``name``: of its record, or ""."""
+
+    format: ColumnFormat
+    text: str | None
+    name: str
+
+    def wanted(self, topic: str, options: SerializationOptions) -> WantedSchema:
+        """What the registry is asked for a topic."""
+        subject = {
+            "topic": f"{topic}-{self.format.column}",
+            "record": self.name,
+            "topic-record": f"{topic}-{self.name}",
+        }[self.format.subject_name_strategy]
+        return WantedSchema(
+            subject, self.format.format, self.text, options.auto_register, options.normalize
+        )
+
+
+@dataclass
+class Serializer:
+    """``known``: what the driver has resolved; ``folder``: the application's, or None.
+
+    Picklable; encoders are made where it runs.
+    """
+
+    options: SerializationOptions
+    columns: Sequence[ColumnSchema]
+    known: Mapping[WantedSchema, RegisteredSchema]
+    folder: Path | None = None
+    _encoders: dict[tuple[str, str, pa.DataType], Encoder] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_encoders": {}}
+
+    def serialize(self, batch: pa.RecordBatch, topic: str | None) -> Serialized:
+        """The batch with key and value as binary; ``topic`` None: the column ``topic`` names it.
+
+        Rows without a valid topic have no schema; they become JSON, as they will be rejected.
+        Raises RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound for new
+        topics, and SchemaMismatch if the latest schema of one does not fit.
+        """
+        present = [each for each in self.columns if each.format.column in batch.schema.names]
+        groups = groups_by_topic(batch, topic)
+        self._resolve(present, groups)
+        unserializable: list[UnserializableRows] = []
+        id_headers = {}
+        is_header = self.options.id_location == "header"
+        for column in present:
+            name = column.format.column
+            array = batch.column(name)
+            values, problems = self._encode(column, array, groups)
+            lost = [each.rows for each in problems]
+            lost += [group.rows for group in groups if group.topic is None]
+            batch = batch.set_column(
+                batch.schema.get_field_index(name), name, with_json(values, array, lost)
+            )
+            unserializable += problems
+            if is_header:
+                id_headers[name] = self._id_header(column, groups, values)
+        size = 0 if is_header else len(_PREFIX_MAGIC) + _ID_BYTES
+        sizes = {each.format.column: size for each in present}
+        return Serialized(batch, unserializable, sizes, id_headers)
+
+    def _resolve(self, columns: Sequence[ColumnSchema], groups: Sequence[TopicGroup]) -> None:
+        """Request the schemas of new topics, all at once."""
+        wanted = [
+            column.wanted(group.topic, self.options)
+            for group in groups
+            for column in columns
+            if group.topic is not None
+        ]
+        missing = [each for each in wanted if each not in self.known]
+        if missing:
+            self.known = {
+                **self.known,
+                **resolve(self.options.registry, missing, self.folder),
+            }
+
+    def _encode(
+        self, column: ColumnSchema, array: pa.Array, groups: Sequence[TopicGroup]
+    ) -> tuple[pa.Array, list[UnserializableRows]]:
+        parts, problems = [], []
+        for group in groups:
+            rows = group.of(array)
+            if group.topic is None:
+                parts.append(pa.nulls(len(rows), pa.large_binary()))
+                continue
+            registered = self.known[column.wanted(group.topic, self.options)]
+            encoded = self._encoder(column, registered.schema, array.type).encode(
+                rows, b"" if self.options.id_location == "header" else _prefix(registered)
+            )
+            parts.append(encoded.values)
+            problems += [
+                UnserializableRows(group.rows[each.rows], each.reason) for each in encoded.problems
+            ]
+        return joined(groups, parts), problems
+
+    def _encoder(self, column: ColumnSchema, schema: str, arrow_type: pa.DataType) -> Encoder:
+        name = column.format.column
+        key = (name, schema, arrow_type)
+        if key not in self._encoders:
+            self._encoders[key] = encoder(column.format.format, schema, arrow_type, name)
+        return self._encoders[key]
+
+    def _id_header(
+        self, column: ColumnSchema, groups: Sequence[TopicGroup], values: pa.Array
+    ) -> BytesColumn:
+        """The header with the schema's GUID; null for records without it."""
+        texts = [
+            b""
+            if group.topic is None
+            else _header(self.known[column.wanted(group.topic, self.options)])
+            for group in groups
+        ]
+        buffer = np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8)
+        addresses = np.zeros(len(values), dtype=np.uint64)
+        lengths = np.zeros(len(values), dtype=np.int64)
+        start = buffer.ctypes.data
+        for group, text in zip(groups, texts, strict=True):
+            addresses[group.rows] = start if text else 0
+            lengths[group.rows] = len(text)
+            start += len(text)
+        valid = memory.validity(values)
+        if valid is not None:
+            addresses[~valid], lengths[~valid] = 0, 0
+        return BytesColumn(addresses, lengths, buffer)
+
+
+def _prefix(schema: RegisteredSchema) -> bytes:
+    return _PREFIX_MAGIC + schema.id.to_bytes(_ID_BYTES, "big")
+
+
+def _header(schema: RegisteredSchema) -> bytes:
+    if schema.guid is None:
+        raise RegistryRefused(
+            "schema.id.location=header needs GUIDs, which this schema registry does not give; "
+            "remove the option: a prefix needs only the id"
+        )
+    return _HEADER_MAGIC + uuid.UUID(schema.guid).bytes

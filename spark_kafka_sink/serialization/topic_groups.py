@@ -1,0 +1,67 @@
+"""The rows of an Arrow batch by topic, and columns that were encoded topic by topic as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.records.topic_name import is_topic_name
+
+
+@dataclass(frozen=True)
+class TopicGroup:
+    """``rows`` (int64, ascending) of a topic; None: of rows without a valid one."""
+
+    topic: str | None
+    rows: npt.NDArray[np.int64]
+    is_whole: bool
+
+    def of(self, array: pa.Array) -> pa.Array:
+        """The group's rows of a column of the batch."""
+        return array if self.is_whole else array.take(memory.integer_array(self.rows))
+
+
+def groups_by_topic(batch: pa.RecordBatch, topic: str | None) -> list[TopicGroup]:
+    """One group per topic; ``topic`` None: the column ``topic`` has them."""
+    everything = np.arange(batch.num_rows, dtype=np.int64)
+    if topic is not None or not batch.num_rows:
+        return [TopicGroup(topic, everything, is_whole=True)]
+    encoded = memory.plain(batch.column("topic")).dictionary_encode()
+    names = [_valid(each) for each in encoded.dictionary]
+    is_invalid = np.array([name is None for name in names] or [True])
+    codes = memory.numbers(encoded.indices, np.int32).astype(np.int64)
+    valid = memory.validity(encoded.indices)
+    if valid is not None:
+        codes[~valid] = 0
+    codes[is_invalid[codes] if valid is None else is_invalid[codes] | ~valid] = -1
+    if len(names) == 1 and (codes == 0).all():
+        return [TopicGroup(names[0], everything, is_whole=True)]
+    return [
+        TopicGroup(
+            names[code] if code >= 0 else None, np.flatnonzero(codes == code), is_whole=False
+        )
+        for code in np.unique(codes).tolist()
+    ]
+
+
+def _valid(name: pa.Scalar) -> str | None:
+    # Spark's cast from binary does not check UTF-8.
+    text = bytes(name.as_buffer()).decode(errors="backslashreplace")
+    return text if is_topic_name(text) else None
+
+
+def joined(groups: Sequence[TopicGroup], parts: Sequence[pa.Array]) -> pa.Array:
+    """The parts, one per group, in the order of the rows."""
+    if len(groups) == 1:
+        return parts[0]
+    order = np.concatenate([group.rows for group in groups])
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    every = pa.concat_arrays([pc.cast(part, pa.large_binary()) for part in parts])
+    return every.take(memory.integer_array(places))

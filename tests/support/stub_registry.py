@@ -1,0 +1,107 @@
+"""A schema registry's API in this process, for faults: it registers, and answers as it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass
+class StubRegistry:
+    """``failure``: (status, body) of every answer from now on; ``delay_seconds`` before each."""
+
+    url: str = ""
+    requests: list[str] = field(default_factory=list)
+    subjects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    failure: tuple[int, bytes] | None = None
+    delay_seconds: float = 0.0
+    authorization: str | None = None
+    first_id: int = 1
+    gives_guids: bool = True
+
+    def add(self, subject: str, schema: str, schema_type: str = "AVRO") -> int:
+        """Register as a client would; returns the id."""
+        return self._register(subject, {"schema": schema, "schemaType": schema_type})["id"]
+
+    def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        subject = parts[1] if len(parts) > 1 else ""
+        if method == "POST" and parts[2:] == ["versions"]:
+            return 200, self._register(subject, body)
+        if method == "POST":
+            found = [e for e in self.subjects.get(subject, []) if e["schema"] == body["schema"]]
+            return (200, found[0]) if found else (404, {"error_code": 40403, "message": "none"})
+        versions = self.subjects.get(subject, [])
+        return (200, versions[-1]) if versions else (404, {"error_code": 40401, "message": "none"})
+
+    def _register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
+        schema, kind = body["schema"], body.get("schemaType", "AVRO")
+        versions = self.subjects.setdefault(subject, [])
+        for each in versions:
+            if each["schema"] == schema:
+                return each
+        every = {e["schema"]: e["id"] for v in self.subjects.values() for e in v}
+        number = every.get(schema, self.first_id + len(every))
+        entry = {
+            "subject": subject,
+            "version": len(versions) + 1,
+            "id": number,
+            "schema": schema,
+            "schemaType": kind,
+        }
+        if self.gives_guids:
+            entry["guid"] = str(uuid.uuid5(uuid.NAMESPACE_OID, schema))
+        versions.append(entry)
+        return entry
+
+
+@contextmanager
+def running_stub():
+    stub = StubRegistry()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply("GET")
+
+        def do_POST(self) -> None:
+            self._reply("POST")
+
+        def _reply(self, method: str) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"{}")
+            stub.requests.append(f"{method} {self.path}")
+            time.sleep(stub.delay_seconds)
+            if stub.failure is not None:
+                status, text = stub.failure
+            elif stub.authorization not in (None, self.headers.get("Authorization")):
+                status, text = 401, b'{"error_code": 401, "message": "who are you?"}'
+            else:
+                status, answer = stub.answer(method, self.path, body)
+                text = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    stub.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

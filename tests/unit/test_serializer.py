@@ -1,0 +1,264 @@
+"""Key and value of Arrow batches become bytes with the ids of their schemas."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from dataclasses import replace
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    CalendarIntervalType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+from stub_registry import running_stub
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import (
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaMismatch,
+    SchemaNotFound,
+    UnsupportedType,
+)
+from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.fingerprint import Fingerprint
+from spark_kafka_sink.registry import known_schemas
+from spark_kafka_sink.serialization.preparation import prepare
+from spark_kafka_sink.spark.arrow_type import column_types
+
+ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
+ROWS = [{"id": 1, "name": "a"}, None, {"id": 3, "name": None}]
+REQUIRED = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+    }
+)
+
+
+@pytest.fixture
+def registry():
+    with running_stub() as stub:
+        yield stub
+
+
+def options(registry, topic: str | None = "t", **more: str):
+    given = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "value.format": "avro",
+        "schema.registry.url": registry.url,
+        "schema.registry.request.timeout.ms": "2000",
+        **({} if topic is None else {"topic": topic}),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    return parse(given)
+
+
+def prepared(registry, topic: str | None = "t", folder=None, value=ORDER, **more: str):
+    schema = StructType([StructField("value", value), StructField("key", IntegerType())])
+    found = options(registry, topic, **more)
+    return prepare(found, column_types(schema, found.serialized_columns), folder)
+
+
+def batch(rows=ROWS, **columns) -> pa.RecordBatch:
+    value = pa.struct([pa.field("id", pa.int64()), pa.field("name", pa.string())])
+    return pa.record_batch({"value": pa.array(rows, value), **columns})
+
+
+def read(schema: str, value: bytes | None) -> object:
+    return (
+        None if value is None else fastavro.schemaless_reader(io.BytesIO(value), json.loads(schema))
+    )
+
+
+def test_values_have_the_id_of_the_registered_schema_before_them(registry):
+    registry.first_id = 513
+    result = prepared(registry).serialize(batch(), "t")
+    (entry,) = registry.subjects["t-value"]
+    values = result.batch.column("value").to_pylist()
+    assert [value and value[:5] for value in values] == [b"\0\0\0\2\1", None, b"\0\0\0\2\1"]
+    assert [read(entry["schema"], value and value[5:]) for value in values] == ROWS
+
+
+def test_json_has_the_id_too(registry):
+    result = prepared(registry, value_format="json").serialize(batch(), "t")
+    values = result.batch.column("value").to_pylist()
+    assert [value and json.loads(value[5:]) for value in values] == [ROWS[0], None, {"id": 3}]
+    assert registry.subjects["t-value"][0]["schemaType"] == "JSON"
+
+
+def test_the_driver_registers_once_and_tasks_ask_nothing(registry):
+    serializer = pickle.loads(pickle.dumps(prepared(registry)))
+    assert len(registry.requests) == 1
+    registry.failure = (500, b"")
+    assert len(serializer.serialize(batch(), "t").batch) == 3
+    assert len(registry.requests) == 1
+
+
+def test_every_topic_of_the_column_has_its_own_subject_and_id(registry):
+    registry.add("a-value", '"string"')
+    serializer = prepared(registry, topic=None)
+    assert not registry.requests
+    topics = pa.array(["b", "a", "b"])
+    result = serializer.serialize(
+        batch([{"id": n, "name": "x"} for n in (1, 2, 3)], topic=topics), None
+    )
+    values = result.batch.column("value").to_pylist()
+    assert len(registry.requests) == 2
+    assert sorted(registry.subjects) == ["a-value", "b-value"]
+    schema = registry.subjects["b-value"][0]["schema"]
+    assert [read(schema, value[5:])["id"] for value in values] == [1, 2, 3]
+    serializer.serialize(batch([{"id": 1, "name": "x"}], topic=pa.array(["a"])), None)
+    assert len(registry.requests) == 2
+
+
+@pytest.mark.parametrize("topic", [None, "no good"])
+def test_a_row_without_a_topic_is_json_in_its_dead_letter(registry, topic):
+    serializer = prepared(registry, topic=None)
+    rows = [{"id": 1, "name": "x"}, {"id": 2, "name": "y"}]
+    result = serializer.serialize(batch(rows, topic=pa.array(["a", topic])), None)
+    split = split_by_topic(result, None)
+    assert [len(each) for each in split.records] == [1]
+    assert len(split.rejected) == 1
+    assert json.loads(result.batch.column("value")[1].as_py()) == rows[1]
+    assert list(registry.subjects) == ["a-value"]
+
+
+def test_a_row_that_does_not_fit_is_rejected_as_json(registry):
+    serializer = prepared(registry, value_schema=REQUIRED)
+    result = serializer.serialize(batch(), "t")
+    split = split_by_topic(result, "t", first_row=10)
+    (rejected,) = split.rejected
+    assert (rejected.error, rejected.records.rows.tolist()) == ("SERIALIZATION_FAILED", [12])
+    assert "value.name" in rejected.reason
+    assert json.loads(result.batch.column("value")[2].as_py()) == ROWS[2]
+    assert split.records[0].rows.tolist() == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [("topic", "t-value"), ("record", "shop.Order"), ("topic-record", "t-shop.Order")],
+)
+def test_the_strategy_names_the_subject(registry, strategy, subject):
+    prepared(registry, value_schema=REQUIRED, value_subject_name_strategy=strategy)
+    assert list(registry.subjects) == [subject]
+
+
+def test_nothing_is_registered_without_leave(registry):
+    with pytest.raises(SchemaNotFound, match="t-value"):
+        prepared(registry, value_schema=REQUIRED, auto_register_schemas="false")
+    registry.add("t-value", REQUIRED)
+    assert prepared(registry, value_schema=REQUIRED, auto_register_schemas="false").known
+
+
+def test_the_latest_schema_of_the_subject_is_used(registry):
+    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
+    registry.add("t-value", '"string"')
+    with pytest.raises(SchemaMismatch, match="the latest of the subject t-value"):
+        prepared(registry, **latest)
+    registry.add("u-value", REQUIRED)
+    result = prepared(registry, "u", **latest).serialize(batch(ROWS[:1]), "u")
+    assert read(REQUIRED, result.batch.column("value")[0].as_py()[5:]) == ROWS[0]
+    with pytest.raises(RegistryRefused, match="AVRO, not JSON"):
+        prepared(registry, "u", value_format="json", **latest)
+
+
+def as_in_a_new_process() -> None:
+    known_schemas._known.clear()
+    known_schemas._client.cache_clear()
+
+
+def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(registry, tmp_path):
+    prepared(registry, folder=tmp_path)
+    as_in_a_new_process()
+    registry.failure = (503, b"gone")
+    assert prepared(registry, folder=tmp_path).serialize(batch(), "t")
+    as_in_a_new_process()
+    with pytest.raises(RegistryUnavailable, match="503"):
+        prepared(registry, folder=None)
+
+
+def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry):
+    texts = set()
+    for location in ("prefix", "header"):
+        for first_id in (1, 77):
+            registry.subjects.clear()
+            as_in_a_new_process()
+            registry.first_id = first_id
+            serializer = prepared(registry, schema_id_location=location)
+            assert registry.subjects["t-value"][0]["id"] == first_id
+            result = serializer.serialize(batch(), "t")
+            (records,) = split_by_topic(result, "t").records
+            fingerprint = Fingerprint()
+            fingerprint.add(records)
+            texts.add(fingerprint.text())
+    assert len(texts) == 1
+    assert records.headers is not None
+    assert records.headers.unique_names == [b"__value_schema_id"]
+    assert records.headers.values.lengths.tolist() == [17, 0, 17]
+    assert (records.headers.values.addresses == 0).tolist() == [False, True, False]
+    other = replace(records, values=replace(records.values, lengths=records.values.lengths - 1))
+    changed = Fingerprint()
+    changed.add(other.take(np.array([0])))
+    whole = Fingerprint()
+    whole.add(records.take(np.array([0])))
+    assert changed.text() != whole.text()
+
+
+def test_a_registry_without_guids_is_told_apart(registry):
+    registry.gives_guids = False
+    with pytest.raises(RegistryRefused, match="GUID"):
+        prepared(registry, schema_id_location="header").serialize(batch(), "t")
+
+
+def test_both_columns_have_formats(registry):
+    serializer = prepared(registry, key_format="json")
+    result = serializer.serialize(batch(key=pa.array([1, None, 3], pa.int32())), "t")
+    assert sorted(registry.subjects) == ["t-key", "t-value"]
+    keys = result.batch.column("key").to_pylist()
+    assert [key and key[5:] for key in keys] == [b"1", None, b"3"]
+
+
+def test_a_type_that_avro_lacks_is_named_before_the_registry_is_asked(registry):
+    with pytest.raises(UnsupportedType, match=r"value\.i: .*cast it to string"):
+        prepared(registry, value=StructType([StructField("i", CalendarIntervalType())]))
+    assert not registry.requests
+
+
+def test_a_login_that_is_refused_is_named_and_hides_the_password(registry):
+    registry.authorization = "Basic nobody"
+    with pytest.raises(RegistryRefused, match="the login") as caught:
+        prepared(registry, **{"schema.registry.basic.auth.user.info": "me:swordfish"})
+    assert "swordfish" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ((500, b"{}"), "500"),
+        ((200, b"<html>"), "usable answer"),
+        ((200, b"{}"), "no id"),
+        ((200, b"[]"), "usable answer"),
+    ],
+)
+def test_an_answer_that_is_none_is_named(registry, failure, words):
+    registry.failure = failure
+    with pytest.raises(RegistryUnavailable, match=words):
+        prepared(registry)
+
+
+def test_a_slow_registry_is_given_up_in_time(registry):
+    registry.delay_seconds = 5
+    with pytest.raises(RegistryUnavailable, match="300 ms"):
+        prepared(registry, schema_registry_request_timeout_ms="300")
