@@ -23,6 +23,7 @@ from spark_kafka_sink.config.option_table import (
     EXACTLY_ONCE_LEDGER_TOPIC,
     EXACTLY_ONCE_PARTITIONS,
     INCLUDE_HEADERS,
+    KEY_FORMAT,
     MAX_BLOCK_METADATA_MS,
     MAX_BLOCK_MS,
     MAX_BLOCK_MS_INCLUDE_METADATA,
@@ -31,6 +32,7 @@ from spark_kafka_sink.config.option_table import (
     OAUTH_CALLBACK,
     ON_RECORD_ERROR,
     ONLY_EXACTLY_ONCE,
+    ONLY_WITH_REGISTRY,
     OPTIONS,
     PARTITIONER_RACK_AWARE,
     PREFLIGHT,
@@ -40,6 +42,7 @@ from spark_kafka_sink.config.option_table import (
     TOPIC,
     TRANSACTION_TIMEOUT_MS,
     TRANSACTIONAL_ID_PREFIX,
+    VALUE_FORMAT,
 )
 from spark_kafka_sink.config.producer_options import (
     MAX_REQUEST_SIZE,
@@ -117,6 +120,16 @@ def at_least_once(options: Mapping[str, str]) -> dict[str, str]:
     """The options without those for exactly-once."""
     left_out = {option.name for option in (DELIVERY_GUARANTEE, *ONLY_EXACTLY_ONCE)}
     return {name: value for name, value in options.items() if name.lower() not in left_out}
+
+
+def as_bytes(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without formats, for rows that are bytes already."""
+    left_out = {option.name for option in (VALUE_FORMAT, KEY_FORMAT, *ONLY_WITH_REGISTRY)}
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in left_out and not name.lower().startswith(REGISTRY_PREFIX)
+    }
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:

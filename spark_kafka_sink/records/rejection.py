@@ -14,6 +14,9 @@ INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
 INVALID_HEADER = "INVALID_HEADER"
 SERIALIZATION_FAILED = "SERIALIZATION_FAILED"
 
+#: of rows that have no schema, so that a format cannot serialize them; they are JSON
+NOT_SERIALIZED = frozenset({INVALID_TOPIC, NULL_TOPIC, SERIALIZATION_FAILED})
+
 
 @dataclass(frozen=True)
 class RejectedRecords:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_kafka_sink.config.option_table import TOPIC
-from spark_kafka_sink.config.options import at_least_once, parse
+from spark_kafka_sink.config.options import as_bytes, at_least_once, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
@@ -79,7 +79,8 @@ def warm_up(
         warn_of_speculation(spark)
         rows = _no_rows(spark)
         topic = "" if existing_topic is None else _in_time(existing_topic, deadline)
-        passed = at_least_once(options)  # an empty transaction would be a change in Kafka
+        # An empty transaction would be a change in Kafka, and a schema one in the registry.
+        passed = as_bytes(at_least_once(options))
         passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)

@@ -36,7 +36,12 @@ from topics import Topics
 
 import spark_kafka_sink.__main__ as spark_kafka_sink_command
 from spark_kafka_sink.config.option import PREFIX
-from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS, CLIENT_SETTINGS, OPTIONS
+from spark_kafka_sink.config.option_table import (
+    BOOTSTRAP_SERVERS,
+    CLIENT_SETTINGS,
+    OPTIONS,
+    REGISTRY_SETTINGS,
+)
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.tools.job import command as job_command
 from spark_kafka_sink.tools.job import replay_command
@@ -49,7 +54,8 @@ JOBS = {
     "jobs/stream_to_kafka.py": job_command,
 }
 MARKED = [block for page in GUIDE for block in blocks(page) if block.why_not_run]
-OWN_OPTIONS = {name for each in OPTIONS if each is not CLIENT_SETTINGS for name in each.names}
+_PATTERNS = (CLIENT_SETTINGS, REGISTRY_SETTINGS)
+OWN_OPTIONS = {name for each in OPTIONS if each not in _PATTERNS for name in each.names}
 
 
 def to_run(language: str) -> list[Block]:

@@ -170,7 +170,7 @@ import pyarrow as pa
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.spark.foreach_batch import WriteToKafka
 already = set(sys.modules)  # PySpark 4.1 itself loads much
-task = WriteToKafka(parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"}))
+task = WriteToKafka(parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"}), None)
 # pa.array would load pandas itself.
 buffers = [None, pa.py_buffer(array("i", [0, 1, 2])), pa.py_buffer(b"ab")]
 (row,) = task([pa.record_batch([pa.Array.from_buffers(pa.string(), 2, buffers)], ["value"])])

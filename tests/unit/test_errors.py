@@ -12,6 +12,9 @@ from spark_kafka_sink.errors import (
     DeliveryFailed,
     KafkaSinkError,
     MetadataTimeout,
+    SchemaIncompatible,
+    SchemaMismatch,
+    SchemaNotFound,
     TopicUnavailable,
     TransactionFailed,
 )
@@ -25,6 +28,9 @@ FIELDS = {
     BufferExhausted: {"accepted_rows": 7},
     DeliveryFailed: {"topic": "flights", "partition": -1, "code": "_MSG_TIMED_OUT"},
     MetadataTimeout: {"topic": "flights"},
+    SchemaIncompatible: {"subject": "flights-value"},
+    SchemaMismatch: {"problems": ("value.id: null",)},
+    SchemaNotFound: {"subject": "flights-value"},
     TopicUnavailable: {"topic": "flights", "code": "INVALID_TOPIC"},
     TransactionFailed: {"code": "GROUP_AUTHORIZATION_FAILED"},
 }

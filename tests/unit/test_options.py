@@ -6,7 +6,7 @@ import re
 import pytest
 
 from spark_kafka_sink.config.added_settings import transactional
-from spark_kafka_sink.config.option_table import OPTIONS
+from spark_kafka_sink.config.option_table import ONLY_WITH_REGISTRY, OPTIONS
 from spark_kafka_sink.config.options import SinkOptions, at_least_once, check_for_format, parse
 from spark_kafka_sink.config.producer_options import (
     BlockBudget,
@@ -21,6 +21,12 @@ EXACTLY_ONCE = {
     "topic": "t",
     "delivery.guarantee": "exactly-once",
     "exactly.once.partitions": "4",
+}
+AVRO = {
+    **SERVERS,
+    "key.format": "json",
+    "value.format": "avro",
+    "schema.registry.url": "http://registry:8081",
 }
 
 
@@ -52,6 +58,7 @@ def test_documented_default_is_the_real_one(option):
         "kafka.max.block.metadata.ms": {"kafka.max.block.ms.include.metadata": "false"},
         "exactly.once.first.batch": EXACTLY_ONCE,
         "kafka.transaction.timeout.ms": EXACTLY_ONCE,
+        **{each.name: AVRO for each in ONLY_WITH_REGISTRY},
     }
     others = needs.get(option.name, {})
     assert parsed(**others, **{option.name: option.default}) == parsed(**others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
@@ -74,11 +75,16 @@ def _unsendable_headers() -> Column:
     )
 
 
-def is_selected(selection: Selection) -> Column:
-    """Of rows as ``restored`` makes them; never null, and false for what is no dead letter."""
+def is_selected(selection: Selection, excluded: Collection[str] = ()) -> Column:
+    """Of rows as ``restored`` makes them; never null, and false for what is no dead letter.
+
+    ``excluded``: errors that must be selected by name.
+    """
     conditions = [F.col("error").isNotNull()]
     if selection.errors:
         conditions.append(F.col("error").isin(sorted(selection.errors)))
+    elif excluded:
+        conditions.append(~F.col("error").isin(sorted(excluded)))
     if selection.topics:
         conditions.append(F.col("topic").isin(sorted(selection.topics)))
     milliseconds = F.unix_millis("timestamp")

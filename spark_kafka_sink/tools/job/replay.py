@@ -99,7 +99,9 @@ class _Counting:
 
 def _rows(spark: SparkSession, replay: Replay) -> DataFrame:
     """The sink's rows; raises InvalidConfiguration."""
-    rows = _dead_letters(spark, spark.readStream, replay).where(is_selected(replay.selection))
+    rows = _dead_letters(spark, spark.readStream, replay).where(
+        is_selected(replay.selection, replay.excluded)
+    )
     if replay.sql is None:
         return rows
     rows.createOrReplaceTempView(VIEW)
@@ -107,7 +109,8 @@ def _rows(spark: SparkSession, replay: Replay) -> DataFrame:
         rows = spark.sql(replay.sql)
         if not rows.isStreaming:
             raise wrong_argument("--sql", f"does not read the stream, the view {VIEW}")
-        check_schema(rows.schema, topic=None)
+        serialized = replay.configuration.sink_options.serialized_columns
+        check_schema(rows.schema, None, serialized)
     except (InvalidSchema, PySparkException) as error:
         raise wrong_argument("--sql", reason(error)) from None
     return rows
@@ -144,7 +147,7 @@ def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter
         kinds = dead_letter_records.select(
             "error",
             "topic",
-            is_selected(replay.selection).alias("is_selected"),
+            is_selected(replay.selection, replay.excluded).alias("is_selected"),
             _is_replayed(ends(spark, replay)).alias("is_replayed"),
         )
         found = kinds.groupBy(*kinds.columns).count().collect()

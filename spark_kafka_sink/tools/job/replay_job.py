@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
 from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
-from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.options import as_bytes, parse
 from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.tools.job.configuration import QueryConfiguration, check, read, sink_path
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.kafka_source import source_options
@@ -34,6 +35,8 @@ class Replay:
     dead_letter_topic: str
     selection: Selection
     sql: str | None
+    #: errors of dead letters that must be selected by name, since only SQL can repair them
+    excluded: frozenset[str]
 
     @property
     def owner(self) -> str:
@@ -68,6 +71,9 @@ def load_replay(
     fixed = {"subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true"}
     source = {"maxoffsetspertrigger": _RECORDS_A_MICRO_BATCH, **source, **fixed}
     kept = {name: value for name, value in options.items() if name.lower() not in _LEFT_OUT}
+    has_formats = stream.sink_options.serialization is not None
+    if has_formats and not _is_serialized_again(selection, sql):
+        kept = as_bytes(kept)
     job = stream.job.model_copy(
         update={
             "name": f"replay of {stream.job.name}",
@@ -84,7 +90,29 @@ def load_replay(
         }
     )
     configuration = replace(stream, job=job, sink_options=parse(kept))
-    return Replay(configuration, topic, selection, sql)
+    excluded = NOT_SERIALIZED if has_formats else frozenset[str]()
+    return Replay(configuration, topic, selection, sql, excluded)
+
+
+def _is_serialized_again(selection: Selection, sql: str | None) -> bool:
+    """Whether the dead letters are rows that were not serialized, but JSON; all others are.
+
+    Raises InvalidConfiguration.
+    """
+    chosen = selection.errors & NOT_SERIALIZED
+    if not chosen:
+        return False
+    names = ", ".join(sorted(chosen))
+    if chosen != selection.errors:
+        what = f"replay {names} alone: the other dead letters are serialized already"
+        raise wrong_argument("--error", what)
+    if sql is None:
+        what = (
+            f"{names} needs --sql: these dead letters are JSON, from which the SQL makes columns "
+            "that fit the schema, for instance with from_json"
+        )
+        raise wrong_argument("--error", what)
+    return True
 
 
 def _dead_letter_topic(stream: QueryConfiguration) -> str:
