@@ -217,7 +217,7 @@ def _failed(report: DeliveryReport) -> DeliveryReport:
 class KafkaBatchWriter(DataSourceArrowWriter):
     """``df.write``: Spark calls ``write`` in every task, ``commit`` or ``abort`` on the driver."""
 
-    def __init__(self, options: SinkOptions, serializer: Serializer | None) -> None:
+    def __init__(self, options: SinkOptions, serializer: Serializer | None = None) -> None:
         self._options = options
         self._serializer = serializer
 
@@ -234,7 +234,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream``: like KafkaBatchWriter, for every micro-batch."""
 
-    def __init__(self, options: SinkOptions, serializer: Serializer | None) -> None:
+    def __init__(self, options: SinkOptions, serializer: Serializer | None = None) -> None:
         self._options = options
         self._serializer = serializer
 

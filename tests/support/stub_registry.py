@@ -33,6 +33,10 @@ class StubRegistry:
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
         subject = parts[1] if len(parts) > 1 else ""
+        if parts[:2] == ["schemas", "ids"]:
+            every = [each for versions in self.subjects.values() for each in versions]
+            found = [each for each in every if str(each["id"]) == parts[2]]
+            return (200, found[0]) if found else (404, {"error_code": 40403, "message": "none"})
         if method == "POST" and parts[2:] == ["versions"]:
             return 200, self._register(subject, body)
         if method == "POST":
