@@ -98,7 +98,14 @@ WITH_ONE_BROKER = {"in_sync_replicas", "coordinators"}
 
 def not_passed(results, but_for=EXACTLY_ONCE):
     """Names and outcomes of everything that did not pass, and was not left out."""
-    expected = {"arrow_batches", "dead_letter_topic", "executors", "kafka_nb_python", "report_path"}
+    expected = {
+        "arrow_batches",
+        "dead_letter_topic",
+        "executors",
+        "kafka_nb_python",
+        "report_path",
+        "schema_registry",
+    }
     expected |= {*but_for, *WITH_ONE_BROKER}
     return {
         name: each.outcome.value

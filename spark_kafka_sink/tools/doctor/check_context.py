@@ -88,10 +88,13 @@ class CheckContext:
         return "User:ANONYMOUS" if protocol == "plaintext" else "User:..."
 
     def secrets(self) -> list[str]:
-        """The secret values of the client's settings, once they are known."""
+        """The secret values of the clients' settings, once they are known."""
         if self.parsed is None:
             return []
-        return [value for value in self.settings.values() if isinstance(value, Secret)]
+        serialization = self.parsed.serialization
+        of_registry = () if serialization is None else serialization.registry.values()
+        every = (*self.settings.values(), *of_registry)
+        return [value for value in every if isinstance(value, Secret)]
 
     def close(self) -> None:
         if self.brokers is not None:

@@ -17,6 +17,7 @@ from spark_kafka_sink.tools.doctor import (
     connection,
     exactly_once,
     report_path,
+    schema_registry,
     topic,
     workers,
     writing,
@@ -54,6 +55,7 @@ class Check:
 CHECKS = (
     Check(connection.options, share=1 / 3),
     Check(report_path.report_path, ("options",)),
+    Check(schema_registry.schema_registry, ("options",)),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
     Check(workers.kafka_nb_python, ("spark_python",)),
