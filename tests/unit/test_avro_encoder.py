@@ -409,6 +409,16 @@ def test_a_long_string_column_alone_needs_no_prefix() -> None:
     assert encoded.values.to_pylist() == [b"\xc8\1" + b"x" * 100, None, b"\0"]
 
 
+@pytest.mark.parametrize("bit", range(64))
+def test_the_largest_long_of_a_column_may_have_any_number_of_bits(bit: int) -> None:
+    encoder = AvroEncoder('"long"', pa.int64(), "v")
+    limit = 2**63
+    for number in (2**bit - 1, 2**bit, 2**bit + 1, -(2**bit), -(2**bit) - 1):
+        if -limit <= number < limit:
+            encoded = encoder.encode(pa.array([number, 0, number])).values.to_pylist()
+            assert encoded == [by_fastavro("long", each) for each in (number, 0, number)]
+
+
 def test_not_a_number_keeps_its_bits() -> None:
     array = pa.array([math.nan, math.inf, -0.0], pa.float64())
     encoded = AvroEncoder('"double"', array.type, "v").encode(array).values.to_pylist()
