@@ -419,6 +419,16 @@ def test_the_largest_long_of_a_column_may_have_any_number_of_bits(bit: int) -> N
             assert encoded == [by_fastavro("long", each) for each in (number, 0, number)]
 
 
+@pytest.mark.parametrize("bit", range(127))
+def test_decimals_of_any_number_of_bits(bit: int) -> None:
+    schema = derive_schema("decimal(38,0)", name="R", column="v")
+    edges = [2**bit - 1, 2**bit, 2**bit + 1]
+    numbers = [Decimal(sign * each) for each in edges for sign in (1, -1) if each < 10**38]
+    array = pa.array(numbers, pa.decimal128(38, 0))
+    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
+    assert encoded.values.to_pylist() == expected(schema, numbers)
+
+
 def test_not_a_number_keeps_its_bits() -> None:
     array = pa.array([math.nan, math.inf, -0.0], pa.float64())
     encoded = AvroEncoder('"double"', array.type, "v").encode(array).values.to_pylist()

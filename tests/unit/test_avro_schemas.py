@@ -304,6 +304,11 @@ def test_a_record_may_begin_with_long_bytes() -> None:
     assert encode(schema, array).values.to_pylist() == by_fastavro(schema, rows)
 
 
+def test_a_slice_of_binaries_of_fixed_size() -> None:
+    array = pa.array([b"ab", b"cd", None, b"ef"], pa.binary(2))[1:]
+    assert encode("bytes", array).values.to_pylist() == [b"\4cd", None, b"\4ef"]
+
+
 def test_fields_match_by_name_then_alias_then_without_regard_to_case() -> None:
     schema = {
         "type": "record",
