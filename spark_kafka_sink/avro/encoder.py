@@ -13,7 +13,7 @@ from spark_kafka_sink.encoding.level import Level
 from spark_kafka_sink.errors import SchemaMismatch
 
 #: Arrow bytes: so few that the numbers made of them, several times as large, stay in a cache
-_BYTES_AT_ONCE = 2**20
+_BYTES_AT_ONCE = 2**21
 
 
 class AvroEncoder:
