@@ -153,7 +153,7 @@ def values_of(spark_type: Any) -> st.SearchStrategy[Any]:
 
 
 class Builder:
-    """Arrow arrays with all that Arrow allows: slices, dictionaries, values below nulls."""
+    """Arrow arrays with slices, dictionaries, large types, and values below nulls."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
@@ -201,14 +201,12 @@ class Builder:
     def leaf(self, array: pa.Array) -> pa.Array:
         if array.type not in {pa.string(), pa.binary()}:
             return array
-        form = self.draw(st.sampled_from(["plain", "plain", "large", "dictionary", "view"]))
+        form = self.draw(st.sampled_from(["plain", "plain", "large", "dictionary"]))
         if form == "dictionary":
             return array.dictionary_encode()
         is_string = array.type == pa.string()
         if form == "large":
             return array.cast(pa.large_string() if is_string else pa.large_binary())
-        if form == "view":
-            return array.cast(pa.string_view() if is_string else pa.binary_view())
         return array
 
 
@@ -221,10 +219,6 @@ def lists(child: pa.Array, lengths: list[int], is_large: bool) -> pa.Array:
 
 def with_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
     """The array, null where it is not valid; the values below the nulls stay."""
-    if array.type in {pa.string_view(), pa.binary_view()}:
-        return pa.array(
-            [v if ok else None for v, ok in zip(array.to_pylist(), valid, strict=True)], array.type
-        )
     bits = pa.array(valid).buffers()[1]
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(with_nulls(array.indices, valid), array.dictionary)
