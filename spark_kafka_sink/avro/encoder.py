@@ -12,8 +12,8 @@ from spark_kafka_sink.encoding.encoded import Encoded, RowProblem
 from spark_kafka_sink.encoding.level import Level
 from spark_kafka_sink.errors import SchemaMismatch
 
-#: Arrow bytes; encoding needs several times as much memory for numbers, most of it at once
-_BYTES_AT_ONCE = 2**23
+#: Arrow bytes: so few that the numbers made of them, several times as large, stay in a cache
+_BYTES_AT_ONCE = 2**21
 
 
 class AvroEncoder:

@@ -198,9 +198,9 @@ class Symbols:
 
         texts = memory.plain(array)
         found = pc.index_in(texts, value_set=memory.text_array(self.symbols, texts.type))
-        is_bad = ~_all_if_none(memory.validity(found), len(found))
+        is_bad = memory.booleans(found.is_null())
         if active is not None:
-            is_bad &= active
+            is_bad = is_bad & active
         if is_bad.any():
             rule = f"is no symbol of the enum {self.name}"
             _refuse(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)!r} {rule}")
@@ -211,10 +211,6 @@ class Symbols:
 def _text(texts: pa.Array, row: int) -> str:
     """A text, even if it is not UTF-8, which Spark's cast from binary does not check."""
     return bytes(texts[row].as_buffer()).decode(errors="backslashreplace")
-
-
-def _all_if_none(mask: Mask | None, rows: int) -> Mask:
-    return np.ones(rows, dtype=bool) if mask is None else mask
 
 
 @dataclass(frozen=True)

@@ -86,29 +86,17 @@ def byte_strings(array: pa.Array) -> tuple[Offsets, Bytes]:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The same values, neither in a dictionary nor as a view."""
-    if pa.types.is_dictionary(array.type):
-        return plain(array.dictionary_decode())
-    if is_view(array.type):
-        return array.cast(
-            pa.large_string() if array.type == pa.string_view() else pa.large_binary()
-        )
-    return array
+    """The same values without a dictionary."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def plain_type(arrow_type: pa.DataType) -> pa.DataType:
     """The type of ``plain``'s arrays for such a type; but the small one of a string or binary."""
     if pa.types.is_dictionary(arrow_type):
         return plain_type(arrow_type.value_type)
-    if pa.types.is_large_string(arrow_type) or arrow_type == pa.string_view():
+    if pa.types.is_large_string(arrow_type):
         return pa.string()
-    if pa.types.is_large_binary(arrow_type) or arrow_type == pa.binary_view():
-        return pa.binary()
-    return arrow_type
-
-
-def is_view(arrow_type: pa.DataType) -> bool:
-    return bool(arrow_type in {pa.string_view(), pa.binary_view()})
+    return pa.binary() if pa.types.is_large_binary(arrow_type) else arrow_type
 
 
 def exceeds_binary(size: int) -> bool:

@@ -8,6 +8,8 @@ Long byte strings are put between the words by ``pyarrow.compute.take``.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -28,14 +30,13 @@ from spark_kafka_sink.encoding.varint import Lengths, Piece, Words, varints
 _SHORT = 16
 
 
-class _Strings:
+class _Strings(NamedTuple):
     """Long byte strings after the first ``words`` words of each row; none where not active."""
 
-    def __init__(self, words: int, offsets: Offsets, data: Bytes, active: Mask | None) -> None:
-        self.words = words
-        self.offsets = offsets
-        self.data = data
-        self.active = active
+    words: int
+    offsets: Offsets
+    data: Bytes
+    active: Mask | None
 
 
 class Level:

@@ -236,6 +236,17 @@ MISMATCHES = [
         "the schema wants fixed(3), the column has decimal(9,3)",
     ),
     (
+        {
+            "type": "fixed",
+            "name": "F",
+            "size": 3,  # 8388607 is the largest number
+            "logicalType": "decimal",
+            "precision": 7,
+        },
+        pa.decimal128(7, 0),
+        "the schema wants fixed(3), the column has decimal(7,0)",
+    ),
+    (
         {"type": "enum", "name": "E", "symbols": ["A"]},
         pa.int32(),
         "the schema wants enum E, the column has int; cast it to string",
@@ -302,6 +313,11 @@ def test_a_record_may_begin_with_long_bytes() -> None:
     rows = [{"f": bytes([i]) * 40, "i": i} for i in range(5)]
     array = pa.array(rows, pa.struct({"f": pa.binary(), "i": pa.int32()}))
     assert encode(schema, array).values.to_pylist() == by_fastavro(schema, rows)
+
+
+def test_a_slice_of_binaries_of_fixed_size() -> None:
+    array = pa.array([b"ab", b"cd", None, b"ef"], pa.binary(2))[1:]
+    assert encode("bytes", array).values.to_pylist() == [b"\4cd", None, b"\4ef"]
 
 
 def test_fields_match_by_name_then_alias_then_without_regard_to_case() -> None:
@@ -553,6 +569,15 @@ def test_a_symbol_that_is_not_utf_8_is_refused() -> None:
     encoded = encode({"type": "enum", "name": "E", "symbols": ["A"]}, array)
     assert refused(encoded) == [([1], r"value: '\\xff' is no symbol of the enum E")]
     assert encoded.values.to_pylist() == [b"\0", None]
+
+
+def test_a_decimal_that_arrow_cannot_rescale_is_refused() -> None:
+    schema = logical("bytes", "decimal", precision=50, scale=10)
+    rows = [Decimal(10**28 - 1), Decimal(10**28), Decimal(-(10**37))]
+    encoded = encode(schema, pa.array(rows, pa.decimal128(38, 0)))
+    good = by_fastavro(schema, [rows[0]])[0]
+    assert encoded.values.to_pylist() == [good, None, None]
+    assert [each[0] for each in refused(encoded)] == [[1], [2]]
 
 
 def test_very_many_bad_rows_share_a_reason() -> None:
