@@ -48,6 +48,7 @@ class KafkaProxy:
         self.kafka: LocalKafka | MockCluster | None = None
         self.port = 0
         self._connections: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task] = set()  # or they would be garbage-collected
         self._loop = asyncio.new_event_loop()
         self._is_speaking = asyncio.Event()
         self._is_speaking.set()
@@ -97,7 +98,7 @@ class KafkaProxy:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _stop_listening(self) -> None:
@@ -116,14 +117,19 @@ class KafkaProxy:
                 if task.get_coro().__qualname__.startswith("KafkaProxy."):
                     task.cancel()
             await asyncio.wait(tasks)
+        await self._drop()  # connections whose tasks were cancelled before they began
+        await asyncio.sleep(0)  # asyncio closes them in its next round
 
     async def _tasks_left(self) -> set[asyncio.Task]:
         # A connection that was accepted last begins its task in the meantime.
         await asyncio.sleep(CLOSE_SECONDS)
         return asyncio.all_tasks() - {asyncio.current_task()}
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
+        self._serving.add(asyncio.get_running_loop().create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
         both, directions = [writer], []
         try:
