@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import threading
 from collections import Counter
@@ -15,9 +16,6 @@ from mock_cluster import MockCluster
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 0, 3, 18, 22, 36
-
-# Sockets of aborted connections are closed in the loop's next rounds.
-CLOSE_SECONDS = 0.05
 
 
 class MetadataRequest(NamedTuple):
@@ -98,10 +96,15 @@ class KafkaProxy:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        # Not asyncio's server, which forgets a connection that it accepts while it is closed.
+        self._server = socket.create_server(("127.0.0.1", self.port))
+        self._server.setblocking(False)
+        self.port = self._server.getsockname()[1]
+        self._accepting = asyncio.create_task(self._accept())
 
     async def _stop_listening(self) -> None:
+        self._accepting.cancel()
+        await asyncio.wait([self._accepting])
         self._server.close()
         await self._drop()
 
@@ -111,23 +114,21 @@ class KafkaProxy:
 
     async def _stop(self) -> None:
         await self._stop_listening()
-        while tasks := await self._tasks_left():
-            for task in tasks:
-                # asyncio's own, which accept connections, would leave them open.
-                if task.get_coro().__qualname__.startswith("KafkaProxy."):
-                    task.cancel()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
             await asyncio.wait(tasks)
         await self._drop()  # connections whose tasks were cancelled before they began
         await asyncio.sleep(0)  # asyncio closes them in its next round
 
-    async def _tasks_left(self) -> set[asyncio.Task]:
-        # A connection that was accepted last begins its task in the meantime.
-        await asyncio.sleep(CLOSE_SECONDS)
-        return asyncio.all_tasks() - {asyncio.current_task()}
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(writer)
-        self._serving.add(asyncio.get_running_loop().create_task(self._serve(reader, writer)))
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._server)
+            reader, writer = await asyncio.open_connection(sock=connection)
+            self._connections.add(writer)
+            self._serving.add(asyncio.create_task(self._serve(reader, writer)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id

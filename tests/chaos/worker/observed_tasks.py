@@ -44,23 +44,23 @@ def install(writer) -> None:
         MUTANTS[mutant](writer)
     write_partition = writer.write_partition
 
-    def attempt(batches, options):
+    def attempt(batches, options, serializer=None):
         _observe_reports_and_records()
         name = _begin(options)
         try:
-            report = write_partition(batches, options)
+            report = write_partition(batches, options, serializer)
         except BaseException as error:
             _append(name, outcome=type(error).__name__, report=_report_values(_Running.report))
             raise
         _append(name, outcome="acknowledged", report=_report_values(report))
         return report
 
-    def observed(batches, options):
+    def observed(batches, options, serializer=None):
         delay = _request("zombie", options.topic)
         if delay is not None:
             batches = list(batches)
-            _start_zombie(float(delay), lambda: attempt(batches, options))
-        report = attempt(_and_die(batches, options.topic), options)
+            _start_zombie(float(delay), lambda: attempt(batches, options, serializer))
+        report = attempt(_and_die(batches, options.topic), options, serializer)
         if _request("kill-after", options.topic) is not None:
             os.kill(os.getpid(), signal.SIGKILL)
         return report

@@ -113,9 +113,9 @@ def _change_first_batch(writer, change: Callable[[pa.RecordBatch], pa.RecordBatc
     """The first Arrow batch of every task is another one."""
     write_partition = writer.write_partition
 
-    def write(batches, options):
+    def write(batches, options, serializer=None):
         changed = (change(b) if n == 0 else b for n, b in enumerate(batches))
-        return write_partition(changed, options)
+        return write_partition(changed, options, serializer)
 
     writer.write_partition = write
 
