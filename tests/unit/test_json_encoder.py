@@ -31,6 +31,7 @@ from spark_kafka_sink.json_schema.given import check_fit
 
 quick = settings(
     deadline=None,
+    derandomize=True,
     max_examples=250,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
