@@ -22,7 +22,7 @@ from spark_kafka_sink.errors import (
     LedgerAhead,
     LedgerLost,
     LibraryUnavailable,
-    LocalKafkaError,
+    LocalServerError,
     MetadataTimeout,
     PartitionsChanged,
     ProducerClosed,
@@ -67,7 +67,7 @@ __all__ = [
     "LedgerAhead",
     "LedgerLost",
     "LibraryUnavailable",
-    "LocalKafkaError",
+    "LocalServerError",
     "MetadataTimeout",
     "PartitionsChanged",
     "ProducerClosed",
@@ -101,7 +101,11 @@ _LAZY = {
     "warm_up": "spark.warm_up",
 }
 # Former names, until 0.2; docs/api.md says how long such names stay.
-_RENAMED = {"LoginRefused": "AuthenticationFailed", "WarmUp": "WarmUpResult"}
+_RENAMED = {
+    "LocalKafkaError": "LocalServerError",
+    "LoginRefused": "AuthenticationFailed",
+    "WarmUp": "WarmUpResult",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""``python -m spark_kafka_sink``: a doctor, reports of streams, transactions, a local Kafka."""
+"""``python -m spark_kafka_sink``: a doctor, reports, transactions, a local Kafka and registry."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
-from spark_kafka_sink.errors import InvalidConfiguration, LocalKafkaError
-from spark_kafka_sink.tools.local_kafka import detached
+from spark_kafka_sink.errors import InvalidConfiguration, LocalServerError
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_registry import LocalRegistry
+from spark_kafka_sink.tools.local_servers.detached import DetachedServer
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code.
 
-    0, or 1 if it failed, ``status`` finds no Kafka, ``doctor`` finds something that fails, or
-    ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is invalid or unreadable.
+    0, or 1 if it failed, ``status`` finds nothing running, ``doctor`` finds something that fails,
+    or ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is invalid or
+    unreadable.
     ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is invalid.
     """
     parser = _parser()
@@ -33,10 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
         "report": _report,
         "transactions": _transactions,
         "kafka": _kafka,
+        "registry": _registry,
     }
     try:
         return commands[choice.command](choice)
-    except LocalKafkaError as error:
+    except LocalServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
@@ -46,17 +51,38 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _kafka(choice: argparse.Namespace) -> int:
+    def start(server: DetachedServer) -> str:
+        return server.start(LocalKafka(choice.brokers), attrgetter("bootstrap_servers"))
+
+    return _local_server(choice, start)
+
+
+def _registry(choice: argparse.Namespace) -> int:
+    def start(server: DetachedServer) -> str:
+        return server.start(LocalRegistry(), attrgetter("url"))
+
+    return _local_server(choice, start)
+
+
+def _local_server(choice: argparse.Namespace, start: Callable[[DetachedServer], str]) -> int:
+    server = DetachedServer(choice.command)
     if choice.action == "start":
-        print(detached.start(choice.brokers))
+        print(start(server))
         return 0
-    return _stop() if choice.action == "stop" else _status()
+    if choice.action == "stop":
+        folder = server.stop()
+        print(f"stopped; logs and data stay in {folder}" if folder else "not running")
+        return 0
+    address = server.status()
+    print(address or "not running")
+    return 0 if address else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
         description="Checks a job before it runs, shows what a stream did, ends transactions that "
-        "it left open, and runs a local Kafka.",
+        "it left open, and runs a local Kafka and a local schema registry.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_doctor(commands.add_parser("doctor", help="check what a job needs, from options to Kafka"))
@@ -71,17 +97,22 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     kafka = commands.add_parser("kafka", help="run a real Apache Kafka on this machine")
-    actions = kafka.add_subparsers(dest="action", required=True)
-    start = actions.add_parser("start", help="start it and print its address")
-    start.add_argument(
+    _add_actions(kafka).add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="how many brokers (default: 1)"
     )
+    _add_actions(commands.add_parser("registry", help="run a schema registry on this machine"))
+    return parser
+
+
+def _add_actions(server: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add what can be done with a local server; returns the parser of ``start``."""
+    actions = server.add_subparsers(dest="action", required=True)
     actions.add_parser(
         "stop",
         help="stop it; its logs and data stay in its folder, but the next start begins empty",
     )
     actions.add_parser("status", help="print its address if it runs")
-    return parser
+    return actions.add_parser("start", help="start it and print its address")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -240,18 +271,6 @@ def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str
         ) from None
     query = load(choice.config).of_sink(choice.sink)
     return query.job.sink.options, query.created_topics()
-
-
-def _stop() -> int:
-    folder = detached.stop()
-    print(f"stopped; logs and data stay in {folder}" if folder else "not running")
-    return 0
-
-
-def _status() -> int:
-    servers = detached.status()
-    print(servers or "not running")
-    return 0 if servers else 1
 
 
 if __name__ == "__main__":

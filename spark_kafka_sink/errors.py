@@ -287,8 +287,8 @@ class LibraryUnavailable(KafkaSinkError):
     """
 
 
-class LocalKafkaError(KafkaSinkError):
-    """A local Apache Kafka could not be fetched, started or stopped.
+class LocalServerError(KafkaSinkError):
+    """A local Apache Kafka or schema registry could not be fetched, started or stopped.
 
     What to do: follow the message, or use an existing broker: ``KAFKA_BOOTSTRAP_SERVERS``.
     """

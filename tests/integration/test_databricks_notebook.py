@@ -93,5 +93,6 @@ def test_a_refused_login_fails_the_cell_that_waits_for_the_stream(run, topics, k
     answer = run(kind, "foreach_batch", topics.create(), "planted-secret-of-nobody")
     assert answer.returncode == 1, answer.stdout + answer.stderr[-5000:]
     assert re.search(r"^WarmUpResult\(.*problem=.*refuse the login", answer.stdout, re.MULTILINE)
-    assert "in <module>\n    query.awaitTermination(" in answer.stderr
+    where = "in <module>\n    query.awaitTermination("
+    assert where in answer.stderr, answer.stdout + answer.stderr[-5000:]
     assert "AuthenticationFailed: the brokers at" in answer.stderr

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from operator import attrgetter
 
 import pytest
 import spark_jars
@@ -22,10 +23,11 @@ from topics import Topics
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.java_home import cache_folder, java_home
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, cluster, detached
-from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
-from spark_kafka_sink.tools.local_kafka.processes import is_running
+from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, cluster
+from spark_kafka_sink.tools.local_servers.detached import DetachedServer
+from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
+from spark_kafka_sink.tools.local_servers.processes import is_running
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +132,7 @@ def test_brokers_end_when_their_holder_is_killed(state):
 
 def test_a_broker_that_cannot_start_is_reported_with_its_log():
     broken = LocalKafka(settings={"num.partitions": "many"})
-    with pytest.raises(LocalKafkaError, match=r"(?s)many.*num\.partitions"), broken:
+    with pytest.raises(LocalServerError, match=r"(?s)many.*num\.partitions"), broken:
         pass
     assert broken.pids == []
 
@@ -234,7 +236,7 @@ def test_nothing_is_started_if_the_state_cannot_be_written(fresh_cache, temporar
     assert list(temporary_files.iterdir()) == []
 
 
-def test_the_slower_of_two_starts_leaves_nothing_running(fresh_cache, monkeypatch):
+def test_the_slower_of_two_starts_leaves_nothing_running(fresh_cache):
     pids = []
 
     class SlowKafka(LocalKafka):
@@ -244,9 +246,8 @@ def test_the_slower_of_two_starts_leaves_nothing_running(fresh_cache, monkeypatc
             (fresh_cache / "kafka.json").touch()  # what the faster one writes
             return self
 
-    monkeypatch.setattr(detached, "LocalKafka", SlowKafka)
-    with pytest.raises(LocalKafkaError, match="another `kafka start` finished first"):
-        detached.start()
+    with pytest.raises(LocalServerError, match="another `kafka start` finished first"):
+        DetachedServer("kafka").start(SlowKafka(), attrgetter("bootstrap_servers"))
     assert len(pids) == 1
     wait_until_ended(pids, 1)
 
@@ -279,7 +280,7 @@ def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fr
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     occupied = tmp_path / "a-file"
     occupied.touch()
-    with pytest.raises(LocalKafkaError, match=r"a-file.*must be able to write to"):
+    with pytest.raises(LocalServerError, match=r"a-file.*must be able to write to"):
         LocalKafka(folder=occupied).__enter__()
-    with pytest.raises(LocalKafkaError, match=r"a-file.*must be able to write to"):
+    with pytest.raises(LocalServerError, match=r"a-file.*must be able to write to"):
         LocalKafka(folder=occupied / "below").__enter__()

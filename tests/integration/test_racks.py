@@ -12,7 +12,7 @@ from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.tools.local_kafka.processes import send_signal
+from spark_kafka_sink.tools.local_servers.processes import send_signal
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Columns of any type reach Kafka as Avro and JSON that Confluent's deserializers read."""
+"""Columns of any type reach Kafka with a real registry's schemas, and every reader reads them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import datetime
 import json
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from stub_registry import running_stub
+from pyspark.sql.avro.functions import from_avro
 
 import spark_kafka_sink
 
@@ -17,6 +18,14 @@ AT = datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, datetime.timezone.utc)
 ORDERS = (
     "named_struct('id', id, 'name', if(id = 1, null, concat('n', id)), "
     "'at', timestamp'1969-12-31 23:59:59.5', 'tags', array('a', null)) AS value"
+)
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+    }
 )
 
 
@@ -30,43 +39,80 @@ def write_by_foreach_batch(df, bootstrap_servers, **options):
     spark_kafka_sink.foreach_batch(options)(df, 0)
 
 
-@pytest.fixture
-def registry():
-    with running_stub() as stub:
-        yield stub
-
-
 @pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])
 def write(request):
     return request.param
 
 
-def deserialized(registry, records):
-    reader = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
+@pytest.fixture
+def registry(schema_registry):
+    """Confluent's client of the registry; a new one, because it keeps answers."""
+    with SchemaRegistryClient({"url": schema_registry}) as client:
+        yield client
+
+
+def deserialized(deserializer, records, part="value"):
+    field = MessageField.KEY if part == "key" else MessageField.VALUE
     return [
-        reader(record.value, SerializationContext(record.topic, MessageField.VALUE))
+        deserializer(getattr(record, part), SerializationContext(record.topic, field))
         for record in records
     ]
 
 
-def avro(registry, **more):
-    return {"value.format": "avro", "schema.registry.url": registry.url, **more}
+def ids(deserializer, records):
+    return sorted(order["id"] for order in deserialized(deserializer, records))
 
 
-def test_confluents_deserializer_reads_the_rows(spark, write, bootstrap_servers, topics, registry):
+def avro(url, **more):
+    return {"value.format": "avro", "schema.registry.url": url, **more}
+
+
+def test_avro_is_read_by_confluents_deserializer_and_by_spark(
+    spark, write, bootstrap_servers, topics, schema_registry, registry
+):
     topic = topics.create(partitions=2)
-    frame = spark.range(3).selectExpr(ORDERS)
-    write(frame, bootstrap_servers, topic=topic, **avro(registry))
-    found = sorted(deserialized(registry, topics.read(topic)), key=lambda order: order["id"])
-    assert found == [
+    write(
+        spark.range(3).selectExpr("cast(id AS STRING) AS key", ORDERS),
+        bootstrap_servers,
+        topic=topic,
+        **avro(schema_registry),
+    )
+    records = topics.read(topic)
+    rows = [
         {"id": n, "name": None if n == 1 else f"n{n}", "at": AT, "tags": ["a", None]}
         for n in range(3)
     ]
-    assert list(registry.subjects) == [f"{topic}-value"]
+    found = deserialized(AvroDeserializer(registry), records)
+    assert sorted(found, key=lambda order: order["id"]) == rows
+    written = registry.get_latest_version(f"{topic}-value")
+    assert {int.from_bytes(record.value[1:5], "big") for record in records} == {written.schema_id}
+    frame = spark.createDataFrame([(record.value[5:],) for record in records], "value BINARY")
+    frame = frame.select(from_avro("value", written.schema.schema_str).alias("order"))
+    found = [order.asDict() for order in frame.select("order.*").collect()]
+    for order in found:
+        order["at"] = order["at"].astimezone(datetime.timezone.utc)
+    assert sorted(found, key=lambda order: order["id"]) == rows
 
 
-def test_topics_of_the_column_have_their_own_schemas(
-    spark, write, bootstrap_servers, topics, registry
+def test_json_is_read_by_confluents_deserializer(
+    spark, write, bootstrap_servers, topics, schema_registry, registry
+):
+    topic = topics.create()
+    options = {"value.format": "json", "schema.registry.url": schema_registry, "topic": topic}
+    write(spark.range(3).selectExpr(ORDERS), bootstrap_servers, **options)
+    written = registry.get_latest_version(f"{topic}-value").schema
+    assert written.schema_type == "JSON"
+    reader = JSONDeserializer(written.schema_str)  # which validates them too
+    found = deserialized(reader, topics.read(topic))
+    assert sorted(found, key=lambda order: order["id"]) == [
+        {"id": n, "at": "1969-12-31T23:59:59.5Z", "tags": ["a", None]}
+        | ({} if n == 1 else {"name": f"n{n}"})
+        for n in range(3)
+    ]
+
+
+def test_topics_of_the_column_have_their_own_subjects(
+    spark, write, bootstrap_servers, topics, schema_registry, registry
 ):
     names = [topics.create(), topics.create()]
     frame = spark.range(100).selectExpr(
@@ -74,108 +120,114 @@ def test_topics_of_the_column_have_their_own_schemas(
         "cast(id AS INT) AS key",
         "named_struct('id', id) AS value",
     )
-    write(frame, bootstrap_servers, **avro(registry), **{"key.format": "json"})
+    write(frame, bootstrap_servers, **avro(schema_registry), **{"key.format": "json"})
     for remainder, name in enumerate(names):
         records = topics.read(name)
-        ids = sorted(order["id"] for order in deserialized(registry, records))
-        assert ids == list(range(remainder, 100, 2))
-        assert sorted(json.loads(record.key[5:]) for record in records) == ids
-    expected = sorted(f"{name}-{part}" for name in names for part in ("key", "value"))
-    assert sorted(registry.subjects) == expected
+        expected = list(range(remainder, 100, 2))
+        assert ids(AvroDeserializer(registry), records) == expected
+        keys = JSONDeserializer(registry.get_latest_version(f"{name}-key").schema.schema_str)
+        assert sorted(deserialized(keys, records, "key")) == expected
+
+
+def test_a_stream_goes_on_with_a_field_more_and_both_schemas_are_read(
+    spark, bootstrap_servers, topics, schema_registry, registry, tmp_path
+):
+    topic = topics.create()
+    registry.set_compatibility(f"{topic}-value", level="BACKWARD")
+
+    def run(value):
+        before = len(topics.read(topic))
+        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        writer = source.selectExpr(f"named_struct({value}) AS value").writeStream
+        writer = writer.format("kafka-nb").options(**avro(schema_registry, topic=topic))
+        writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)
+        writer = writer.option("checkpointLocation", f"file://{tmp_path / 'checkpoint'}")
+        query = writer.trigger(processingTime="100 milliseconds").start()
+        try:
+            while len(topics.read(topic)) <= before:
+                assert not query.awaitTermination(0.2)
+        finally:
+            query.stop()
+
+    run("'id', value")
+    first = registry.get_latest_version(f"{topic}-value")
+    run("'id', value, 'name', concat('n', value)")
+    second = registry.get_latest_version(f"{topic}-value")
+    assert (first.version, second.version) == (1, 2)
+    reader = AvroDeserializer(registry, second.schema.schema_str)
+    found = sorted(deserialized(reader, topics.read(topic)), key=lambda order: order["id"])
+    assert {order["id"] for order in found} == set(range(len({order["id"] for order in found})))
+    assert found[0] == {"id": 0, "name": None}
+    assert found[-1] == {"id": found[-1]["id"], "name": f"n{found[-1]['id']}"}
+    reader = AvroDeserializer(registry, first.schema.schema_str)
+    assert all(order.keys() == {"id"} for order in deserialized(reader, topics.read(topic)))
 
 
 def test_an_incompatible_schema_ends_the_query_before_a_record_moves(
-    spark, write, bootstrap_servers, topics, registry
+    spark, write, bootstrap_servers, topics, schema_registry, registry
 ):
     topic = topics.create()
-    registry.failure = (409, b'{"error_code": 409, "message": "READER_FIELD_MISSING id"}')
-    with pytest.raises(Exception, match="as incompatible: READER_FIELD_MISSING") as caught:
-        write(spark.range(1).selectExpr(ORDERS), bootstrap_servers, topic=topic, **avro(registry))
-    assert f"{topic}-value" in str(caught.value)
-    assert topics.read(topic) == []
+    subject = f"{topic}-value"
+    registry.set_compatibility(subject, level="BACKWARD")
+    options = avro(schema_registry, topic=topic)
+    write(spark.sql("SELECT named_struct('id', 1L) AS value"), bootstrap_servers, **options)
+    changed = spark.sql("SELECT named_struct('id', 'one') AS value")
+    with pytest.raises(Exception, match="SchemaIncompatible") as caught:
+        write(changed, bootstrap_servers, **options)
+    assert subject in str(caught.value)
+    assert "value" in str(caught.value)
+    assert len(topics.read(topic)) == 1
+    assert len(registry.get_versions(subject)) == 1
 
 
-def test_a_type_that_avro_lacks_is_named(spark, write, bootstrap_servers, registry):
-    frame = spark.sql("SELECT named_struct('d', interval 1 day) AS value")
-    with pytest.raises(Exception, match=r"value\.d: interval.*cast it to string"):
-        write(frame, bootstrap_servers, topic="t", **avro(registry))
-    assert registry.requests == []
-
-
-@pytest.mark.parametrize("topic_from", ["option", "column"])
-def test_a_registry_that_dies_stops_no_stream_whose_schemas_are_known(
-    spark, bootstrap_servers, topics, registry, tmp_path, topic_from
+@pytest.mark.parametrize(
+    ("strategy", "subject"), [("record", "shop.Order"), ("topic-record", "{topic}-shop.Order")]
+)
+def test_subjects_are_named_after_the_record(
+    spark, bootstrap_servers, topics, schema_registry, registry, strategy, subject
 ):
     topic = topics.create()
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    rows = source.selectExpr(f"'{topic}' AS topic", "named_struct('id', value) AS value")
-    options = {"kafka.bootstrap.servers": bootstrap_servers, **avro(registry)}
-    if topic_from == "option":
-        options["topic"] = topic
-    writer = rows.writeStream.format("kafka-nb").options(**options)
-    writer = writer.option("checkpointLocation", f"file://{tmp_path / 'checkpoint'}")
-    query = writer.trigger(processingTime="100 milliseconds").start()
-    try:
-        while query.lastProgress is None or query.lastProgress["batchId"] < 1:
-            assert not query.awaitTermination(1)
-        registry.failure = (503, b"gone")
-        last = query.lastProgress["batchId"]
-        while query.lastProgress["batchId"] < last + 3:
-            assert not query.awaitTermination(1)
-    finally:
-        query.stop()
-    registry.failure = None
-    found = deserialized(registry, topics.read(topic))
-    assert len(found) >= 40
-    assert {order["id"] for order in found} == set(range(len({order["id"] for order in found})))
+    frame = spark.range(2).selectExpr("named_struct('id', id, 'name', 'n') AS value")
+    options = {"value.schema": ORDER, "value.subject.name.strategy": strategy, "topic": topic}
+    write_by_format(frame, bootstrap_servers, **avro(schema_registry, **options))
+    assert ids(AvroDeserializer(registry), topics.read(topic)) == [0, 1]
+    assert subject.format(topic=topic) in registry.get_subjects()
+    assert f"{topic}-value" not in registry.get_subjects()
+
+
+def test_the_subjects_latest_schema_is_used_and_nothing_is_registered(
+    spark, write, bootstrap_servers, topics, schema_registry, registry
+):
+    topic = topics.create()
+    frame = spark.range(2).selectExpr("named_struct('id', cast(id AS INT), 'name', 'n') AS value")
+    options = {"auto.register.schemas": "false", "use.latest.version": "true", "topic": topic}
+    with pytest.raises(Exception, match=rf"SchemaNotFound.*{topic}-value"):
+        write(frame, bootstrap_servers, **avro(schema_registry, **options))
+    number = registry.register_schema(f"{topic}-value", Schema(ORDER, "AVRO"))
+    write(frame, bootstrap_servers, **avro(schema_registry, **options))
+    records = topics.read(topic)
+    assert ids(AvroDeserializer(registry), records) == [0, 1]
+    assert {int.from_bytes(record.value[1:5], "big") for record in records} == {number}
+    assert registry.get_versions(f"{topic}-value") == [1]
+    narrow = spark.range(2).selectExpr("named_struct('id', id) AS value")
+    with pytest.raises(Exception, match=r"SchemaMismatch.*value\.name"):
+        write(narrow, bootstrap_servers, **avro(schema_registry, **options))
+    assert len(topics.read(topic)) == 2
 
 
 def test_a_row_that_the_schema_forbids_is_a_dead_letter(
-    spark, write, bootstrap_servers, topics, registry
+    spark, write, bootstrap_servers, topics, schema_registry, registry
 ):
     topic, dead = topics.create(), topics.create()
-    schema = json.dumps(
-        {
-            "type": "record",
-            "name": "Order",
-            "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-        }
-    )
     frame = spark.range(3).selectExpr(
         "named_struct('id', id, 'name', if(id = 1, null, 'x')) AS value"
     )
-    options = avro(registry, **{"value.schema": schema})
+    options = avro(schema_registry, topic=topic, **{"value.schema": ORDER})
     with pytest.raises(Exception, match=r"InvalidRecord.*value\.name"):
-        write(frame, bootstrap_servers, topic=topic, **options)
+        write(frame, bootstrap_servers, **options)
     options.update({"on.record.error": "dead-letter", "dead.letter.topic": dead})
-    write(frame, bootstrap_servers, topic=topic, **options)
-    assert {order["id"] for order in deserialized(registry, topics.read(topic))} == {0, 2}
+    write(frame, bootstrap_servers, **options)
+    assert set(ids(AvroDeserializer(registry), topics.read(topic))) == {0, 2}
     (letter,) = topics.read(dead)
     assert json.loads(letter.value) == {"id": 1, "name": None}
     assert dict(letter.headers)["kafka-nb.error"] == b"SERIALIZATION_FAILED"
-
-
-def test_warm_up_registers_nothing(spark, bootstrap_servers, topics, registry):
-    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create()}
-    assert not spark_kafka_sink.warm_up(spark, {**options, **avro(registry)}).problem
-    assert registry.requests == []
-
-
-def test_exactly_once_repeats_nothing_when_the_schema_has_another_id(
-    spark, bootstrap_servers, topics, registry, tmp_path
-):
-    topic = topics.create()
-    options = {
-        "kafka.bootstrap.servers": bootstrap_servers,
-        "topic": topic,
-        "delivery.guarantee": "exactly-once",
-        "exactly.once.partitions": "1",
-        "transactional.id.prefix": f"registry-{topic}",
-    }
-    frame = spark.range(20).selectExpr("named_struct('id', id) AS value").repartition(1)
-    spark_kafka_sink.foreach_batch({**options, **avro(registry)})(frame, 0)
-    with running_stub() as other:
-        other.first_id = 900
-        spark_kafka_sink.foreach_batch({**options, **avro(other)})(frame, 0)  # as after a restart
-    records = topics.read(topic)
-    assert sorted(order["id"] for order in deserialized(registry, records)) == list(range(20))

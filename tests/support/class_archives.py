@@ -17,7 +17,7 @@ from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.tools.local_kafka.processes import is_running
+from spark_kafka_sink.tools.local_servers.processes import is_running
 
 SECONDS = 300.0
 

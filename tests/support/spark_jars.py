@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
+from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 
 _KAFKA = (
     (

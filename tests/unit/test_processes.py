@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_kafka_sink.errors import LocalKafkaError
-from spark_kafka_sink.tools.local_kafka import processes
-from spark_kafka_sink.tools.local_kafka.processes import (
+from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_servers import processes
+from spark_kafka_sink.tools.local_servers.processes import (
     GuardedProcess,
     has_argument,
     is_running,
@@ -24,7 +24,7 @@ FAR = "x" * 5000 + "-the-end"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from spark_kafka_sink.tools.local_kafka.processes import GuardedProcess
+from spark_kafka_sink.tools.local_servers.processes import GuardedProcess
 guarded = GuardedProcess(sys.argv[2:], Path(sys.argv[1]))
 print(guarded.pid, flush=True)
 time.sleep(60)
@@ -82,7 +82,7 @@ def test_arguments_are_seen_whole_in_a_narrow_terminal(source, sleeper, monkeypa
 def test_neither_proc_nor_ps_is_an_error_that_names_both(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_PROC", tmp_path / "proc")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalKafkaError, match="Mount /proc, or install ps"):
+    with pytest.raises(LocalServerError, match="Mount /proc, or install ps"):
         is_running(os.getpid())
 
 
@@ -97,7 +97,7 @@ def test_a_process_of_another_user_is_an_error_that_says_so(monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "kill", forbidden)
-    with pytest.raises(LocalKafkaError, match="process 1 belongs to another user"):
+    with pytest.raises(LocalServerError, match="process 1 belongs to another user"):
         send_signal(1, signal.SIGTERM)
 
 

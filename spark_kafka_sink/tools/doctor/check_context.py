@@ -17,6 +17,7 @@ from spark_kafka_sink.tools.doctor.network import ApiVersions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class CheckContext:
     deadline: Deadline
     #: the partitions of the topics that the job creates if they are missing
     created_topics: Mapping[str, int] = field(default_factory=dict)
+    #: the DataFrame's, if the caller has one
+    schema: StructType | None = None
 
     # set by options
     parsed: SinkOptions | None = None

@@ -17,7 +17,7 @@ from spark_kafka_sink.tools.doctor import (
     connection,
     exactly_once,
     report_path,
-    schema_registry,
+    schemas,
     topic,
     workers,
     writing,
@@ -28,6 +28,7 @@ from spark_kafka_sink.tools.doctor.result import Finding, Result, failed, skippe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 _MORE_TIME = "Raise --timeout"
 _RESERVE_SECONDS = 0.2  # a check's own message says more than a timeout
@@ -55,7 +56,8 @@ class Check:
 CHECKS = (
     Check(connection.options, share=1 / 3),
     Check(report_path.report_path, ("options",)),
-    Check(schema_registry.schema_registry, ("options",)),
+    Check(schemas.columns, ("options",)),
+    Check(schemas.schema_registry, ("columns",)),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
     Check(workers.kafka_nb_python, ("spark_python",)),
@@ -95,6 +97,7 @@ def diagnose(
     write_test_record: bool = False,
     spark: SparkSession | None = None,
     created_topics: Mapping[str, int] | None = None,
+    schema: StructType | None = None,
 ) -> Generator[Result, None, None]:
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
@@ -102,7 +105,8 @@ def diagnose(
     ``topic``, and with exactly-once begins a transaction under an id of its own, and aborts it. In
     ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
     also looks at the session's settings. ``created_topics``: topics that the job creates if they
-    are missing, and how many partitions they get.
+    are missing, and how many partitions they get. ``schema``: that of the DataFrame to write; it
+    shows whether its rows can become records, and whether a schema registry accepts their schemas.
 
     Ends about ``timeout_seconds`` after you request the first result: what has not run by then is
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
@@ -110,7 +114,12 @@ def diagnose(
     deadline = Deadline(timeout_seconds)
     given = {name: Secret(value) for name, value in options.items()}
     context = CheckContext(
-        given, write_test_record, spark, deadline, created_topics=created_topics or {}
+        given,
+        write_test_record,
+        spark,
+        deadline,
+        created_topics=created_topics or {},
+        schema=schema,
     )
     blocked: dict[str, str] = {}
     try:

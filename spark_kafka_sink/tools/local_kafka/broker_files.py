@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_kafka.security import Security, broker_properties
 
 _FORMAT_SECONDS = 60.0
@@ -106,7 +106,7 @@ def _listeners(
 def format_storage(
     java: Sequence[str], configurations: Sequence[Path], arguments: Sequence[str] = ()
 ) -> None:
-    """Format the storage of a new cluster's nodes. Raises LocalKafkaError with Kafka's output."""
+    """Format the storage of a new cluster's nodes. Raises LocalServerError with Kafka's output."""
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # The = is needed because one identifier in 64 begins with a dash.
     tool = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
@@ -134,9 +134,9 @@ def _check(process: subprocess.Popen[str], deadline: Deadline) -> None:
     try:
         output, _ = process.communicate(timeout=deadline.remaining())
     except subprocess.TimeoutExpired:
-        raise LocalKafkaError(
+        raise LocalServerError(
             f"formatting Kafka's storage took more than {_FORMAT_SECONDS:g} s; "
             "try again when the machine is less busy"
         ) from None
     if process.returncode != 0:
-        raise LocalKafkaError(f"formatting Kafka's storage failed:\n{output}")
+        raise LocalServerError(f"formatting Kafka's storage failed:\n{output}")

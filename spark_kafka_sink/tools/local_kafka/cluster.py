@@ -18,17 +18,21 @@ from types import TracebackType
 
 from spark_kafka_sink.config.java_home import java_home, os_errors_as
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_kafka import broker_files
-from spark_kafka_sink.tools.local_kafka.jars import fetch_jars
-from spark_kafka_sink.tools.local_kafka.processes import GuardedProcess, is_running
 from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
 from spark_kafka_sink.tools.local_kafka.security import Security, format_arguments
+from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
+from spark_kafka_sink.tools.local_servers.processes import GuardedProcess, is_running
 
 KAFKA_VERSION = "4.3.0"
 _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
 _START_SECONDS = 60.0
 _START_TRIES = 3
+_INSTEAD = (
+    "To use an existing broker instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
+    "(demo and tests create topics on it and delete them)"
+)
 
 
 class LocalKafka:
@@ -44,7 +48,7 @@ class LocalKafka:
     - ``advertised_ports``: where clients of ``bootstrap_servers`` find each broker, for instance
       behind proxies; ``internal_servers`` then differ too.
 
-    Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalKafkaError.
+    Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalServerError.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class LocalKafka:
     def detach(self) -> None:
         """Let the brokers outlive this process. Save ``pids`` first: the caller must end them.
 
-        Raises LocalKafkaError if that fails. ``stop`` still ends the brokers then.
+        Raises LocalServerError if that fails. ``stop`` still ends the brokers then.
         """
         with os_errors_as("Start Kafka again"):
             for broker in self._brokers:
@@ -135,7 +139,7 @@ class LocalKafka:
     def restart(self, node: int) -> None:
         """End broker ``node``, whatever its state, and start it with its data.
 
-        Returns before it serves. Raises LocalKafkaError.
+        Returns before it serves. Raises LocalServerError.
         """
         with os_errors_as(f"Kafka must be able to write to {self.folder}"):
             self._brokers[node - 1].end()
@@ -184,7 +188,7 @@ class LocalKafka:
         for node, broker in enumerate(self._brokers, 1):
             if not is_running(broker.pid):
                 log = self._log(node).read_text(errors="replace")
-                error = _PortTaken if "Address already in use" in log else LocalKafkaError
+                error = _PortTaken if "Address already in use" in log else LocalServerError
                 raise error(
                     f"broker {node} exited during startup; see {self._log(node)}\n{log[-1500:]}"
                 )
@@ -193,13 +197,17 @@ class LocalKafka:
         return self.folder / f"broker-{node}.log"
 
 
-class _PortTaken(LocalKafkaError):
+class _PortTaken(LocalServerError):
     """Another process took a port after we chose it and before the broker bound it."""
 
 
 def _class_path() -> str:
     kafka = fetch_jars(
-        "org.apache.kafka", "kafka_2.13", KAFKA_VERSION, _checksums(f"kafka-{KAFKA_VERSION}")
+        "org.apache.kafka",
+        "kafka_2.13",
+        KAFKA_VERSION,
+        _checksums(f"kafka-{KAFKA_VERSION}"),
+        instead=_INSTEAD,
     )
     logging = fetch_jars(
         "org.apache.logging.log4j",
@@ -207,6 +215,7 @@ def _class_path() -> str:
         _LOG4J_VERSION,
         _checksums(f"log4j-slf4j-impl-{_LOG4J_VERSION}"),
         transitive=False,
+        instead=_INSTEAD,
     )
     return os.pathsep.join([str(kafka / "*"), str(logging / "*")])
 

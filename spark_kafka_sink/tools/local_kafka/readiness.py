@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import LocalServerError
 
 
 def wait_until_ready(
@@ -16,13 +16,13 @@ def wait_until_ready(
     """Wait until as many brokers as ``bootstrap_servers`` names form a cluster.
 
     ``check_alive`` is called in every round and may raise to end the wait. At the deadline,
-    raises LocalKafkaError, which points to ``logs``.
+    raises LocalServerError, which points to ``logs``.
     """
     for server in bootstrap_servers.split(","):
         while not _accepts(server):
             check_alive()
             if deadline.expired:
-                raise LocalKafkaError(f"no broker accepts connections at {server}; see {logs}")
+                raise LocalServerError(f"no broker accepts connections at {server}; see {logs}")
             time.sleep(0.05)  # there is no event when a port opens
     _wait_until_joined(bootstrap_servers, check_alive, deadline, logs)
 
@@ -53,7 +53,7 @@ def _wait_until_joined(
             answer = error.args[0].str()
         check_alive()
         if deadline.expired:
-            raise LocalKafkaError(
+            raise LocalServerError(
                 f"the brokers did not form a cluster (last answer: {answer}); see {logs}"
             )
         time.sleep(0.05)  # there is no event when a broker joins

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from spark_kafka_sink.errors import LocalKafkaError
+from spark_kafka_sink.errors import LocalServerError
 
 _PROC = Path("/proc")  # Linux has it, macOS does not
 _PS_SECONDS = 10.0
@@ -35,7 +35,7 @@ class GuardedProcess:
     """A process that ends with its caller, even if the caller is killed, unless it is released."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        """Start it and append its output to ``log``. Raises OSError, LocalKafkaError."""
+        """Start it and append its output to ``log``. Raises OSError, LocalServerError."""
         self._last_argument = command[-1]
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
@@ -49,7 +49,7 @@ class GuardedProcess:
         answer = self._guard.stdout.readline() if self._guard.stdout else ""
         if not answer.strip().isdigit():
             self._end_guard()
-            raise LocalKafkaError(f"sh could not start {command[0]}; see {log}")
+            raise LocalServerError(f"sh could not start {command[0]}; see {log}")
         self.pid = int(answer)
 
     def ask_to_end(self) -> None:
@@ -104,13 +104,13 @@ def has_argument(pid: int, text: str) -> bool:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process, or do nothing if it has ended. Raises LocalKafkaError if forbidden."""
+    """Signal a process, or do nothing if it has ended. Raises LocalServerError if forbidden."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
     except PermissionError as error:
-        raise LocalKafkaError(
+        raise LocalServerError(
             f"process {pid} belongs to another user; run this command as that user"
         ) from error
 
@@ -153,7 +153,7 @@ def _ps(pid: int, column: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LocalKafkaError(
+        raise LocalServerError(
             f"running processes cannot be listed: there is no {_PROC}, and ps failed ({error}). "
             "Mount /proc, or install ps"
         ) from error

@@ -1,0 +1,131 @@
+"""The checks of the DataFrame's columns, and of the schemas that the query would register."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.config.serialization_options import SerializationOptions
+from spark_kafka_sink.errors import (
+    InvalidSchema,
+    KafkaSinkError,
+    SchemaMismatch,
+    SchemaNotFound,
+    UnsupportedType,
+)
+from spark_kafka_sink.registry.client import RegistryClient
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
+from spark_kafka_sink.tools.doctor.result import Finding, failed, not_applicable, passed
+
+if TYPE_CHECKING:
+    from spark_kafka_sink.registry.known_schemas import WantedSchema
+    from spark_kafka_sink.serialization.serializer import ColumnSchema
+
+# Any subject shows whether the registry answers; this one is not there.
+_NO_TOPIC = "kafka-nb-doctor"
+_ADVICE = "Correct schema.registry.*"
+_NO_SCHEMA = "no DataFrame's schema is given; only diagnose(options, schema=df.schema) checks it"
+
+
+def columns(context: CheckContext) -> list[Finding]:
+    """The DataFrame's columns can become records, with the formats of the options."""
+    if context.schema is None:
+        return [not_applicable(_NO_SCHEMA)]
+    from spark_kafka_sink.spark.datasource import check_schema
+
+    try:
+        check_schema(context.schema, context.sink.topic, context.sink.serialized_columns)
+        _column_schemas(context)
+    except (InvalidSchema, SchemaMismatch, UnsupportedType) as error:
+        return [failed(str(error), "Change the columns of the DataFrame")]
+    return [passed(f"rows can become records: {', '.join(context.schema.names)}")]
+
+
+def schema_registry(context: CheckContext) -> list[Finding]:
+    """It answers and accepts the login; what the subjects have, and whether a new schema may join.
+
+    Registers nothing. The schemas are those of the options, or follow from the DataFrame's.
+    """
+    options = context.sink.serialization
+    if options is None:
+        return [not_applicable("no option value.format or key.format")]
+    milliseconds = max(1, round(context.deadline.remaining() * 1000))
+    timeout_ms = min(options.registry.timeout_ms, milliseconds)
+    topic = context.sink.topic
+    with closing(RegistryClient(replace(options.registry, timeout_ms=timeout_ms))) as client:
+        if topic is None:
+            return [_of_any_subject(client, options)]
+        return [_of_subject(client, context, each, topic) for each in _column_schemas(context)]
+
+
+def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
+    """Raises SchemaMismatch or UnsupportedType."""
+    from spark_kafka_sink.serialization.preparation import column_schemas, given_schema
+    from spark_kafka_sink.spark.arrow_type import column_types
+
+    options = context.sink.serialization
+    if options is None:
+        return []
+    if context.schema is None:
+        return [given_schema(column) for column in options.columns]
+    return column_schemas(options, column_types(context.schema, context.sink.serialized_columns))
+
+
+def _of_any_subject(client: RegistryClient, options: SerializationOptions) -> Finding:
+    """The topics come from the column, and are not known."""
+    try:
+        client.latest(_NO_TOPIC, options.columns[0].format)
+    except SchemaNotFound:
+        pass
+    except KafkaSinkError as error:
+        return failed(str(error), _ADVICE)
+    return passed("it answers; the column topic names the subjects", options.registry.url)
+
+
+def _of_subject(
+    client: RegistryClient, context: CheckContext, column: ColumnSchema, topic: str
+) -> Finding:
+    options = context.sink.serialization
+    assert options is not None  # noqa: S101 - or it would have no columns
+    wanted = column.wanted(topic, options)
+    try:
+        return _known(client, wanted) if wanted.auto_register else _needed(client, wanted)
+    except KafkaSinkError as error:
+        return failed(str(error), _ADVICE, wanted.subject)
+
+
+def _needed(client: RegistryClient, wanted: WantedSchema) -> Finding:
+    """For auto.register.schemas=false."""
+    try:
+        if wanted.schema is None:
+            latest = client.latest(wanted.subject, wanted.format)
+            return passed(f"its latest schema has the id {latest.id}", wanted.subject)
+        found = client.look_up(
+            wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize
+        )
+        return passed(f"it has the column's schema, with the id {found.id}", wanted.subject)
+    except SchemaNotFound as error:
+        return failed(str(error), "", wanted.subject)
+
+
+def _known(client: RegistryClient, wanted: WantedSchema) -> Finding:
+    """For auto.register.schemas=true; the schema is None if it follows from an unknown type."""
+    try:
+        latest = client.latest(wanted.subject, wanted.format)
+    except SchemaNotFound:
+        return passed("it has no schema yet: the query registers it", wanted.subject)
+    message = f"its latest schema has the id {latest.id}"
+    if wanted.schema is None:
+        return passed(message, wanted.subject)
+    is_compatible = client.is_compatible(
+        wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize
+    )
+    if is_compatible:
+        return passed(f"{message}, and the column's schema is compatible", wanted.subject)
+    return failed(
+        f"{message}, and the column's schema is not compatible with its versions",
+        "Change the column, for instance make new fields nullable, or change the subject's "
+        "compatibility level",
+        wanted.subject,
+    )

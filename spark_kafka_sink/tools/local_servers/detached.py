@@ -1,0 +1,124 @@
+"""A local server that outlives its caller: start, stop and status for the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, os_errors_as
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_servers.processes import has_argument, send_signal
+
+_STOP_SECONDS = 5.0
+
+
+class LocalServer(Protocol):
+    """A server of one process or more, each with ``folder`` on its command line."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def pids(self) -> list[int]: ...
+
+    def detach(self) -> None:
+        """Let the processes outlive this one."""
+
+
+Server = TypeVar("Server", bound=LocalServer)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What ``start`` saves for ``stop`` and ``status``."""
+
+    address: str
+    folder: str
+    pids: list[int]
+
+    def running(self) -> list[int]:
+        return [pid for pid in self.pids if has_argument(pid, self.folder)]
+
+
+@dataclass(frozen=True)
+class DetachedServer:
+    """The server that ``python -m spark_kafka_sink <name>`` starts; one at a time.
+
+    All methods raise LocalServerError.
+    """
+
+    name: str
+
+    def start(
+        self, server: AbstractContextManager[Server], address: Callable[[Server], str]
+    ) -> str:
+        """Start it and return its address, or raise and leave nothing running."""
+        running = self.status()
+        if running is not None:
+            raise LocalServerError(f"already running at {running}; stop it first")
+        self._prepare_state_file()
+        # Until the state is on disk, the server ends with this process, so none is orphaned.
+        with server as started:
+            self._write_state(_State(address(started), str(started.folder), started.pids))
+            started.detach()
+            return address(started)
+
+    def status(self) -> str | None:
+        """The address of the running server, or None if none is running."""
+        state = self._read_state()
+        return state.address if state else None
+
+    def stop(self) -> str | None:
+        """Stop the running server; returns the folder with its logs, or None if there is none."""
+        state = self._read_state()
+        if state is None:
+            return None
+        for pid in state.running():
+            send_signal(pid, signal.SIGTERM)
+        deadline = Deadline(_STOP_SECONDS)
+        while state.running() and not deadline.expired:
+            time.sleep(0.05)  # there is no event for a process that is not our child
+        for pid in state.running():
+            send_signal(pid, signal.SIGKILL)
+        with os_errors_as("Remove that file"):
+            self._state_file().unlink(missing_ok=True)
+        return state.folder
+
+    def _state_file(self) -> Path:
+        return cache_folder() / f"{self.name}.json"
+
+    def _prepare_state_file(self) -> None:
+        """Remove the state of a server that has ended, and check that a new one can be written."""
+        path = self._state_file()
+        with os_errors_as(CACHE_ADVICE):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            tempfile.TemporaryFile(dir=path.parent).close()
+
+    def _write_state(self, state: _State) -> None:
+        with os_errors_as(CACHE_ADVICE):
+            try:
+                file = self._state_file().open("x")
+            except FileExistsError:
+                raise LocalServerError(
+                    f"another `{self.name} start` finished first; see `{self.name} status`"
+                ) from None
+            with file:
+                json.dump(asdict(state), file)
+
+    def _read_state(self) -> _State | None:
+        """The state of the running server, or None if none is running."""
+        with os_errors_as(CACHE_ADVICE):
+            try:
+                state = _State(**json.loads(self._state_file().read_text()))
+            except (FileNotFoundError, ValueError, TypeError):  # missing or incomplete
+                return None
+        return state if state.running() else None

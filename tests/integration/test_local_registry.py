@@ -1,0 +1,107 @@
+"""A schema registry that starts, answers and always ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from spark_kafka_sink.config.java_home import cache_folder
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_registry import LocalRegistry, server
+from spark_kafka_sink.tools.local_servers.processes import is_running
+
+pytestmark = pytest.mark.slow
+
+HOLDER = """
+import sys
+from spark_kafka_sink.tools.local_registry import LocalRegistry
+with LocalRegistry() as registry:
+    print(*registry.pids, flush=True)
+    sys.stdin.read()
+"""
+
+
+def wait_until_ended(pid, seconds):
+    deadline = Deadline(seconds)
+    while is_running(pid):
+        assert not deadline.expired, f"still running: {pid}"
+        time.sleep(0.05)  # there is no event for a process that is not our child
+
+
+@pytest.fixture
+def fresh_cache(tmp_path, monkeypatch):
+    """A cache folder that holds the program and nothing else."""
+    name = f"apicurio-registry-app-{server.APICURIO_VERSION}"
+    fresh = tmp_path / "cache" / "spark-kafka-sink"
+    fresh.mkdir(parents=True)
+    with LocalRegistry():
+        pass  # or it may not be there yet
+    (fresh / name).symlink_to(cache_folder() / name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh.parent))
+    return fresh
+
+
+def command(action):
+    return subprocess.run(
+        [sys.executable, "-m", "spark_kafka_sink", "registry", action],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        cwd="/",  # away from the source tree, which would hide the installed package
+        check=False,
+    )
+
+
+def test_it_ends_with_the_block_whatever_its_state():
+    with LocalRegistry() as registry:
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            assert client.register_schema("s", Schema('"string"', "AVRO")) == 1
+        (pid,) = registry.pids
+        folder = registry.folder
+        assert (folder / "registry.log").exists()
+        os.kill(pid, signal.SIGSTOP)
+    assert not is_running(pid)
+    assert not folder.exists()
+
+
+def test_the_command_line_starts_reports_and_stops(fresh_cache):
+    assert command("status").stdout == "not running\n"
+    started = command("start")
+    try:
+        assert started.returncode == 0, started.stderr
+        url = started.stdout.strip()
+        with SchemaRegistryClient({"url": url}) as client:
+            assert client.get_subjects() == []
+        assert command("status").stdout.strip() == url
+        assert f"already running at {url}" in command("start").stderr
+    finally:
+        stopped = command("stop")
+    assert stopped.stdout.startswith("stopped; logs and data stay in ")
+    assert command("stop").stdout == "not running\n"
+
+
+def test_it_ends_when_its_holder_is_killed():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLDER], text=True, **pipes) as holder:
+        pid = int(holder.stdout.readline())
+        assert is_running(pid)
+        holder.kill()
+    wait_until_ended(pid, 10)
+
+
+def test_one_that_exits_during_startup_is_reported_with_its_log(tmp_path, monkeypatch):
+    program = tmp_path / "program"
+    program.mkdir()
+    monkeypatch.setattr(server, "fetch_archive", lambda *_, **__: program)
+    registry = LocalRegistry(folder=tmp_path / "logs")
+    message = r"(?s)exited during startup; see .*registry\.log.*quarkus-run\.jar"
+    with pytest.raises(LocalServerError, match=message), registry:
+        pass
+    assert registry.pids == []

@@ -1,0 +1,168 @@
+"""A registry that fails, dies or answers late: nothing hangs, and known schemas are enough."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from stub_registry import running_stub
+
+import spark_kafka_sink
+
+GONE = (503, b"gone")
+ROWS = "named_struct('id', id) AS value"
+
+
+@pytest.fixture
+def stub():
+    with running_stub() as stub:
+        yield stub
+
+
+def options(url, bootstrap_servers, **more):
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "value.format": "avro",
+        "schema.registry.url": url,
+        **more,
+    }
+
+
+def write(df, given):
+    df.write.format("kafka-nb").options(**given).mode("append").save()
+
+
+def ids(stub, records):
+    context = SerializationContext("", MessageField.VALUE)
+    with SchemaRegistryClient({"url": stub.url}) as client:
+        reader = AvroDeserializer(client)
+        return [reader(record.value, context)["id"] for record in records]
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (GONE, "RegistryUnavailable.*503"),
+        ((200, b"<html>a proxy's page</html>"), "RegistryUnavailable|RegistryRefused"),
+        ((401, b'{"error_code": 401, "message": "who are you?"}'), "RegistryRefused.*who are you"),
+        ((409, b'{"error_code": 409, "message": "READER_FIELD"}'), "SchemaIncompatible.*READER_"),
+    ],
+)
+def test_what_a_registry_refuses_ends_the_query_before_a_record_moves(
+    spark, bootstrap_servers, topics, stub, failure, error
+):
+    topic = topics.create()
+    stub.failure = failure
+    given = options(stub.url, bootstrap_servers, topic=topic)
+    given["schema.registry.request.timeout.ms"] = "3000"
+    with pytest.raises(Exception, match=rf"(?s)({error})") as caught:
+        write(spark.range(1).selectExpr(ROWS), given)
+    assert stub.url in str(caught.value)
+    assert topics.read(topic) == []
+
+
+def test_a_registry_that_does_not_answer_is_given_up_at_the_deadline(
+    spark, bootstrap_servers, topics, stub
+):
+    stub.delay_seconds = 30.0
+    given = options(stub.url, bootstrap_servers, topic=topics.create())
+    given["schema.registry.request.timeout.ms"] = "1000"
+    begin = time.monotonic()
+    with pytest.raises(Exception, match="RegistryUnavailable"):
+        write(spark.range(1).selectExpr(ROWS), given)
+    assert time.monotonic() - begin < 20  # far below the registry's delay, on a busy machine too
+    stub.delay_seconds = 0.0
+
+
+def test_a_type_that_avro_lacks_is_named_before_the_registry_is_asked(
+    spark, bootstrap_servers, stub
+):
+    frame = spark.sql("SELECT named_struct('d', interval 1 day) AS value")
+    with pytest.raises(Exception, match=r"value\.d: interval.*cast it to string"):
+        write(frame, options(stub.url, bootstrap_servers, topic="t"))
+    assert stub.requests == []
+
+
+@pytest.mark.parametrize("topic_from", ["option", "column"])
+def test_a_registry_that_dies_stops_no_stream_whose_schemas_are_known(
+    spark, bootstrap_servers, topics, stub, tmp_path, topic_from
+):
+    topic = topics.create()
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    rows = source.selectExpr(f"'{topic}' AS topic", "named_struct('id', value) AS value")
+    given = options(stub.url, bootstrap_servers)
+    if topic_from == "option":
+        given["topic"] = topic
+    writer = rows.writeStream.format("kafka-nb").options(**given)
+    writer = writer.option("checkpointLocation", f"file://{tmp_path / 'checkpoint'}")
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    try:
+        while query.lastProgress is None or query.lastProgress["batchId"] < 1:
+            assert not query.awaitTermination(1)
+        stub.failure = GONE
+        last = query.lastProgress["batchId"]
+        while query.lastProgress["batchId"] < last + 3:
+            assert not query.awaitTermination(1)
+    finally:
+        query.stop()
+    stub.failure = None
+    found = ids(stub, topics.read(topic))
+    assert len(found) >= 40
+    assert set(found) == set(range(len(set(found))))
+
+
+def test_a_topic_that_is_new_while_the_registry_is_away_fails_its_task_by_name(
+    spark, bootstrap_servers, topics, stub
+):
+    known, new = topics.create(), topics.create()
+    given = options(stub.url, bootstrap_servers)
+    given["schema.registry.request.timeout.ms"] = "2000"
+    frame = spark.range(10).selectExpr(f"'{known}' AS topic", ROWS)
+    write(frame, given)
+    stub.failure = GONE
+    write(frame, given)
+    with pytest.raises(Exception, match=rf"(?s)RegistryUnavailable.*{new}-value"):
+        write(spark.range(10).selectExpr(f"'{new}' AS topic", ROWS), given)
+    stub.failure = None
+    assert sorted(ids(stub, topics.read(known))) == sorted([*range(10), *range(10)])
+    assert topics.read(new) == []
+
+
+def test_tasks_ask_once_for_each_topic_whatever_their_rows(spark, bootstrap_servers, topics, stub):
+    names = [topics.create(partitions=1) for _ in range(3)]
+    array = ", ".join(f"'{name}'" for name in names)
+    given = options(stub.url, bootstrap_servers)
+    frame = spark.range(0, 90_000, 1, 1).selectExpr(f"array({array})[id % 3] AS topic", ROWS)
+    write(frame, given)  # several Arrow batches
+    assert len(stub.requests) == 3
+    assert sorted(i for name in names for i in ids(stub, topics.read(name))) == [*range(90_000)]
+
+
+def test_warm_up_registers_nothing(spark, bootstrap_servers, topics, stub):
+    given = options(stub.url, bootstrap_servers, topic=topics.create())
+    assert not spark_kafka_sink.warm_up(spark, given).problem
+    assert stub.requests == []
+
+
+def test_exactly_once_repeats_nothing_when_the_schema_has_another_id(
+    spark, bootstrap_servers, topics, stub
+):
+    topic = topics.create()
+    exactly_once = {
+        "topic": topic,
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "1",
+        "transactional.id.prefix": f"registry-{topic}",
+    }
+    frame = spark.range(20).selectExpr(ROWS).repartition(1)
+    given = options(stub.url, bootstrap_servers, **exactly_once)
+    spark_kafka_sink.foreach_batch(given)(frame, 0)
+    with running_stub() as other:
+        other.first_id = 900
+        given = options(other.url, bootstrap_servers, **exactly_once)
+        spark_kafka_sink.foreach_batch(given)(frame, 0)  # as after a restart
+        assert other.requests
+    assert sorted(ids(stub, topics.read(topic))) == list(range(20))

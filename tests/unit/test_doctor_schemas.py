@@ -1,0 +1,135 @@
+"""What doctor says of a schema registry, which it only reads."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pyspark.sql.types import DayTimeIntervalType, LongType, StringType, StructField, StructType
+from stub_registry import running_stub
+
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.serialization.formats import derived_schema
+from spark_kafka_sink.tools.doctor.diagnosis import diagnose
+
+
+@pytest.fixture
+def registry():
+    with running_stub() as stub:
+        yield stub
+
+
+TOPIC = StructField("topic", StringType())
+ORDERS = StructType().add("value", StructType().add("id", LongType()))
+
+
+def results(registry, check="schema_registry", schema=None, has_topic_column=False, **more: str):
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "topic": "t",
+        "value.format": "avro",
+        "schema.registry.url": registry.url,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    if has_topic_column:
+        del options["topic"]
+    found = []
+    for result in diagnose(options, timeout_seconds=20, schema=schema):
+        if result.name == check:
+            found.append(result)
+        if result.name == "bootstrap_servers":
+            break
+    return [(each.outcome.value, each.subject, each.message) for each in found]
+
+
+def test_a_subject_without_a_schema_gets_one_from_the_query(registry):
+    message = "it has no schema yet: the query registers it"
+    assert results(registry) == [("passed", "t-value", message)]
+    assert registry.subjects == {}
+
+
+@pytest.mark.parametrize("schema", [None, ORDERS])
+def test_a_schema_that_must_be_there_and_is_not_fails(registry, schema):
+    registry.add("other-value", derived(ORDERS))
+    found = results(registry, schema=schema, auto_register_schemas="false")
+    ((outcome, subject, message),) = found
+    assert (outcome, subject) == ("failed", "t-value")
+    assert "auto.register.schemas=true" in message
+
+
+def test_a_schema_that_must_be_there_and_is_there_passes(registry):
+    registry.add("t-value", derived(ORDERS))
+    found = results(registry, schema=ORDERS, auto_register_schemas="false")
+    assert found == [("passed", "t-value", "it has the column's schema, with the id 1")]
+
+
+def test_a_schema_that_the_query_would_register_is_compatible_or_fails(registry):
+    registry.add("t-value", '"string"')
+    message = "its latest schema has the id 1, and the column's schema is"
+    found = results(registry, schema=ORDERS)
+    assert found == [("passed", "t-value", f"{message} compatible")]
+    registry.is_compatible = False
+    found = results(registry, schema=ORDERS)
+    assert found == [("failed", "t-value", f"{message} not compatible with its versions")]
+    found = results(registry, value_schema=derived(ORDERS))
+    assert found == [("failed", "t-value", f"{message} not compatible with its versions")]
+    # Without the DataFrame's schema, nothing is known of the one that the query would register.
+    assert results(registry) == [("passed", "t-value", "its latest schema has the id 1")]
+    assert len(registry.subjects["t-value"]) == 1
+
+
+def test_topics_of_the_column_have_no_subjects_yet(registry):
+    found = results(registry, schema=StructType([*ORDERS, TOPIC]), has_topic_column=True)
+    assert found == [("passed", registry.url, "it answers; the column topic names the subjects")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "problem"),
+    [
+        (StringType(), "key", "column value .* is required but missing"),
+        (DayTimeIntervalType(0, 0), "value", "value: interval.*cast it to string"),
+    ],
+)
+def test_columns_that_cannot_become_records_fail(registry, kind, name, problem):
+    schema = StructType([StructField(name, kind)])
+    ((outcome, _, message),) = results(registry, check="columns", schema=schema)
+    assert outcome == "failed"
+    assert re.search(problem, message)
+    ((outcome, _, message),) = results(registry, schema=schema)
+    assert (outcome, message) == ("skipped", "needs columns")
+    assert registry.requests == []
+
+
+def test_columns_that_can_become_records_pass(registry):
+    found = results(registry, check="columns", schema=ORDERS)
+    assert found == [("passed", "", "rows can become records: value")]
+
+
+def derived(frame):
+    return derived_schema("avro", frame["value"].dataType.jsonValue(), "value")
+
+
+def test_the_latest_schema_of_each_column_is_named(registry):
+    registry.first_id = 41
+    registry.add("t-value", '"string"')
+    found = results(registry, key_format="json")
+    assert ("passed", "t-value", "its latest schema has the id 41") in found
+    assert len(found) == 2
+
+
+def test_a_refused_login_fails_and_hides_the_password(registry):
+    registry.authorization = "Basic nobody"
+    ((outcome, _, message),) = results(
+        registry, **{"schema.registry.basic.auth.user.info": Secret("me:swordfish")}
+    )
+    assert outcome == "failed"
+    assert "the login" in message
+    assert "swordfish" not in message
+
+
+@pytest.mark.parametrize("failure", [(500, b"{}"), (200, b"<html>"), (200, b"{}")])
+def test_what_is_no_registry_fails(registry, failure):
+    registry.failure = failure
+    ((outcome, _, message),) = results(registry)
+    assert outcome == "failed"
+    assert "schema.registry.url" in message
