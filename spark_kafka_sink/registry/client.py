@@ -67,7 +67,7 @@ class RegistryClient:
 
     def close(self) -> None:
         """Close its connections."""
-        self._client.__exit__()
+        self._client.__exit__()  # type: ignore[no-untyped-call]  # 2.14 has no close()
 
     def register(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool

@@ -45,25 +45,25 @@ def _answered(
     error: SchemaRegistryError, registry: RegistryOptions, subject: str
 ) -> KafkaSinkError:
     status, place = error.http_status_code, f"the schema registry {registry.url}"
+    reason = str(error.error_message).rstrip(".")
     if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
-        return unavailable(registry, subject, f"HTTP {status}: {error.error_message}")
+        return unavailable(registry, subject, f"HTTP {status}: {reason}")
     if status == _NOT_FOUND:
         return SchemaNotFound(
-            f"{place} has no such schema for the subject {subject}: {error.error_message}. "
+            f"{place} has no such schema for the subject {subject}: {reason}. "
             "Register the schema, or set auto.register.schemas=true",
             subject=subject,
         )
     if status == _CONFLICT:
         return SchemaIncompatible(
             f"{place} refuses the schema for the subject {subject} as incompatible: "
-            f"{error.error_message}. Change the column, for instance make new fields nullable, or "
+            f"{reason}. Change the column, for instance make new fields nullable, or "
             "change the subject's compatibility level",
             subject=subject,
         )
     what, remedy = _REFUSALS.get(status, _OTHER_REFUSAL)
     return RegistryRefused(
-        f"{place} refuses {what} for the subject {subject}, HTTP {status}: "
-        f"{error.error_message}. {remedy}"
+        f"{place} refuses {what} for the subject {subject}, HTTP {status}: {reason}. {remedy}"
     )
 
 

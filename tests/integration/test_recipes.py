@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import struct
 import time
 from collections import Counter, defaultdict
 from datetime import datetime, timezone
 from hashlib import md5, sha256
-from io import BytesIO
 from pathlib import Path
 
 import kafka_topics
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
-from fastavro import schemaless_reader
 from markdown_pages import ROOT, Block, blocks
-from schema_registry import RegisteredSchema, schema_registry
 from snippets import Snippets
 from topics import Topics
 
@@ -41,17 +37,6 @@ SETTINGS = {
 }
 SECONDS = 60.0  # for compaction and retention, on a busy machine
 
-# The bytes of an id differ from each other, so that their order matters.
-JSON_SCHEMA = RegisteredSchema(0x01020304, """{"title": "Payment", "type": "object"}""")
-# Not in the order of the columns, and one field may be null.
-AVRO_SCHEMA = RegisteredSchema(
-    0x05060708,
-    """{"type": "record", "name": "Payment", "fields": [
-        {"name": "amount", "type": ["null", "double"]}, {"name": "id", "type": "string"}]}""",
-)
-SUBJECTS = {"payments-json-value": JSON_SCHEMA, "payments-avro-value": AVRO_SCHEMA}
-PAYMENTS = {b"p1": {"id": "p1", "amount": 12.5}, b"p2": {"id": "p2", "amount": 99.0}}
-
 
 def recipe(title: str) -> list[Block]:
     found = [block for block in blocks(PAGE) if block.heading == title]
@@ -66,21 +51,14 @@ def own_topics():
         yield Topics(kafka.bootstrap_servers)
 
 
-@pytest.fixture(scope="module")
-def registry():
-    with schema_registry(SUBJECTS) as url:
-        yield url
-
-
 @pytest.fixture
-def page(spark, own_topics, topics, registry, tmp_path, monkeypatch):
+def page(spark, own_topics, topics, tmp_path, monkeypatch):
     """Runs blocks; those with which the page begins have run."""
     replacements = {
         "/tmp/": f"{tmp_path}/",
         "localhost:9092": own_topics.bootstrap_servers,
         "localhost:9093": topics.bootstrap_servers,
         "large-orders": topics.new_name(),
-        "http://localhost:8081": registry,
     }
     snippets = Snippets({"spark": spark}, replacements, monkeypatch)
     for block in recipe(TITLE):
@@ -239,21 +217,6 @@ def test_a_micro_batch_goes_to_two_clusters(page, own_topics, topics):
     large_orders = page.replacements["large-orders"]
     assert values_by_key(topics.read(large_orders)) == {b"2": everything[b"2"]}
     assert not own_topics.exists(large_orders)
-
-
-def test_the_format_of_schema_registry_can_be_read(page, own_topics):
-    cook(page, own_topics, "Write Schema Registry's format")
-    readers = {
-        "payments-json": (JSON_SCHEMA, json.loads),
-        "payments-avro": (AVRO_SCHEMA, lambda payload: schemaless_reader(BytesIO(payload), avro)),
-    }
-    avro = json.loads(AVRO_SCHEMA.text)
-    for topic, (schema, read) in readers.items():
-        found = {}
-        for record in own_topics.read(topic):
-            assert struct.unpack(">bI", record.value[:5]) == (0, schema.id)
-            found[record.key] = read(record.value[5:])
-        assert found == PAYMENTS
 
 
 def test_a_stream_moves_without_losing_or_doubling_a_micro_batch(page, own_topics, spark, tmp_path):

@@ -150,10 +150,9 @@ def test_a_stream_goes_on_with_a_field_more_and_both_schemas_are_read(
             query.stop()
 
     run("'id', value")
-    first = registry.get_latest_version(f"{topic}-value")
     run("'id', value, 'name', concat('n', value)")
-    second = registry.get_latest_version(f"{topic}-value")
-    assert (first.version, second.version) == (1, 2)
+    first, second = (registry.get_version(f"{topic}-value", n) for n in (1, 2))
+    assert registry.get_versions(f"{topic}-value") == [1, 2]
     reader = AvroDeserializer(registry, second.schema.schema_str)
     found = sorted(deserialized(reader, topics.read(topic)), key=lambda order: order["id"])
     assert {order["id"] for order in found} == set(range(len({order["id"] for order in found})))
@@ -172,10 +171,8 @@ def test_an_incompatible_schema_ends_the_query_before_a_record_moves(
     options = avro(schema_registry, topic=topic)
     write(spark.sql("SELECT named_struct('id', 1L) AS value"), bootstrap_servers, **options)
     changed = spark.sql("SELECT named_struct('id', 'one') AS value")
-    with pytest.raises(Exception, match="SchemaIncompatible") as caught:
+    with pytest.raises(Exception, match=rf"{subject} as incompatible: .*STRING.*LONG"):
         write(changed, bootstrap_servers, **options)
-    assert subject in str(caught.value)
-    assert "value" in str(caught.value)
     assert len(topics.read(topic)) == 1
     assert len(registry.get_versions(subject)) == 1
 
@@ -201,7 +198,7 @@ def test_the_subjects_latest_schema_is_used_and_nothing_is_registered(
     topic = topics.create()
     frame = spark.range(2).selectExpr("named_struct('id', cast(id AS INT), 'name', 'n') AS value")
     options = {"auto.register.schemas": "false", "use.latest.version": "true", "topic": topic}
-    with pytest.raises(Exception, match=rf"SchemaNotFound.*{topic}-value"):
+    with pytest.raises(Exception, match=rf"no such schema for the subject {topic}-value"):
         write(frame, bootstrap_servers, **avro(schema_registry, **options))
     number = registry.register_schema(f"{topic}-value", Schema(ORDER, "AVRO"))
     write(frame, bootstrap_servers, **avro(schema_registry, **options))
@@ -210,7 +207,7 @@ def test_the_subjects_latest_schema_is_used_and_nothing_is_registered(
     assert {int.from_bytes(record.value[1:5], "big") for record in records} == {number}
     assert registry.get_versions(f"{topic}-value") == [1]
     narrow = spark.range(2).selectExpr("named_struct('id', id) AS value")
-    with pytest.raises(Exception, match=r"SchemaMismatch.*value\.name"):
+    with pytest.raises(Exception, match=r"(?s)does not fit.*value\.name.*the latest of"):
         write(narrow, bootstrap_servers, **avro(schema_registry, **options))
     assert len(topics.read(topic)) == 2
 

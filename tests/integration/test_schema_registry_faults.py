@@ -125,7 +125,7 @@ def test_a_topic_that_is_new_while_the_registry_is_away_fails_its_task_by_name(
     stub.failure = GONE
     write(frame, given)
     with pytest.raises(Exception, match=rf"(?s)RegistryUnavailable.*{new}-value"):
-        write(spark.range(10).selectExpr(f"'{new}' AS topic", ROWS), given)
+        write(spark.range(0, 10, 1, 1).selectExpr(f"'{new}' AS topic", ROWS), given)
     stub.failure = None
     assert sorted(ids(stub, topics.read(known))) == sorted([*range(10), *range(10)])
     assert topics.read(new) == []
