@@ -32,6 +32,12 @@ def validity(array: pa.Array) -> Mask | None:
     return _bits(array.buffers()[0], array)
 
 
+def valid_rows(array: pa.Array) -> Mask:
+    """True where the array is not null."""
+    valid = validity(array)
+    return np.ones(len(array), dtype=bool) if valid is None else valid
+
+
 def booleans(array: pa.Array) -> Mask:
     return _bits(array.buffers()[1], array)
 
@@ -137,6 +143,22 @@ def integer_array(values: npt.NDArray[np.int64]) -> pa.Array:
 def boolean_array(mask: Mask) -> pa.Array:
     buffer = pa.py_buffer(np.packbits(mask, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, buffer])
+
+
+def list_array(offsets: Offsets, values: pa.Array) -> pa.Array:
+    """A large_list array without nulls, whose lists are ranges of ``values``."""
+    return pa.Array.from_buffers(
+        pa.large_list(values.type),
+        len(offsets) - 1,
+        [None, pa.py_buffer(offsets)],
+        children=[values],
+    )
+
+
+def binary_scalar(value: bytes) -> pa.Scalar:
+    """A large_binary scalar."""
+    ends = np.asarray([0, len(value)], dtype=np.int64)
+    return binary_array(ends, np.frombuffer(value, dtype=np.uint8), is_large=True)[0]
 
 
 def _offsets(buffer: pa.Buffer | None, array: pa.Array, *, is_large: bool) -> Offsets:

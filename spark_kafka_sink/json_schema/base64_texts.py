@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.json_schema.buffers import binary_array, data_bytes, is_valid, offsets
+from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.records.columns import ranges
 
 _ALPHABET = np.frombuffer(
@@ -17,20 +17,20 @@ _PADDING = ord("=")
 
 def base64_texts(array: pa.Array) -> pa.Array:
     """large_binary with the base64 (RFC 4648, padded) of each row; null for null."""
-    ends = offsets(array)
-    valid = is_valid(array)
+    ends, data = memory.byte_strings(array)
+    valid = memory.valid_rows(array)
     lengths = np.diff(ends) * valid
     counts = (lengths + 2) // 3
     _, firsts = ranges(counts, counts)  # of each row's groups of three bytes
     padded = np.zeros(int(firsts[-1]) * 3, dtype=np.uint8)
     sources, _ = ranges(ends[:-1], lengths)
     targets, _ = ranges(firsts[:-1] * 3, lengths)
-    padded[targets] = data_bytes(array)[sources]
+    padded[targets] = data[sources]
     texts = _digits(padded)
     last = firsts[1:] * 4 - 1  # the position of each row's last digit
     texts[last[lengths % 3 != 0]] = _PADDING
     texts[last[lengths % 3 == 1] - 1] = _PADDING
-    return binary_array(firsts * 4, texts, valid)
+    return memory.binary_array(firsts * 4, texts, valid=valid, is_large=True)
 
 
 def _digits(padded: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

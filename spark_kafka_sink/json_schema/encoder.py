@@ -15,25 +15,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.encoding.arrow_memory import binary_scalar
 from spark_kafka_sink.encoding.encoded import Encoded, RowProblem
 from spark_kafka_sink.errors import UnsupportedType
-from spark_kafka_sink.json_schema.buffers import (
-    binary_array,
-    integer_array,
-    is_valid,
-    list_array,
-    offsets,
-    scalar,
-)
 from spark_kafka_sink.json_schema.scalars import join, scalar_texts, without
 from spark_kafka_sink.records.columns import ranges
 
 _Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
 
-_EMPTY = scalar(b"")
-_COMMA = scalar(b",")
-_COLON = scalar(b":")
-_NULL = scalar(b"null")
+_EMPTY = binary_scalar(b"")
+_COMMA = binary_scalar(b",")
+_COLON = binary_scalar(b":")
+_NULL = binary_scalar(b"null")
 
 
 class JsonEncoder:
@@ -53,7 +47,7 @@ class JsonEncoder:
         problems: list[RowProblem] = []
         values = self._texts(array, problems)
         if prefix:
-            values = join(scalar(prefix), values)
+            values = join(binary_scalar(prefix), values)
         problems = _one_per_row(problems, len(array))
         for problem in problems:
             values = without(values, problem.rows)
@@ -103,7 +97,7 @@ def _objects(kind: pa.DataType, path: str) -> _Texts:
             field(column, problems) for field, column in zip(fields, array.flatten(), strict=True)
         ]
         objects = _joined_fields(labels, columns, len(array))
-        return without(objects, ~is_valid(array)) if array.null_count else objects
+        return without(objects, ~memory.valid_rows(array)) if array.null_count else objects
 
     return texts
 
@@ -112,10 +106,12 @@ def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: i
     """The objects of the fields that are not null."""
     if not columns:
         starts = np.arange(rows + 1, dtype=np.int64) * 2
-        return binary_array(starts, np.frombuffer(b"{}" * rows, dtype=np.uint8))
+        return memory.binary_array(
+            starts, np.frombuffer(b"{}" * rows, dtype=np.uint8), is_large=True
+        )
     parts: list[pa.Array | pa.Scalar] = []
     for label, column in zip(labels, columns, strict=True):
-        comma_and_label = scalar(b"," + label)
+        comma_and_label = binary_scalar(b"," + label)
         if column.null_count:
             parts.append(join(comma_and_label, column))
         else:
@@ -124,7 +120,7 @@ def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: i
     fields = pc.binary_join_element_wise(
         *parts, _EMPTY, null_handling="replace", null_replacement=""
     )
-    return join(pc.binary_replace_slice(fields, 0, 1, "{"), scalar(b"}"))
+    return join(pc.binary_replace_slice(fields, 0, 1, "{"), binary_scalar(b"}"))
 
 
 def _arrays(kind: pa.DataType, path: str) -> _Texts:
@@ -167,17 +163,17 @@ def _used(array: pa.Array) -> tuple[npt.NDArray[np.int64], slice | npt.NDArray[n
 
     A null list may have a non-empty range of elements, which are not used.
     """
-    starts = offsets(array)
+    starts = memory.list_offsets(array)
     if array.null_count == 0:
         return starts - starts[0], slice(int(starts[0]), int(starts[-1]))
-    used, begins = ranges(starts[:-1], np.diff(starts) * is_valid(array))
+    used, begins = ranges(starts[:-1], np.diff(starts) * memory.valid_rows(array))
     return begins, used
 
 
 def _selected(values: pa.Array, used: slice | npt.NDArray[np.int64]) -> pa.Array:
     if isinstance(used, slice):
         return values.slice(used.start, used.stop - used.start)
-    return values.take(integer_array(used))
+    return values.take(memory.integer_array(used))
 
 
 def _of_rows(problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]) -> list[RowProblem]:
@@ -197,6 +193,6 @@ def _null_as_text(texts: pa.Array) -> pa.Array:
 def _joined_lists(
     array: pa.Array, starts: npt.NDArray[np.int64], elements: pa.Array, begin: bytes, end: bytes
 ) -> pa.Array:
-    joined = pc.binary_join(list_array(starts, elements), _COMMA)
-    texts = join(scalar(begin), joined, scalar(end))
-    return without(texts, ~is_valid(array)) if array.null_count else texts
+    joined = pc.binary_join(memory.list_array(starts, elements), _COMMA)
+    texts = join(binary_scalar(begin), joined, binary_scalar(end))
+    return without(texts, ~memory.valid_rows(array)) if array.null_count else texts

@@ -14,24 +14,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.encoding.arrow_memory import binary_scalar
 from spark_kafka_sink.encoding.encoded import RowProblem
 from spark_kafka_sink.json_schema.base64_texts import base64_texts
-from spark_kafka_sink.json_schema.buffers import (
-    binary_array,
-    data_bytes,
-    is_valid,
-    numbers,
-    offsets,
-    scalar,
-)
 
 #: (array, path, problems) -> texts
 Texts = Callable[[pa.Array, str, list[RowProblem]], pa.Array]
 
-_EMPTY = scalar(b"")
-_QUOTE = scalar(b'"')
-_UTC_END = scalar(b'Z"')
-_POINT_ZERO = scalar(b".0")
+_EMPTY = binary_scalar(b"")
+_QUOTE = binary_scalar(b'"')
+_UTC_END = binary_scalar(b'Z"')
+_POINT_ZERO = binary_scalar(b".0")
 
 # The years 0000 to 9999, the only ones in RFC 3339.
 _DAYS = (-719_528, 2_932_896)
@@ -55,9 +49,10 @@ def join(*parts: pa.Array | pa.Scalar) -> pa.Array:
 
 def without(texts: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
     """The texts with nulls in those rows (a mask or positions)."""
-    valid = is_valid(texts).copy()
+    valid = memory.valid_rows(texts).copy()
     valid[rows] = False
-    return binary_array(offsets(texts), data_bytes(texts), valid)
+    ends, data = memory.byte_strings(texts)
+    return memory.binary_array(ends, data, valid=valid, is_large=True)
 
 
 def _plain(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
@@ -67,7 +62,7 @@ def _plain(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array: 
 
 def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
     """The shortest texts that are read as the same number."""
-    values = numbers(array, np.float32 if array.type.bit_width == 32 else np.float64)
+    values = memory.numbers(array, np.float32 if array.type.bit_width == 32 else np.float64)
     texts = array.cast(pa.large_string())
     if bool((values == np.trunc(values)).any()):
         # Without a point or an exponent, readers would take 1 for an integer and lose -0's sign.
@@ -77,7 +72,7 @@ def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
         texts = _binary(texts)
     if bool(np.isfinite(values).all()):
         return texts
-    valid = is_valid(array)
+    valid = memory.valid_rows(array)
     for name, is_bad in (("NaN", np.isnan(values)), ("Infinity", np.isinf(values))):
         rows = np.flatnonzero(is_bad & valid)
         if len(rows):
@@ -90,8 +85,8 @@ def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array
     # Of nulls, too, any bytes may be in the data. The functions below work on bytes.
     texts = array.cast(pa.large_string())
     bad_rows = _rows_without_utf8(texts)
-    ends = offsets(texts)
-    data = data_bytes(texts)[ends[0] : ends[-1]]
+    ends, data = memory.byte_strings(texts)
+    data = data[ends[0] : ends[-1]]
     if bool((data == ord("\\")).any()):
         texts = pc.replace_substring(texts, "\\", "\\\\")
     if bool((data == ord('"')).any()):
@@ -116,8 +111,8 @@ def _rows_without_utf8(texts: pa.Array) -> npt.NDArray[np.int64]:
         pass
     else:
         return np.zeros(0, dtype=np.int64)
-    ends, data = offsets(texts), data_bytes(texts)
-    rows = np.flatnonzero(is_valid(texts))
+    ends, data = memory.byte_strings(texts)
+    rows = np.flatnonzero(memory.valid_rows(texts))
     bad = [row for row in rows if _is_no_text(data[ends[row] : ends[row + 1]].tobytes())]
     return np.asarray(bad, dtype=np.int64)
 
@@ -136,7 +131,7 @@ def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Arra
 
 def _dates(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
     texts = join(_QUOTE, _binary(array.cast(pa.large_string())), _QUOTE)
-    return _within_years(texts, array, numbers(array, np.int32), 1, path, problems)
+    return _within_years(texts, array, memory.numbers(array, np.int32), 1, path, problems)
 
 
 def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
@@ -151,7 +146,7 @@ def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Ar
         texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     texts = join(_QUOTE, _binary(texts), _QUOTE if array.type.tz is None else _UTC_END)
     per_day = 86_400 * _PER_SECOND[unit]
-    return _within_years(texts, array, numbers(array, np.int64), per_day, path, problems)
+    return _within_years(texts, array, memory.numbers(array, np.int64), per_day, path, problems)
 
 
 def _within_years(
@@ -168,7 +163,7 @@ def _within_years(
     is_outside = (ticks < first * per_day) | (ticks >= (last + 1) * per_day)
     if not bool(is_outside.any()):
         return texts
-    rows = np.flatnonzero(is_outside & is_valid(array))
+    rows = np.flatnonzero(is_outside & memory.valid_rows(array))
     if len(rows):
         reason = f"{path}: a year outside 0000 to 9999, which RFC 3339 lacks; filter or replace it"
         problems.append(RowProblem(rows, reason))

@@ -50,17 +50,19 @@ FORMATS = {
 }
 
 
-def session(conf: Mapping[str, str] = EMPTY, python: str = sys.executable) -> SparkSession:
+def session(
+    conf: Mapping[str, str] = EMPTY, python: str = sys.executable, jars: str = ""
+) -> SparkSession:
     """Spark on this machine, with its own defaults except for ``conf``.
 
-    ``python`` starts its Python workers.
+    ``python`` starts its Python workers. ``jars``: instead of those of Spark's own Kafka sink.
     """
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where workers find the benchmarks
     spark = (
         SparkSession.builder.master("local[2]")
         .config(map=dict(conf))
-        .config("spark.jars", kafka_jars())
+        .config("spark.jars", jars or kafka_jars())
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "4g")

@@ -81,6 +81,8 @@ def test_former_names_lead_to_the_present_ones():
         assert spark_kafka_sink.LoginRefused is spark_kafka_sink.AuthenticationFailed
     with pytest.warns(DeprecationWarning, match="now called WarmUpResult"):
         assert spark_kafka_sink.WarmUp is spark_kafka_sink.WarmUpResult
+    with pytest.warns(DeprecationWarning, match="now called LocalServerError"):
+        assert spark_kafka_sink.LocalKafkaError is spark_kafka_sink.LocalServerError
 
 
 @pytest.mark.parametrize("name", ["doctor", "local_kafka"])

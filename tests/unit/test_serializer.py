@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import fastavro
@@ -262,3 +264,30 @@ def test_a_slow_registry_is_given_up_in_time(registry):
     registry.delay_seconds = 5
     with pytest.raises(RegistryUnavailable, match="300 ms"):
         prepared(registry, schema_registry_request_timeout_ms="300")
+
+
+@pytest.mark.parametrize("schema_format", ["avro", "json"])
+def test_a_worker_whose_schemas_are_known_loads_neither_pandas_nor_the_registrys_client(
+    registry, tmp_path, schema_format
+):
+    serializer = prepared(registry, value_format=schema_format)
+    (tmp_path / "serializer").write_bytes(pickle.dumps(serializer))
+    rows = batch()
+    with (
+        pa.OSFile(str(tmp_path / "rows"), "wb") as file,
+        pa.ipc.new_stream(file, rows.schema) as to,
+    ):
+        to.write_batch(rows)
+    code = """
+import pickle, sys
+from pathlib import Path
+import pyarrow as pa
+
+folder = Path(sys.argv[1])
+serializer = pickle.loads((folder / "serializer").read_bytes())
+batch = pa.ipc.open_stream(pa.OSFile(str(folder / "rows"))).read_next_batch()
+assert len(serializer.serialize(batch, "t").batch) == 3
+heavy = ("pandas", "confluent_kafka.schema_registry", "httpx", "fastavro")
+assert [name for name in heavy if name in sys.modules] == []
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=True)
