@@ -100,6 +100,7 @@ def not_passed(results, but_for=EXACTLY_ONCE):
     """Names and outcomes of everything that did not pass, and was not left out."""
     expected = {
         "arrow_batches",
+        "columns",
         "dead_letter_topic",
         "executors",
         "kafka_nb_python",

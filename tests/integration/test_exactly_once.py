@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
 from pyspark.errors import StreamingQueryException
 from streams import run, stream_of
+from suspension import suspended
 from topics import Topics
 
 import spark_kafka_sink
@@ -101,9 +102,8 @@ def test_a_speculative_twin_fences_the_first_attempt(sink, point):
 
 def test_a_stopped_process_that_wakes_after_its_successor_changes_nothing(sink):
     zombie = Process(sink, 0, 0, ["0-a", "0-b"], "committing")
-    zombie.signal(signal.SIGSTOP)
-    expected = sink.write_batch(0) + sink.write_batch(1)
-    zombie.signal(signal.SIGCONT)
+    with suspended(zombie.pid):
+        expected = sink.write_batch(0) + sink.write_batch(1)
     assert zombie.go_on().startswith("TransactionFenced")
     assert sink.committed() == expected
 
@@ -153,13 +153,10 @@ def java_hash(text):
 @pytest.mark.parametrize("point", ["flushed", "committing"])
 def test_a_coordinator_that_is_away_beyond_the_deadline(kafka, sink, point):
     task = Process(sink, 0, 0, ["0-a", "0-b"], point, close_timeout_ms="1500")
-    os.kill(kafka.pids[0], signal.SIGSTOP)
-    started = time.monotonic()
-    try:
+    with suspended(kafka.pids[0]):
+        started = time.monotonic()
         said = task.go_on()
-    finally:
         took = time.monotonic() - started
-        os.kill(kafka.pids[0], signal.SIGCONT)
     assert said.startswith("DeadlineExceeded: micro-batch 0, partition 0: committing: ")
     assert "(close.timeout.ms, 1.5 s)" in said
     assert took < 1.5 + CLOSE_SECONDS
@@ -168,12 +165,11 @@ def test_a_coordinator_that_is_away_beyond_the_deadline(kafka, sink, point):
 
 
 def test_brokers_that_are_away_when_a_task_begins(kafka, sink):
-    os.kill(kafka.pids[0], signal.SIGSTOP)
-    try:
-        with pytest.raises(DeadlineExceeded, match=r"kafka\.max\.block\.ms, 1\.5 s"):
-            sink.write(0, 0, ["0-a"], kafka_max_block_ms="1500")
-    finally:
-        os.kill(kafka.pids[0], signal.SIGCONT)
+    with (
+        suspended(kafka.pids[0]),
+        pytest.raises(DeadlineExceeded, match=r"kafka\.max\.block\.ms, 1\.5 s"),
+    ):
+        sink.write(0, 0, ["0-a"], kafka_max_block_ms="1500")
     assert sink.write_batch(0) == sink.committed()
 
 

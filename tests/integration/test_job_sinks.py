@@ -20,6 +20,7 @@ from job_processes import (
     wait_until,
     warm_java,
 )
+from stub_registry import running_stub
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
 
@@ -100,26 +101,39 @@ def rows_of(lines):
     return found
 
 
-def test_every_sink_gets_every_record_one_of_them_exactly_once(start, source, topics, tmp_path):
+@pytest.fixture
+def registry():
+    with running_stub() as stub:
+        yield stub
+
+
+def test_every_sink_gets_every_record_one_exactly_once_and_one_as_avro(
+    start, source, topics, tmp_path, registry
+):
     source.add("a", "b")
     source.add("c")
-    orders, audit = topics.create(partitions=2), topics.create()
+    orders, audit, events = topics.create(partitions=2), topics.create(), topics.create()
     once = {"delivery.guarantee": "exactly-once", "transactional.id.prefix": orders}
     sinks = {
         "orders": sink(tmp_path, "orders", orders, "SELECT upper(word) AS value FROM source"),
         "audit": sink(tmp_path, "audit", audit, mode="format"),
+        "events": sink(tmp_path, "events", events, "SELECT struct(word) AS value FROM source"),
     }
     sinks["orders"]["options"] |= once
+    sinks["events"]["options"] |= {"value.format": "avro", "schema.registry.url": registry.url}
     code, lines, said = finished(start(shop(source, sinks)), tmp_path)
     assert code == 0, said
     assert Counter(each.decode() for each in topics.read_committed(orders)) == Counter("ABC")
     assert values(topics, audit) == Counter("abc")
-    ends = {query: [(0, 2), (1, 1)] for query in ("shop.orders", "shop.audit")}
-    assert rows_of(lines) == ends
+    assert list(registry.subjects) == [f"{events}-value"]
+    # The id of the schema, a union's second branch, and the text's length.
+    avro = Counter(f"\0\0\0\0\1\2\2{word}" for word in "abc")
+    assert values(topics, events) == avro
+    assert rows_of(lines) == {f"shop.{name}": [(0, 2), (1, 1)] for name in sinks}
     delivered = Counter()
     for line in lines:
         delivered.update(line["records_by_topic"])
-    assert delivered == {orders: 3, audit: 3}
+    assert delivered == {orders: 3, audit: 3, events: 3}
 
 
 def test_a_query_that_has_failed_for_good_stops_the_others(start, source, topics, tmp_path):

@@ -7,11 +7,11 @@ tasks of the new number fail before they send, and the former number completes i
 from __future__ import annotations
 
 import itertools
-import signal
 
 import pytest
 from exactly_once_sink import SETTINGS, Process, Sink
 from streams import run, stream_of
+from suspension import suspended
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
@@ -146,9 +146,8 @@ def test_a_claim_whose_task_dies_is_taken_over(sink, point, following):
 def test_a_claim_whose_task_sleeps_and_wakes_later_changes_nothing(sink, point):
     complete(sink, 0, 2)
     zombie = process(sink, 1, 0, 3, point)
-    zombie.signal(signal.SIGSTOP)
-    write(sink, 1, 0, 2)
-    zombie.signal(signal.SIGCONT)
+    with suspended(zombie.pid):
+        write(sink, 1, 0, 2)
     assert zombie.go_on().startswith("PartitionsChanged: micro-batch 1, partition 0: ")
     complete(sink, 1, 2)
     complete(sink, 2, 3)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from standalone import BIN
+from stub_registry import running_stub
 
 SECONDS = 150
 RUNS = 3
@@ -27,6 +28,8 @@ fixed = {**exactly_once, "transactional.id.prefix": os.environ["FIXED"]}
 dp.create_sink("a", "kafka-nb", {**servers, "topic": os.environ["AT_LEAST_ONCE"]})
 dp.create_sink("b", "kafka-nb", {**servers, **exactly_once, "topic": os.environ["EXACTLY_ONCE"]})
 dp.create_sink("c", "kafka-nb", {**servers, **fixed, "topic": os.environ["FIXED"]})
+avro = {"value.format": "avro", "schema.registry.url": os.environ["REGISTRY"]}
+dp.create_sink("d", "kafka-nb", {**servers, **avro, "topic": os.environ["AVRO"]})
 
 
 def rows():
@@ -46,6 +49,11 @@ def to_b():
 @dp.append_flow(target="c")
 def to_c():
     return rows().repartition(2, "value")
+
+
+@dp.append_flow(target="d")
+def to_d():
+    return rows().selectExpr("named_struct('word', value) AS value")
 """
 
 
@@ -65,7 +73,12 @@ def run(folder: Path, environment: dict[str, str], *arguments: str):
 
 
 def test_a_pipeline_appends_and_a_full_refresh_sends_all_again(topics, tmp_path):
-    names = ("AT_LEAST_ONCE", "EXACTLY_ONCE", "FIXED")
+    with running_stub() as registry:
+        appends_and_refreshes(topics, tmp_path, registry)
+
+
+def appends_and_refreshes(topics, tmp_path, registry):
+    names = ("AT_LEAST_ONCE", "EXACTLY_ONCE", "FIXED", "AVRO")
     environment = {name: topics.create(2) for name in names}
     rows = tmp_path / "rows"
     (tmp_path / "transformations").mkdir()
@@ -81,9 +94,14 @@ def test_a_pipeline_appends_and_a_full_refresh_sends_all_again(topics, tmp_path)
     }
     (tmp_path / "spark-pipeline.yml").write_text(yaml.safe_dump(pipeline))
     variables = environment | {"SERVERS": topics.bootstrap_servers, "ROWS": str(rows)}
+    variables["REGISTRY"] = registry.url
 
     def counts():
         return [Counter(topics.read_committed(environment[name])) for name in names]
+
+    def and_avro(values):
+        """With the id of the schema, a union's second branch and the text's length."""
+        return Counter({b"\0\0\0\0\1\2\2" + value: n for value, n in values.items()})
 
     rows.mkdir()
     expected: Counter[bytes] = Counter()
@@ -92,10 +110,10 @@ def test_a_pipeline_appends_and_a_full_refresh_sends_all_again(topics, tmp_path)
         expected[value.encode()] = 1
         done = run(tmp_path, variables)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert counts() == [expected] * 3
+        assert counts() == [*[expected] * 3, and_avro(expected)]
 
     refreshed = run(tmp_path, variables, "--full-refresh-all")
     assert "LedgerAhead" in refreshed.stdout + refreshed.stderr
     assert refreshed.returncode != 0
     twice = Counter(dict.fromkeys(expected, 2))
-    assert counts() == [twice, twice, expected]
+    assert counts() == [twice, twice, expected, and_avro(twice)]

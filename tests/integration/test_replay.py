@@ -15,6 +15,7 @@ from certificates import write_pem
 from dead_letters import dead_letter, produce
 from job_processes import PROPERTIES, SECONDS, finished, jobs, warm_java
 from spark_jars import kafka_jars
+from stub_registry import running_stub
 from topics import Topics
 
 from spark_kafka_sink.config.options import parse
@@ -132,6 +133,39 @@ def test_what_the_sink_refused_is_replayed(replays, topics):
         (b"k", b"time", (), 1),
         (b"k", b"header", (("h", b"2"),), NOON_MS),
     }
+
+
+@pytest.mark.slow
+def test_what_has_no_schema_yet_is_serialized_and_everything_else_is_sent_as_it_is(
+    tmp_path, topics, with_jars, java
+):
+    orders, dead_letters = topics.create(), topics.create()
+    servers = topics.bootstrap_servers
+    avro = b"\0\0\0\0\1\2\2x"  # the id of a schema, a union's second branch, and a text
+    with running_stub() as registry, jobs(tmp_path, servers, with_jars, java) as start:
+        formats = {"value.format": "avro", "schema.registry.url": registry.url}
+        replays = Replays(start, tmp_path, dead_letters, servers, formats)
+        replays.add(
+            dead_letter("_UNKNOWN_PARTITION", orders, value=avro, partition="0"),
+            dead_letter("SERIALIZATION_FAILED", orders, value=b'{"word": "y"}'),
+        )
+        code, _, report, said = replays.run()
+        assert code == 0, said
+        assert report["replayed_by_topic"] == {orders: 1}
+        assert report["passed_over"] == [kind("SERIALIZATION_FAILED", orders, 1)]
+        assert registry.requests == []
+        replays.checkpoint = tmp_path / "another-checkpoint"
+        chosen = ("--error", "SERIALIZATION_FAILED")
+        code, _, _, said = replays.run(*chosen)
+        assert code == 2
+        assert "SERIALIZATION_FAILED needs --sql" in said
+        repair = """
+            SELECT topic, from_json(cast(value AS STRING), 'word STRING') AS value
+            FROM dead_letters"""
+        code, _, report, said = replays.run(*chosen, "--sql", repair)
+        assert code == 0, said
+        assert report["replayed_by_topic"] == {orders: 1}
+    assert [record.value for record in topics.read(orders)] == [avro, avro[:-1] + b"y"]
 
 
 @pytest.mark.slow

@@ -6,9 +6,12 @@ import json
 import re
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 
+import fastavro
 import pytest
+from stub_registry import running_stub
 
 APP = Path(__file__).parent.parent / "support" / "session_app.py"
 WORDS = ["stream-a", "stream-a", "stream-b", "stream-a=2", "stream-b=1"]
@@ -34,9 +37,17 @@ def test_batch_and_streams_arrive_in_every_kind_of_session(
     bootstrap_servers, topics, tmp_path, kind, how
 ):
     topic = topics.create(partitions=2)
+    topics.create(name=f"{topic}-avro")
     command = [sys.executable, str(APP), kind, bootstrap_servers, topic, str(tmp_path), how]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    with running_stub() as registry:
+        command.append(registry.url)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]
+    (entry,) = registry.subjects[f"{topic}-avro-value"]
+    schema = fastavro.parse_schema(json.loads(entry["schema"]))
+    avro = [BytesIO(record.value[5:]) for record in topics.read(f"{topic}-avro")]
+    structs = [fastavro.schemaless_reader(each, schema) for each in avro]
+    assert sorted(each["word"] for each in structs) == sorted(2 * WORDS[:3])
     assert sorted(r.value for r in topics.read(topic)) == expected(how)
     (report,) = tmp_path.glob("report-*")
     assert report.name == "report-0"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
-from contextlib import contextmanager
 
 import pytest
 from pyspark import java_gateway
+from suspension import suspended
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
@@ -31,16 +29,6 @@ def own_topics(kafka):
     topics.close()
 
 
-@contextmanager
-def stopped(kafka):
-    """Inside the block the broker neither answers nor ends."""
-    os.kill(kafka.pids[0], signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(kafka.pids[0], signal.SIGCONT)
-
-
 def save(df, servers, topic, **options):
     writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", servers)
     writer.option("topic", topic).options(**options).mode("append").save()
@@ -56,7 +44,7 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_late
     topic = own_topics.create()
     options = {"close.timeout.ms": "2000", "preflight": "false"}
     save(rows(spark, 1, "before-"), kafka.bootstrap_servers, topic, **options)
-    with stopped(kafka):
+    with suspended(kafka.pids[0]):
         started = time.monotonic()
         with pytest.raises(Exception, match="DeadlineExceeded") as raised:
             save(rows(spark, 100_000), kafka.bootstrap_servers, topic, **options)
@@ -115,7 +103,7 @@ def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seco
     tracker = spark.sparkContext.statusTracker()
     try:
         wait_until(lambda: len(query.recentProgress) > 0, 60)
-        with stopped(kafka):
+        with suspended(kafka.pids[0]):
             wait_until(tracker.getActiveJobsIds, 30)
             active = tracker.getActiveJobsIds()
             # The same job a while later: it waits for the broker.

@@ -101,8 +101,9 @@ class Process:
         self._close()
         return said
 
-    def signal(self, number):
-        self._process.send_signal(number)
+    @property
+    def pid(self):
+        return self._process.pid
 
     def kill(self):
         self._process.kill()

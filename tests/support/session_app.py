@@ -1,6 +1,7 @@
 """Writes a stream and a batch to Kafka in one kind of Spark session; run by test_sessions.py.
 
-Arguments: kind of session, bootstrap servers, topic, folder, "registered" or "found".
+Arguments: kind of session, bootstrap servers, topic, folder, "registered" or "found", and the URL
+of a schema registry, whose schemas the topic ``<topic>-avro`` gets.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from streams import patiently
 
 import spark_kafka_sink
 
-kind, servers, topic, folder, how = sys.argv[1:]
+kind, servers, topic, folder, how, registry = sys.argv[1:]
 if kind == "connect":
     builder = local_connect(2)
 else:
@@ -51,6 +52,17 @@ def finish(writer, checkpoint):
 
 
 finish(stream.writeStream.format("kafka-nb").options(**options), "append")
+
+avro = {
+    "kafka.bootstrap.servers": servers,
+    "topic": f"{topic}-avro",
+    "value.format": "avro",
+    "schema.registry.url": registry,
+}
+structs = stream.selectExpr("named_struct('word', value) AS value")
+finish(structs.writeStream.format("kafka-nb").options(**avro), "avro")
+sink = spark_kafka_sink.foreach_batch(avro)
+finish(structs.writeStream.foreachBatch(sink), "avro-in-foreach-batch")
 counts = stream.groupBy("value").count()
 updates = counts.select(F.concat_ws("=", "value", "count").alias("value"))
 sink = spark_kafka_sink.foreach_batch(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -23,6 +26,7 @@ class StubRegistry:
     failure: tuple[int, bytes] | None = None
     delay_seconds: float = 0.0
     authorization: str | None = None
+    last_headers: Message = field(default_factory=Message)
     first_id: int = 1
     is_compatible: bool = True
     gives_guids: bool = True
@@ -70,7 +74,7 @@ class StubRegistry:
 
 
 @contextmanager
-def running_stub():
+def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
     stub = StubRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,6 +88,7 @@ def running_stub():
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             stub.requests.append(f"{method} {self.path}")
+            stub.last_headers = self.headers
             time.sleep(stub.delay_seconds)
             if stub.failure is not None:
                 status, text = stub.failure
@@ -104,9 +109,11 @@ def running_stub():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    stub.url = f"http://127.0.0.1:{server.server_port}"
+    stub.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     try:
         yield stub
     finally:

@@ -1,0 +1,147 @@
+"""Every login of the schema registry's client, at a registry that wants it."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+
+import pytest
+import trustme
+from certificates import chain_pem, key_pem
+from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
+from stub_registry import running_stub
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import InvalidOption, RegistryRefused, RegistryUnavailable
+from spark_kafka_sink.registry.client import RegistryClient
+
+KEY_PASSWORD = "secret-of-the-key"
+
+
+def register(url: str, **settings: str) -> int:
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "topic": "t",
+        "value.format": "avro",
+        "schema.registry.url": url,
+        "schema.registry.request.timeout.ms": "3000",
+        **{f"schema.registry.{name.replace('_', '.')}": value for name, value in settings.items()},
+    }
+    parsed = parse(options)
+    secret = [value for value in settings.values() if value.startswith("secret")]
+    assert not any(value in repr(parsed) for value in secret)
+    client = RegistryClient(parsed.serialization.registry)
+    try:
+        return client.register("t-value", "avro", '"string"', normalize=False).id
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def registry():
+    with running_stub() as stub:
+        yield stub
+
+
+def test_a_user_and_a_password(registry):
+    credentials = base64.b64encode(b"me:secret-word").decode()
+    registry.authorization = f"Basic {credentials}"
+    assert register(registry.url, basic_auth_user_info="me:secret-word") == 1
+    with pytest.raises(RegistryRefused, match="the login") as caught:
+        register(registry.url, basic_auth_user_info="me:secret-words")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token(registry):
+    registry.authorization = "Bearer secret-token"
+    token = {
+        "bearer_auth_credentials_source": "STATIC_TOKEN",
+        "bearer_auth_token": "secret-token",
+        "bearer_auth_logical_cluster": "lsrc-1",
+        "bearer_auth_identity_pool_id": "pool-1",
+    }
+    assert register(registry.url, **token) == 1
+    assert registry.last_headers["target-sr-cluster"] == "lsrc-1"
+    assert registry.last_headers["Confluent-Identity-Pool-Id"] == "pool-1"
+
+
+def oauth(provider, **more: str) -> dict[str, str]:
+    return {
+        "bearer_auth_credentials_source": "OAUTHBEARER",
+        "bearer_auth_issuer_endpoint_url": provider.token_url,
+        "bearer_auth_client_id": CLIENT_ID,
+        "bearer_auth_client_secret": CLIENT_SECRET,
+        "bearer_auth_scope": "schemas",
+        "bearer_auth_logical_cluster": "lsrc-1",
+        "bearer_auth_identity_pool_id": "pool-1",
+        **more,
+    }
+
+
+def test_oauth(registry):
+    with identity_provider() as provider:
+        assert register(registry.url, **oauth(provider)) == 1
+        (request,) = provider.token_requests
+        assert request["scope"] == ["schemas"]
+    scheme, _, token = registry.last_headers["Authorization"].partition(" ")
+    assert scheme == "Bearer"
+    assert token.count(".") == 2  # a signed JWT
+
+
+def test_oauth_that_is_refused_names_its_settings_and_hides_the_secret(registry):
+    with identity_provider() as provider:
+        wrong = oauth(provider, bearer_auth_client_secret="secret-of-nobody")
+        with pytest.raises(RegistryRefused, match=r"no token.*bearer\.auth\.\*") as caught:
+            register(registry.url, **wrong)
+    assert "secret" not in str(caught.value)
+    assert registry.requests == []
+
+
+def test_settings_that_contradict_each_other_are_refused(registry):
+    with pytest.raises(InvalidOption, match=r"refuses its settings"):
+        register(registry.url, bearer_auth_credentials_source="STATIC_TOKEN")
+
+
+@pytest.fixture
+def authority(tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    return authority
+
+
+@pytest.fixture
+def tls(authority):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+def test_tls(tls, tmp_path):
+    with running_stub(tls) as registry:
+        assert register(registry.url, ssl_ca_location=str(tmp_path / "ca.pem")) == 1
+        trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+        with pytest.raises(RegistryUnavailable, match=r"(?i)certificate.verify.failed"):
+            register(registry.url, ssl_ca_location=str(tmp_path / "other.pem"))
+    with pytest.raises(InvalidOption, match=r"schema\.registry\.\*"):
+        register(registry.url, ssl_ca_location=str(tmp_path / "missing.pem"))
+
+
+def test_mutual_tls(authority, tls, tmp_path):
+    authority.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    client = authority.issue_cert("u@example.org")
+    (tmp_path / "chain.pem").write_text(chain_pem(client))
+    (tmp_path / "key.pem").write_text(key_pem(client, KEY_PASSWORD))
+    settings = {
+        "ssl_ca_location": str(tmp_path / "ca.pem"),
+        "ssl_certificate_location": str(tmp_path / "chain.pem"),
+        "ssl_key_location": str(tmp_path / "key.pem"),
+        "ssl_key_password": KEY_PASSWORD,
+    }
+    with running_stub(tls) as registry:
+        assert register(registry.url, **settings) == 1
+        with pytest.raises(RegistryUnavailable):
+            register(registry.url, ssl_ca_location=str(tmp_path / "ca.pem"))
+    with pytest.raises(InvalidOption, match=r"schema\.registry\.\*") as caught:
+        register(registry.url, **{**settings, "ssl_key_password": "secret-of-no-key"})
+    assert "secret" not in str(caught.value)
