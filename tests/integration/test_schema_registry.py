@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from decimal import Decimal
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -13,6 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql.avro.functions import from_avro
 
 import spark_kafka_sink
+from spark_kafka_sink.serialization.formats import derived_schema
 
 AT = datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, datetime.timezone.utc)
 ORDERS = (
@@ -92,6 +94,56 @@ def test_avro_is_read_by_confluents_deserializer_and_by_spark(
     for order in found:
         order["at"] = order["at"].astimezone(datetime.timezone.utc)
     assert sorted(found, key=lambda order: order["id"]) == rows
+
+
+ALL_TYPES = """STRUCT<
+    byte: BYTE, short: SHORT, int: INT, long: BIGINT, float: FLOAT, double: DOUBLE, is: BOOLEAN,
+    text: STRING, bytes: BINARY, day: DATE, at: TIMESTAMP, at_ntz: TIMESTAMP_NTZ,
+    price: DECIMAL(9, 2), wide: DECIMAL(38, 10),
+    texts: ARRAY<STRING>, prices: MAP<STRING, DECIMAL(5, 1)>,
+    inner: STRUCT<
+        a: INT, items: ARRAY<STRUCT<sku: STRING, count: INT>>, lists: ARRAY<ARRAY<INT>>>>"""
+EARLY, LATE = datetime.datetime(1582, 10, 15, 0, 0, 0, 1), datetime.datetime(9999, 12, 31, 23, 59)
+A_ROW = (
+    *(-128, -32768, -(2**31), -(2**63), -0.0, 1e308, False),
+    *("\u00e9\U0001f600", b"\x00\xff", EARLY.date(), EARLY, EARLY),
+    *(Decimal("-9999999.99"), Decimal("-1234567890123456789012345678.0123456789")),
+    *(["", None, "b"], {"a": None, "": Decimal("-0.1")}),
+    (None, [("x", 1), None, (None, None)], [[1, None], None, []]),
+)
+ANOTHER_ROW = (
+    *(127, 32767, 2**31 - 1, 2**63 - 1, 1.5, float("inf"), True),
+    *("", b"", LATE.date(), LATE, LATE, Decimal("0.01"), Decimal(0), [], {}, (1, [], None)),
+)
+
+
+@pytest.mark.parametrize("has_a_given_schema", [False, True])
+def test_every_type_is_read_by_spark(
+    spark, bootstrap_servers, topics, schema_registry, registry, has_a_given_schema
+):
+    topic = topics.create()
+    rows = [(A_ROW,), (ANOTHER_ROW,), ((None,) * len(A_ROW),), (None,)]
+    frame = spark.createDataFrame(rows, f"value {ALL_TYPES}").coalesce(1)
+    options = avro(schema_registry, topic=topic)
+    if has_a_given_schema:
+        # Null is the second branch of each union, and the record has another name.
+        derived = json.loads(
+            derived_schema("avro", frame.schema["value"].dataType.jsonValue(), "value")
+        )
+        for field in derived["fields"]:
+            field["type"] = field["type"][::-1]
+            field.pop("default", None)
+        options["value.schema"] = json.dumps({**derived, "name": "All", "namespace": "types"})
+    write_by_format(frame, bootstrap_servers, **options)
+    records = topics.read(topic)
+    assert [record.value is None for record in records] == [False, False, False, True]
+    schema = registry.get_latest_version(f"{topic}-value").schema.schema_str
+    found = spark.createDataFrame(
+        [(each.value and each.value[5:],) for each in records], "value BINARY"
+    )
+    found = found.coalesce(1).select(from_avro("value", schema).alias("value"))
+    wider = frame.select(frame.value.cast(found.schema["value"].dataType).alias("value"))
+    assert found.collect() == wider.collect()
 
 
 def test_json_is_read_by_confluents_deserializer(
