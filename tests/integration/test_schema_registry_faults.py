@@ -109,9 +109,10 @@ def test_a_registry_that_dies_stops_no_stream_whose_schemas_are_known(
     finally:
         query.stop()
     stub.failure = None
-    found = ids(stub, topics.read(topic))
-    assert len(found) >= 40
-    assert set(found) == set(range(len(set(found))))
+    found = set(ids(stub, topics.read(topic)))
+    # The micro-batch that stop() interrupted may be written in part.
+    completed = 10 * (query.lastProgress["batchId"] + 1)
+    assert set(range(completed)) <= found <= set(range(completed + 10))
 
 
 def test_a_topic_that_is_new_while_the_registry_is_away_fails_its_task_by_name(
