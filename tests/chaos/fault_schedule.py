@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 #: transactions of the streams end after this time, and zombies are fenced
 TRANSACTION_TIMEOUT_SECONDS = 10.0
 
-BROKER_ACTIONS = ("kill", "terminate", "pause")
+BROKER_ACTIONS = ("kill", "terminate", "pause", "cut off")
 BROKER_TARGETS = ("broker", "leader", "controller", "coordinator")
+#: what concerns the whole cluster, beside the targets above
+CLUSTER_TARGETS = ("two brokers", "replicas", "brokers in turn")
 #: of one broker's clients, by a proxy
-CONNECTION_ACTIONS = ("drop", "delay", "black-hole")
+CONNECTION_ACTIONS = ("drop", "delay", "black-hole", "corrupt")
 #: where Spark's own side of a task fails once
 UPSTREAM_TARGETS = (
     "upstream in the first Arrow batch",
@@ -20,6 +22,8 @@ UPSTREAM_TARGETS = (
 )
 
 _HOLD_SECONDS = (1.0, 4.0)
+# Before and after the controller, and then the others, notice it.
+_CUT_SECONDS = (1.0, 10.0)
 _PAST_TIMEOUT_SECONDS = (TRANSACTION_TIMEOUT_SECONDS + 1.0, TRANSACTION_TIMEOUT_SECONDS + 4.0)
 # A micro-batch begins meanwhile, unless brokers are away.
 _REQUEST_SECONDS = (15.0, 15.0)
@@ -54,7 +58,7 @@ class Fault:
 
     @property
     def concerns_broker(self) -> bool:
-        return self.action in BROKER_ACTIONS and self.target in (*BROKER_TARGETS, "two brokers")
+        return self.target in (*BROKER_TARGETS, *CLUSTER_TARGETS)
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,17 @@ class _Kind:
 
 #: every kind comes once before any comes again
 _KINDS = (
-    *(_Kind(action, target) for action in BROKER_ACTIONS for target in BROKER_TARGETS),
+    *(
+        _Kind(action, target, _CUT_SECONDS if action == "cut off" else _HOLD_SECONDS)
+        for action in BROKER_ACTIONS
+        for target in BROKER_TARGETS
+    ),
     _Kind("kill", "leader", times=2),
     _Kind("kill", "controller", times=2),
     _Kind("pause", "two brokers", _PAST_TIMEOUT_SECONDS),
+    _Kind("reassign", "replicas"),
+    # One after the other; the next one when all are together again.
+    _Kind("restart", "brokers in turn", (0.0, 0.0)),
     *(_Kind(action, "connections") for action in CONNECTION_ACTIONS),
     _Kind("kill", "worker", (0.0, 0.0)),
     _Kind("kill", "worker", (0.0, 0.0)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ _PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
 _HANG_SECONDS = 5.0
 _ANSWER_DELAY_SECONDS = 0.4
+_CORRUPT_SHARE = 0.2
 #: a zombie may be about as quick as the task, or come when the next micro-batches are there
 ZOMBIE_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
 
@@ -160,6 +162,8 @@ class Injector:
             "streams": self._kill_streams,
             "connections": self._disturb_connections,
             "two brokers": self._pause_two,
+            "replicas": self._reassign,
+            "brokers in turn": self._restart_in_turn,
             "worker": self._signal_worker,
             "worker before acknowledgement": self._ask_worker_to_die,
             "worker after acknowledgement": self._ask_worker_to_die,
@@ -172,6 +176,10 @@ class Injector:
         node, why = self._node(fault)
         if fault.action == "pause":
             return self._pause([node], fault, why)
+        if fault.action == "cut off":
+            cut = ExitStack()
+            cut.enter_context(self.brokers.cut_off(node))
+            return f"broker {node}{why} from the others, for {fault.hold_seconds:.1f} s", cut.close
         self.brokers.end(node, _SIGNALS[fault.action])
         return f"broker {node}{why}, back after {fault.hold_seconds:.1f} s", (
             lambda: self.brokers.start(node)
@@ -180,6 +188,28 @@ class Injector:
     def _pause_two(self, fault: Fault) -> tuple[str, End | None]:
         spared = NODES[fault.choice % len(NODES)]
         return self._pause([node for node in NODES if node != spared], fault)
+
+    def _reassign(self, fault: Fault) -> tuple[str, End]:
+        """Every partition loses a replica, gets it back, and is led by another broker each time."""
+        pick = random.Random(fault.choice)
+        self.brokers.reassign(pick, len(NODES) - 1)
+        return f"of all partitions, for {fault.hold_seconds:.1f} s", (
+            lambda: self.brokers.reassign(pick, len(NODES))
+        )
+
+    def _restart_in_turn(self, fault: Fault) -> tuple[str, None]:
+        """As an upgrade does, with another transaction.version in its middle."""
+        pick = random.Random(fault.choice)
+        order = pick.sample(NODES, len(NODES))
+        for node in order:
+            if node == order[-1]:
+                former, version = self.brokers.change_transaction_version(pick)
+            self.brokers.end(node, signal.SIGTERM)
+            self._wait_for(lambda node=node: not self.brokers.is_running(node))
+            self.brokers.start(node)
+            self._wait_for(self.brokers.are_together)
+        names = ", ".join(str(node) for node in order)
+        return f"{names}, with transaction.version from {former} to {version}", None
 
     def _node(self, fault: Fault) -> tuple[int, str]:
         """Who has the role; any broker if that is unknown."""
@@ -227,6 +257,16 @@ class Injector:
                 f"of broker {node}: answers {_ANSWER_DELAY_SECONDS} s late, "
                 f"for {fault.hold_seconds:.1f} s"
             ), end
+        if fault.action == "corrupt":
+            pick = random.Random(fault.choice)
+            before = proxy.corrupted
+            proxy.corrupts = lambda: pick.random() < _CORRUPT_SHARE
+
+            def heal() -> None:
+                proxy.corrupts = lambda: False
+                self.say(f"{'':12}{proxy.corrupted - before} produce requests were corrupted")
+
+            return f"of broker {node}: bits of records, for {fault.hold_seconds:.1f} s", heal
         silence = ExitStack()
         silence.enter_context(proxy.silent())
         return f"of broker {node}, for {fault.hold_seconds:.1f} s", silence.close

@@ -53,6 +53,8 @@ def test_every_kind_comes_in_a_long_run(seed):
     assert {f"{action} connections" for action in CONNECTION_ACTIONS} < kinds
     assert {
         "pause two brokers",
+        "reassign replicas",
+        "restart brokers in turn",
         "kill worker",
         "pause worker",
         "kill worker before acknowledgement",

@@ -1,28 +1,40 @@
-"""Three brokers that clients reach through proxies, and ways to disturb each of them."""
+"""Three brokers that clients and other brokers reach through proxies, and ways to disturb each."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
+import random
+import re
 import signal
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from kafka.admin import KafkaAdminClient
+from kafka import TopicPartition as Place
+from kafka.admin import KafkaAdminClient, UpdateFeatureType
 from kafka.errors import KafkaError
 from kafka_proxy import KafkaProxy
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
 from spark_kafka_sink.tools.local_servers.processes import is_running, send_signal
 
 NODES = (1, 2, 3)
+_START_SECONDS = 60.0
 _ANSWER_SECONDS = 5.0
 _OFFSET_SECONDS = 60.0
+_REASSIGNMENT_SECONDS = 30.0
+_PREFERRED = 0
 _TRANSACTION_PARTITIONS = 4
 # Kafka reports every restart at length.
 _MOST_LOG_BYTES = 32 * 1024 * 1024
@@ -40,7 +52,10 @@ _SETTINGS = {
 
 
 class ThreeBrokers:
-    """Context manager. ``bootstrap_servers`` are the proxies; ``proxies`` by node id."""
+    """Context manager. ``bootstrap_servers`` are the proxies; ``proxies`` by node id.
+
+    ``internal_servers`` are the brokers themselves.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -58,6 +73,7 @@ class ThreeBrokers:
             for proxy in self.proxies.values():
                 proxy.kafka = self._kafka
             stack.enter_context(self._kafka)
+            self._peer_proxies = stack.enter_context(self._proxies_among_brokers())
             self.bootstrap_servers = ",".join(f"127.0.0.1:{port}" for port in ports)
             self.internal_servers = self._kafka.internal_servers
             self._admin = AdminClient({"bootstrap.servers": self.internal_servers, "log_level": 0})
@@ -66,6 +82,34 @@ class ThreeBrokers:
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
+
+    @contextmanager
+    def _proxies_among_brokers(self) -> Iterator[dict[int, list[KafkaProxy]]]:
+        """By the node that is reached: for its internal and its controller's listener.
+
+        All brokers start again, because each needs the ports of the others' proxies.
+        """
+        files = {node: self._folder / f"server-{node}.properties" for node in NODES}
+        with ExitStack() as stack:
+            proxies: dict[int, list[KafkaProxy]] = {node: [] for node in NODES}
+            ports: dict[str, str] = {}
+            for node, listener in itertools.product(NODES, ("INTERNAL", "CONTROLLER")):
+                pattern = rf"\nlisteners=.*{listener}://([^,\n]+)"
+                own = re.search(pattern, files[node].read_text())
+                proxy = stack.enter_context(KafkaProxy())
+                proxy.kafka = SimpleNamespace(bootstrap_servers=own[1])
+                proxies[node].append(proxy)
+                ports[own[1]] = f"127.0.0.1:{proxy.port}"
+            for node, file in files.items():
+                file.write_text(_advertising(ports, file.read_text()))
+                self._kafka.restart(node)
+            wait_until_ready(
+                self._kafka.internal_servers,
+                lambda: None,
+                Deadline(_START_SECONDS),
+                str(self._folder),
+            )
+            yield proxies
 
     # --- disturbing them --------------------------------------------------------------------------
 
@@ -87,6 +131,68 @@ class ThreeBrokers:
         self._paused.discard(node)
         send_signal(self._kafka.pids[node - 1], signal.SIGCONT)
 
+    @contextmanager
+    def cut_off(self, node: int) -> Iterator[None]:
+        """Inside the block, a broker and the others do not hear each other; clients reach all."""
+        with ExitStack() as stack:
+            for reached, proxies in self._peer_proxies.items():
+                for proxy in proxies:
+                    stack.enter_context(proxy.silent(self._is_between(node, reached)))
+            yield
+
+    def _is_between(self, node: int, reached: int) -> Callable[[int], bool]:
+        @functools.cache
+        def is_between(port: int) -> bool:
+            source = self._node_of(port)
+            return source is not None and source != reached and node in (source, reached)
+
+        return is_between
+
+    def _node_of(self, port: int) -> int | None:
+        """The broker whose connection has this local port; None for other processes."""
+        for node, pid in zip(NODES, self._kafka.pids, strict=True):
+            with suppress(psutil.Error):
+                connections = psutil.Process(pid).net_connections("tcp")
+                if any(each.laddr.port == port and each.raddr for each in connections):
+                    return node
+        return None
+
+    def reassign(self, pick: random.Random, replicas: int) -> None:
+        """Give every partition so many replicas, in any order, and let the first ones lead.
+
+        Raises KafkaError.
+        """
+        with closing(KafkaAdminClient(bootstrap_servers=self.internal_servers)) as admin:
+            places = [
+                Place(topic["name"], partition["partition_index"])
+                for topic in admin.describe_topics()
+                for partition in topic["partitions"]
+            ]
+            wanted = {place: pick.sample(NODES, replicas) for place in places}
+            refused = filter(None, admin.alter_partition_reassignments(wanted).values())
+            for error in refused:
+                raise error
+            deadline = Deadline(_REASSIGNMENT_SECONDS)
+            while admin.list_partition_reassignments() and not deadline.expired:
+                time.sleep(0.2)  # there is no event when replicas have moved
+            # Some may not be in sync yet; then the former leader stays.
+            admin.elect_leaders(_PREFERRED, raise_errors=False)
+
+    def change_transaction_version(self, pick: random.Random) -> tuple[int, int]:
+        """As an upgrade of a cluster does, and its reversal; returns both. Raises KafkaError."""
+        name = "transaction.version"
+        with closing(KafkaAdminClient(bootstrap_servers=self.internal_servers)) as admin:
+            feature = admin.describe_features(send_request_to_controller=True)[name]
+            low, high = feature["supported"]
+            _, former = feature.get("finalized", (0, 0))
+            version = pick.choice([each for each in range(low, high + 1) if each != former])
+            kinds = UpdateFeatureType
+            kind = kinds.UPGRADE if version > former else kinds.SAFE_DOWNGRADE
+            result = admin.update_features({name: (kind, version)})
+        if result[name] != "OK":
+            raise KafkaError(result[name])
+        return former, version
+
     def look_after(self) -> None:
         """Start brokers that ended by themselves, and bound their logs.
 
@@ -94,12 +200,15 @@ class ThreeBrokers:
         start.
         """
         for node in NODES:
-            if node not in self._ended and not is_running(self._kafka.pids[node - 1]):
+            if node not in self._ended and not self.is_running(node):
                 self.unexpected_ends += 1
                 self._kafka.restart(node)
             log = self._folder / f"broker-{node}.log"
             if log.stat().st_size > _MOST_LOG_BYTES:
                 os.truncate(log, 0)
+
+    def is_running(self, node: int) -> bool:
+        return is_running(self._kafka.pids[node - 1])
 
     def are_together(self) -> bool:
         """Whether all three form the cluster, and every partition has all its replicas in sync."""
@@ -195,6 +304,20 @@ class ThreeBrokers:
                 if deadline.expired:
                     raise
                 time.sleep(0.2)  # there is no event when the error has passed
+
+
+def _advertising(ports: Mapping[str, str], properties: str) -> str:
+    """A broker's settings with the proxies' addresses, by own address, where it names itself."""
+    # Controllers learn each other's addresses also from what they advertise.
+    controller = re.search("CONTROLLER://[^,\n]+", properties)[0]
+    properties = properties.replace("advertised.listeners=", f"advertised.listeners={controller},")
+    own, others = [], []
+    for line in properties.splitlines():
+        (own if line.startswith("listeners=") else others).append(line)
+    text = "\n".join(others)
+    for address, instead in ports.items():
+        text = text.replace(address, instead)
+    return "\n".join([*own, text, ""])
 
 
 def _java_hash(text: str) -> int:

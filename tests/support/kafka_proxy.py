@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -16,6 +17,10 @@ from mock_cluster import MockCluster
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 0, 3, 18, 22, 36
+
+
+def _everyone(port: int) -> bool:
+    return True
 
 
 class MetadataRequest(NamedTuple):
@@ -30,6 +35,8 @@ class KafkaProxy:
     ``metadata_delay_seconds`` and ``produce_delay_seconds``, and ``delay_seconds`` for all answers,
     may be changed at any time. Like a broker, which handles one request of a connection at a time,
     the proxy holds an answer back until those before it were sent.
+    ``corrupts``: returns whether to flip a bit in the records of a produce request, as bad hardware
+    does; ``corrupted`` counts these requests.
     ``hangs_up_on``: the API key of requests that end their connection, as at a broker that requires
     a login first.
     ``requests`` counts the requests by client id and API key. ``metadata_requests`` holds those for
@@ -41,6 +48,8 @@ class KafkaProxy:
     def __init__(self, node: int = 1) -> None:
         self.metadata_delay_seconds = self.produce_delay_seconds = self.delay_seconds = 0.0
         self.hangs_up_on: int | None = None
+        self.corrupts: Callable[[], bool] = lambda: False
+        self.corrupted = 0
         self._node = node
         self.reset()
         self.kafka: LocalKafka | MockCluster | None = None
@@ -50,6 +59,7 @@ class KafkaProxy:
         self._loop = asyncio.new_event_loop()
         self._is_speaking = asyncio.Event()
         self._is_speaking.set()
+        self._is_silent_to = _everyone
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> KafkaProxy:
@@ -84,8 +94,12 @@ class KafkaProxy:
             self._call(self._listen())
 
     @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Make the broker a black hole inside the block: it accepts connections, never answers."""
+    def silent(self, to: Callable[[int], bool] = _everyone) -> Iterator[None]:
+        """Make the broker a black hole inside the block: it accepts connections, never answers.
+
+        ``to``: returns whether that concerns the client whose connection has this local port.
+        """
+        self._is_silent_to = to
         self._loop.call_soon_threadsafe(self._is_speaking.clear)
         try:
             yield
@@ -134,13 +148,13 @@ class KafkaProxy:
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
         both, directions = [writer], []
         try:
-            server = self.kafka.bootstrap_servers.split(",")[self._node - 1]
-            host, _, port = server.rpartition(":")
-            there, back = await asyncio.open_connection(host, port)
+            port = writer.get_extra_info("peername")[1]
+            host, at = self.kafka.bootstrap_servers.split(",")[self._node - 1].rsplit(":", 1)
+            there, back = await asyncio.open_connection(host, at)
             both.append(back)
             self._connections.add(back)
             directions = [
-                asyncio.create_task(self._send_requests(reader, back, delays)),
+                asyncio.create_task(self._send_requests(reader, back, delays, port)),
                 asyncio.create_task(self._send_answers(there, writer, delays)),
             ]
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
@@ -153,11 +167,12 @@ class KafkaProxy:
                 each.transport.abort()
                 self._connections.discard(each)
 
-    async def _send_requests(self, reader, writer, delays) -> None:
+    async def _send_requests(self, reader, writer, delays, port) -> None:
         try:
             while True:
                 frame = await _frame(reader)
-                await self._is_speaking.wait()
+                if not self._is_speaking.is_set() and self._is_silent_to(port):
+                    await self._is_speaking.wait()
                 api_key, _, correlation = struct.unpack_from(">hhi", frame, 4)
                 self.requests[_client_id(frame), api_key] += 1
                 if api_key == self.hangs_up_on:
@@ -171,6 +186,9 @@ class KafkaProxy:
                     if self.answers_before_records is None:
                         self.answers_before_records = self._answers
                     delays[correlation] = PRODUCE, self.produce_delay_seconds
+                    if self.corrupts():
+                        frame = _corrupted(frame)
+                        self.corrupted += 1
                 writer.write(frame)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -206,6 +224,17 @@ def proxied_kafka() -> Iterator[KafkaProxy]:
 async def _frame(reader: asyncio.StreamReader) -> bytes:
     size = await reader.readexactly(4)
     return size + await reader.readexactly(struct.unpack(">i", size)[0])
+
+
+def _corrupted(frame: bytes) -> bytes:
+    """With one bit flipped where a produce request ends: what its record batch's CRC covers.
+
+    Nothing protects the rest of a request but TLS, so its bits may mean another partition.
+    """
+    begin = len(frame) // 2 if len(frame) > 400 else len(frame) - 24
+    flipped = bytearray(frame)
+    flipped[random.randrange(begin, len(frame) - 3)] ^= 1 << random.randrange(8)  # 3 empty tags
+    return bytes(flipped)
 
 
 def _client_id(frame: bytes) -> str:

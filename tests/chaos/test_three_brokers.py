@@ -1,0 +1,107 @@
+"""The faults of brokers do what they are named after; otherwise a run of chaos proves less."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from three_brokers import NODES, ThreeBrokers
+
+from spark_kafka_sink.deadline import Deadline
+
+TOPIC = "t"
+SECONDS = 60.0
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
+    with ThreeBrokers(tmp_path_factory.mktemp("brokers")) as brokers:
+        brokers.create_topics([TOPIC], partitions=3)
+        yield brokers
+
+
+@pytest.fixture
+def together(brokers):
+    """Three brokers of which each knows the others and all replicas."""
+    wait_until(brokers.are_together)
+    return brokers
+
+
+def wait_until(condition):
+    deadline = Deadline(SECONDS)
+    while not condition():
+        assert not deadline.expired
+        time.sleep(0.2)
+
+
+def seen_by(brokers, node):
+    """The topic's partitions in the eyes of one broker, by the clients' way to it."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers.split(",")[node - 1]})
+    return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+
+
+def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(together):
+    node = together.leader(TOPIC, 0)
+    witness = next(each for each in NODES if each != node)
+    with together.cut_off(node):
+        wait_until(lambda: seen_by(together, witness)[0].leader != node)
+        wait_until(lambda: node not in seen_by(together, witness)[0].isrs)
+        assert seen_by(together, node)[0].leader == node  # it has not heard of that
+    wait_until(lambda: seen_by(together, node)[0].leader != node)
+    wait_until(lambda: len(seen_by(together, witness)[0].isrs) == 3)
+
+
+def test_the_controller_is_replaced_while_it_is_cut_off(together):
+    node = together.controller()
+    with together.cut_off(node):
+        wait_until(lambda: together.controller() not in (node, None))
+
+
+def test_replicas_are_taken_away_and_come_back(together):
+    pick = random.Random(1)
+    together.reassign(pick, 2)
+    assert {len(each.replicas) for each in seen_by(together, 1).values()} == {2}
+    together.reassign(pick, 3)
+    wait_until(together.are_together)
+
+
+def test_the_transaction_version_changes_each_time(together):
+    pick = random.Random(1)
+    former, version = together.change_transaction_version(pick)
+    assert former != version
+    assert together.change_transaction_version(pick)[0] == version
+
+
+def test_brokers_refuse_corrupted_records(together):
+    node = together.leader(TOPIC, 1)
+    proxy = together.proxies[node]
+    delivered = []
+
+    def note(error, message):
+        delivered.append(error or message.value())
+
+    producer = Producer(
+        {
+            "bootstrap.servers": together.bootstrap_servers,
+            "compression.type": "lz4",
+            "retries": 0,
+            "enable.idempotence": False,
+        }
+    )
+    before = proxy.corrupted
+    proxy.corrupts = lambda: True
+    try:
+        for _ in range(20):
+            producer.produce(TOPIC, b"x" * 90, partition=1, on_delivery=note)
+            assert producer.flush(SECONDS) == 0
+    finally:
+        proxy.corrupts = lambda: False
+    assert proxy.corrupted - before == 20
+    assert not [each for each in delivered if isinstance(each, bytes)]
+    with pytest.raises(KafkaException):
+        raise KafkaException(delivered[0])
