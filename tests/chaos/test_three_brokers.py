@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -41,8 +42,13 @@ def wait_until(condition):
 
 def seen_by(brokers, node):
     """The topic's partitions in the eyes of one broker, by the clients' way to it."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers.split(",")[node - 1]})
-    return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+    address = brokers.bootstrap_servers.split(",")[node - 1]
+    with ExitStack() as stack:
+        for other in NODES:
+            if other != node:  # or the client may ask it instead
+                stack.enter_context(brokers.proxies[other].refusing())
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
 
 
 def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(together):
