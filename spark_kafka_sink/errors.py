@@ -6,6 +6,7 @@ to the driver.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 
@@ -21,6 +22,14 @@ class KafkaSinkError(Exception):
     def __reduce__(self) -> Any:
         # Exception.__reduce__ calls the constructor with args only, without our fields.
         return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def headline(error: KafkaSinkError) -> KafkaSinkError:
+    """A copy to raise the error from: a traceback begins with its cause, here its own message.
+
+    Spark shows users tracebacks of Python processes, and often only their first line.
+    """
+    return copy.copy(error)
 
 
 def add_sentence(error: KafkaSinkError, sentence: str) -> None:

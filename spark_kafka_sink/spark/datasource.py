@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.config.secret import Secret
-from spark_kafka_sink.errors import (
-    InvalidOption,
-    InvalidSchema,
-    KafkaSinkError,
-    UnsupportedSaveMode,
-)
-from spark_kafka_sink.records.column_table import COLUMNS, TEXT
+from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
 from spark_kafka_sink.spark.private_api import (
     activate,
     application_folder,
     check_worker,
     is_classic,
 )
+from spark_kafka_sink.spark.schema_check import check_schema, warn_of_unused_columns
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -87,6 +82,7 @@ class KafkaSink(DataSource):
             check(options)
             check_schema(schema, options.topic, options.serialized_columns)
             if self._is_planning:
+                warn_of_unused_columns(schema, options.topic)
                 if options.exactly_once is not None:
                     check_worker()
                 serializer = prepare_serializer(schema, options)
@@ -94,7 +90,7 @@ class KafkaSink(DataSource):
                 prepare_reports(options)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
-            raise error.with_traceback(None) from None
+            raise error.with_traceback(None) from headline(error)
         return options, serializer
 
 
@@ -130,56 +126,6 @@ def prepare_reports(options: SinkOptions) -> None:
         from spark_kafka_sink.report.folder import prepare
 
         prepare(options.report_path)
-
-
-def _cast(column: str, given: str) -> str:
-    if COLUMNS[column].types != TEXT:
-        return ""
-    is_nested = given.startswith(("struct", "array", "map"))
-    return f", for instance {'to_json' if is_nested else 'string'}({column})"
-
-
-def check_schema(schema: StructType, topic: str | None, serialized: Collection[str] = ()) -> None:
-    """Raise InvalidSchema, with one message for all problems, if rows cannot become records.
-
-    ``serialized``: the columns of any type, which a format turns into bytes.
-    """
-    types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    used = used_columns(topic)
-    problems = [
-        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}"
-        f"{_cast(column, types[column])}"
-        for column in used
-        if column in types
-        and column not in serialized
-        and types[column] not in COLUMNS[column].types
-    ]
-    problems += [
-        f"column {column}, which {column}.format serializes, is missing{_other_case(types)}"
-        for column in serialized
-        if column not in types and column != "value"
-    ]
-    if "value" not in types:
-        problems.append(
-            f"column value ({' or '.join(TEXT)}) is required but missing{_other_case(types)}"
-        )
-    if "topic" not in types and topic is None:
-        problems.append("no topic: set the option topic, or add a column topic (string)")
-    repeated = sorted(name for name in used if schema.names.count(name) > 1)
-    if repeated:
-        problems.append(f"more than one column is named {', '.join(repeated)}")
-    if problems:
-        raise InvalidSchema("; ".join(problems))
-
-
-def used_columns(topic: str | None) -> list[str]:
-    """The columns that make up a record; the option ``topic`` replaces the column ``topic``."""
-    return [column for column in COLUMNS if column != "topic" or topic is None]
-
-
-def _other_case(types: Mapping[str, str]) -> str:
-    similar = [name for name in types if name.lower() == "value"]
-    return f" (found {similar[0]}; names are case-sensitive)" if similar else ""
 
 
 def register(spark: SparkSession) -> None:

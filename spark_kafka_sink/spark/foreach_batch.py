@@ -15,14 +15,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.preflight import check
-from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.datasource import (
-    check_schema,
-    prepare_reports,
-    prepare_serializer,
-    used_columns,
-)
+from spark_kafka_sink.spark.datasource import prepare_reports, prepare_serializer
 from spark_kafka_sink.spark.private_api import (
     INTERRUPTION,
     check_worker,
@@ -30,6 +25,12 @@ from spark_kafka_sink.spark.private_api import (
     is_classic,
     is_interruption,
     running_query_id,
+)
+from spark_kafka_sink.spark.query_error import own_error
+from spark_kafka_sink.spark.schema_check import (
+    check_schema,
+    used_columns,
+    warn_of_unused_columns,
 )
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import keep_report, write_batch_marker, write_partition
@@ -63,7 +64,8 @@ def foreach_batch(
     of a failed micro-batch covers only failed tasks, and those only with the option
     ``report.path``: Spark drops the reports of the others.
 
-    The first micro-batch issues a UserWarning if the session has ``spark.speculation``.
+    The first micro-batch issues a UserWarning if the session has ``spark.speculation``, or if a
+    column that is not written has a name like one that is missing, such as ``keys``.
     Spark's ``mapInArrow``, which runs the tasks, requires pandas in that process. It is imported
     here, so that the first micro-batch does not have to; raises PySparkImportError.
     """
@@ -74,11 +76,13 @@ def foreach_batch(
     def write(batch: DataFrame, batch_id: int) -> None:
         nonlocal is_first
         if is_first:
-            is_first = False
             warn_of_speculation(batch.sparkSession)
         names = batch.schema.names
         try:
             check_schema(batch.schema, parsed.topic, parsed.serialized_columns)
+            if is_first:
+                warn_of_unused_columns(batch.schema, parsed.topic)
+                is_first = False
             if parsed.exactly_once is not None:
                 check_worker()
             serializer = prepare_serializer(batch.schema, parsed)
@@ -86,7 +90,7 @@ def foreach_batch(
             prepare_reports(parsed)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
-            raise error.with_traceback(None) from None
+            raise error.with_traceback(None) from headline(error)
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
             batch = batch.select(columns)  # otherwise Spark passes the others to Python too
@@ -151,7 +155,7 @@ def _collect(frame: DataFrame) -> list[Row]:
     except Exception as error:
         if is_interruption(error):
             raise InterruptedError(INTERRUPTION) from None
-        raise
+        raise error from own_error(str(error))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from spark_kafka_sink import errors
+
 _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
 
 
@@ -17,3 +19,13 @@ def sink_error(text: str) -> str:
     """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
     found = _OUR_ERROR.findall(text)
     return ": ".join(found[-1]) if found else text.strip().partition("\n")[0]
+
+
+def own_error(text: str) -> errors.KafkaSinkError | None:
+    """The sink's own error with its message, but without its fields, or None."""
+    found = _OUR_ERROR.findall(text)
+    if not found:
+        return None
+    name, message = found[-1]
+    cls: type[errors.KafkaSinkError] = getattr(errors, name, errors.KafkaSinkError)
+    return cls.__new__(cls, message)

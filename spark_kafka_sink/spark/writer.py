@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.errors import InvalidOption, InvalidRecord
+from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait, total
 from spark_kafka_sink.spark.private_api import (
     require_end_of_rows,
@@ -82,13 +82,16 @@ def write_partition(
             if options.exactly_once is not None:
                 require_end_of_rows()
             sender.close(options.close_timeout_ms / 1000)
-    except BaseException:
+    except BaseException as error:
         if options.report_path is not None:
             from spark_kafka_sink.report.folder import write_failed_task
 
             write_failed_task(
                 replace(report(), failed_tasks=1), options.report_path, origin.batch_id
             )
+        if isinstance(error, KafkaSinkError):
+            # Our own frames would not help users.
+            raise error.with_traceback(None) from headline(error)
         raise
     return report()
 

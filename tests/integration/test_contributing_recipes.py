@@ -42,7 +42,7 @@ from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import record_hashes
 from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN
 from spark_kafka_sink.records.rejection import RejectedRecords
-from spark_kafka_sink.spark.datasource import check_schema, used_columns
+from spark_kafka_sink.spark.schema_check import check_schema, used_columns
 
 def schema(type_of_shard):
     return StructType().add("value", "string").add("shard", type_of_shard)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
+
+from spark_kafka_sink import foreach_batch, register
 
 
 def save(df, bootstrap_servers, mode="append", **options):
@@ -31,6 +34,37 @@ def test_a_streaming_query_fails_on_the_driver_before_any_task(spark, bootstrap_
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(Exception, match=r"kafka\.linger\.ms='soon' is invalid; allowed: 0"):
         query.awaitTermination(30)
+
+
+HIDE = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
+
+
+@pytest.mark.parametrize("api", ["format", "foreach_batch"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("value", "InvalidSchema: column value has type bigint"),  # on the driver
+        ("repeat('x', 10000)", "DeliveryFailed: topic"),  # in a task
+    ],
+)
+def test_the_sinks_own_error_is_in_the_first_line_of_a_querys_exception(
+    spark, bootstrap_servers, topics, tmp_path, api, value, error
+):
+    spark = spark.newSession()
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create()}
+    options["kafka.max.request.size"] = "5000"
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = rows.selectExpr(f"{value} AS value").writeStream
+    if api == "format":
+        register(spark)
+        spark.conf.set(HIDE, "true")  # otherwise Spark begins with its traceback
+        writer = writer.format("kafka-nb").options(**options)
+    else:
+        writer = writer.foreachBatch(foreach_batch(options))
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(60)
+    assert f" spark_kafka_sink.errors.{error}" in str(query.exception()).partition("\n")[0]
 
 
 def test_a_null_topic_stops_the_task_and_nothing_of_its_batch_is_sent(

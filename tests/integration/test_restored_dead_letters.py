@@ -9,7 +9,7 @@ import pytest
 from dead_letters import dead_letter
 
 from spark_kafka_sink.records.column_table import COLUMNS, Column, Kept, Kind
-from spark_kafka_sink.spark.datasource import check_schema
+from spark_kafka_sink.spark.schema_check import check_schema
 from spark_kafka_sink.tools.job import dead_letters
 from spark_kafka_sink.tools.job.dead_letters import is_selected, restored
 from spark_kafka_sink.tools.job.selection import Selection, moment

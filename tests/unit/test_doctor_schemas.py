@@ -133,3 +133,11 @@ def test_what_is_no_registry_fails(registry, failure):
     ((outcome, _, message),) = results(registry)
     assert outcome == "failed"
     assert "schema.registry.url" in message
+
+
+def test_a_column_that_is_not_written_and_has_almost_the_right_name_is_a_warning(registry):
+    schema = StructType([*ORDERS.fields, StructField("keys", StringType())])
+    assert results(registry, "columns", schema) == [
+        ("passed", "", "rows can become records: value, keys"),
+        ("warned", "", "column keys is not written to Kafka; did you mean key?"),
+    ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from pyspark.sql.types import (
@@ -24,7 +25,7 @@ from spark_kafka_sink import (
     KafkaSinkError,
     UnsupportedSaveMode,
 )
-from spark_kafka_sink.spark.datasource import check_schema
+from spark_kafka_sink.spark.schema_check import check_schema, unused_columns
 
 TEXT, BYTES = StringType(), BinaryType()
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
@@ -88,13 +89,54 @@ def test_missing_value_is_refused():
 
 
 def test_value_in_another_case_is_pointed_out():
-    assert "found Value; names are case-sensitive" in problems(("Value", TEXT))
+    assert "missing (found Value; names are case-sensitive)" in problems(("Value", TEXT))
+
+
+def test_a_misspelt_value_is_pointed_out():
+    assert "missing (found vaule)" in problems(("vaule", TEXT))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("keys", "key"), ("Key", "key"), ("header", "headers"), ("parition", "partition"),
+     ("time_stamp", "timestamp")],
+)  # fmt: skip
+def test_a_misspelt_optional_column_is_named(name, column):
+    sentence = f"column {name} is not written to Kafka; did you mean {column}?"
+    given = schema(("value", TEXT), (name, TEXT))
+    assert unused_columns(given, "t") == [sentence]
+    sink = KafkaSink({**SERVERS, "topic": "t"})
+    with pytest.warns(UserWarning, match=re.escape(sentence)):
+        sink.streamWriter(given, overwrite=False)
+    with pytest.warns(UserWarning, match=re.escape(sentence)):
+        sink.writer(given, overwrite=False)
+
+
+def test_each_misspelt_column_is_named():
+    given = schema(("value", TEXT), ("header", HEADERS), ("keys", TEXT))
+    assert [sentence.split()[1] for sentence in unused_columns(given, "t")] == ["header", "keys"]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("value", "key", "headers"),
+        ("value", "id", "name", "event_time", "kafka_offset"),
+        ("value", "key", "keys"),  # key is there
+        ("value", "topic"),  # the option replaces it
+        ("value", "topics"),
+    ],
+    ids=" ".join,
+)
+def test_of_other_columns_that_are_not_written_nothing_is_said(columns):
+    assert unused_columns(schema(*((name, TEXT) for name in columns)), "t") == []
 
 
 def test_topic_must_come_from_somewhere():
-    assert problems(("value", TEXT), topic=None) == (
-        "no topic: set the option topic, or add a column topic (string)"
-    )
+    sentence = "no topic: set the option topic, or add a column topic (string)"
+    assert problems(("value", TEXT), topic=None) == sentence
+    misspelt = problems(("value", TEXT), ("topics", TEXT), topic=None)
+    assert misspelt == f"{sentence} (found topics)"
 
 
 def test_repeated_column_is_refused():

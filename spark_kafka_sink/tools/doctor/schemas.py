@@ -16,7 +16,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.registry.client import RegistryClient
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
-from spark_kafka_sink.tools.doctor.result import Finding, failed, not_applicable, passed
+from spark_kafka_sink.tools.doctor.result import Finding, failed, not_applicable, passed, warned
 
 if TYPE_CHECKING:
     from spark_kafka_sink.registry.known_schemas import WantedSchema
@@ -32,14 +32,20 @@ def columns(context: CheckContext) -> list[Finding]:
     """The DataFrame's columns can become records, with the formats of the options."""
     if context.schema is None:
         return [not_applicable(_NO_SCHEMA)]
-    from spark_kafka_sink.spark.datasource import check_schema
+    from spark_kafka_sink.spark.schema_check import check_schema, unused_columns
 
     try:
         check_schema(context.schema, context.sink.topic, context.sink.serialized_columns)
         _column_schemas(context)
     except (InvalidSchema, SchemaMismatch, UnsupportedType) as error:
         return [failed(str(error), "Change the columns of the DataFrame")]
-    return [passed(f"rows can become records: {', '.join(context.schema.names)}")]
+    return [
+        passed(f"rows can become records: {', '.join(context.schema.names)}"),
+        *(
+            warned(sentence, "Rename the column, or drop it")
+            for sentence in unused_columns(context.schema, context.sink.topic)
+        ),
+    ]
 
 
 def schema_registry(context: CheckContext) -> list[Finding]:

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.spark.datasource import FORMAT, check_schema
+from spark_kafka_sink.spark.datasource import FORMAT
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
+from spark_kafka_sink.spark.schema_check import check_schema
 from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_transient, reason

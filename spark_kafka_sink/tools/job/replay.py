@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidSchema, KafkaSinkError
-from spark_kafka_sink.spark.datasource import check_schema
+from spark_kafka_sink.spark.schema_check import check_schema
 from spark_kafka_sink.tools.job.dead_letters import VIEW, is_selected, restored
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.output import Output, Summary
