@@ -32,3 +32,4 @@ def test_the_demo_finds_every_flight_as_it_was_sent(bootstrap_servers):
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "all 336,776 records are correct" in answer.stdout
     assert "micro-batches: first" in answer.stdout
+    assert "origin=" in answer.stdout  # it shows a record
