@@ -63,3 +63,10 @@ class Session(Generic[ClientT]):
     def discard_token(self) -> None:
         """Stop sharing this client's token with other clients."""
         self._tokens.discard()
+
+
+def explained(error: BrokerError) -> str:
+    """The text of an error between client and brokers, and what to do about a refused login."""
+    if error.code == ErrorCode.AUTHENTICATION:
+        return f"the brokers refuse the login: {error.text}; correct kafka.sasl.*"
+    return error.text

@@ -40,6 +40,15 @@ def begin_transaction(client: Client) -> CallFailed | None:
     return _failure(c.begin_transaction(client.handle))
 
 
+def transaction_failure(client: Client) -> CallFailed | None:
+    """Why the open transaction can only be aborted; None if it can go on.
+
+    librdkafka answers with the reason when asked to begin another one, and sends no request.
+    """
+    failure = begin_transaction(client)
+    return failure if failure is not None and failure.requires_abort else None
+
+
 class OffsetCall:
     """Makes an offset part of the transaction (``rd_kafka_send_offsets_to_transaction``).
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
+from spark_kafka_sink.connection.session import explained
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
@@ -214,7 +215,7 @@ class Engine:
         report = self.deliveries.report
         # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
         if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
-            report.broker_error = error.text
+            report.broker_error = explained(error)
         if error.code == ErrorCode.TRANSPORT:
             self.topics.request_update_of_all()
 

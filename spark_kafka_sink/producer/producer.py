@@ -263,6 +263,11 @@ class NonBlockingProducer:
         return replace(report, cross_rack_records=crossed)
 
     @property
+    def broker_error(self) -> str:
+        """The latest error between client and brokers since the last report, or ""."""
+        return self._engine.deliveries.report.broker_error
+
+    @property
     def is_idle(self) -> bool:
         """Whether another task can use it: it works, and its buffer is empty."""
         try:

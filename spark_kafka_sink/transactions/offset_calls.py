@@ -10,7 +10,7 @@ from types import TracebackType
 
 from spark_kafka_sink.config.added_settings import for_group
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -54,15 +54,16 @@ class BrokerWait:
         """The same wait with a shorter deadline."""
         return replace(self, deadline=self.deadline.at_most(seconds))
 
-    def error(self, code: int, text: str = "") -> KafkaSinkError:
-        """The error for the brokers' latest answer."""
+    def error(self, code: int, text: str = "", broker_error: str = "") -> KafkaSinkError:
+        """The error for the brokers' latest answer, or for none and why it did not come."""
         answer = f"{text or error_text(code)} ({error_name(code)})"
         if code in _REFUSED:
             return TransactionFailed(
                 f"{self.purpose}: {answer}; {_REFUSED[code]}", code=error_name(code)
             )
+        last = f"; last broker error: {broker_error}" if broker_error else ""
         return DeadlineExceeded(
-            f"{self.purpose}: {answer}, until the time-out ({self.option}). Check that the "
+            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. Check that the "
             "brokers are reachable, and that the coordinators of transactions and groups have "
             "enough replicas in sync; Spark's next attempt reads from the ledger what was committed"
         )
@@ -84,6 +85,8 @@ class GroupOffset:
         self.group = group
         self._settings = settings
         self._topic = topic
+        #: the latest that explains why requests time out
+        self._broker_error = ""
         self._connect()
 
     def _connect(self) -> None:
@@ -119,7 +122,7 @@ class GroupOffset:
             self._handle_events()
             code = self._refusal or answer.code
             if wait.is_over(code):
-                raise wait.error(code)
+                raise wait.error(code, broker_error=self._broker_error)
             wait.pause()
             # The client may keep asking a broker that hangs, or is no longer the coordinator.
             self.close()
@@ -136,8 +139,12 @@ class GroupOffset:
 
     def _handle_events(self) -> None:
         for event in self._session.poll():
-            if isinstance(event, BrokerError) and event.code in _REFUSED:
+            if not isinstance(event, BrokerError):
+                continue
+            if event.code in _REFUSED:
                 self._refusal = ErrorCode(event.code)
+            elif event.code != ErrorCode.ALL_BROKERS_DOWN:  # which says no reason
+                self._broker_error = explained(event)
 
     def close(self) -> None:
         self._client.close(Deadline(_FREE_SECONDS))

@@ -95,14 +95,14 @@ class Transaction:
         Raises TransactionTimeout too, and what ``NonBlockingProducer.send`` raises.
         """
         self._check_age()
-        with self._fatal_error_named():
+        with self._cause_named():
             self.producer.send(records)
             self.producer.raise_failure()
 
     def flush(self, seconds: float) -> None:
         """Wait until all records are acknowledged."""
         self._check_age()
-        with self._fatal_error_named():
+        with self._cause_named():
             self.producer.flush(seconds)
 
     def send_offset(
@@ -175,7 +175,7 @@ class Transaction:
     def _call_error(self, failure: CallFailed, wait: BrokerWait) -> KafkaSinkError:
         is_fenced = failure.code == ErrorCode.FENCED
         if not is_fenced and (failure.is_retriable or wait.is_over(failure.code)):
-            return wait.error(failure.code, failure.text)
+            return wait.error(failure.code, failure.text, self.producer.broker_error)
         return self._error(failure, wait.purpose)
 
     def _error(self, failure: CallFailed, purpose: str) -> KafkaSinkError:
@@ -187,9 +187,12 @@ class Transaction:
                 "(transaction.max.timeout.ms); lower it, or raise theirs"
             )
         name = error_name(failure.code)
+        advice = ""
+        if failure.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            advice = "; grant this user permission to write to the topic"
         return TransactionFailed(
-            f"{purpose}: {failure.text} ({name}). Spark's next attempt sends the whole partition "
-            "again",
+            f"{purpose}: {failure.text} ({name}){advice}. Spark's next attempt sends the whole "
+            "partition again",
             code=name,
         )
 
@@ -225,8 +228,10 @@ class Transaction:
             raise self._timed_out()
 
     @contextmanager
-    def _fatal_error_named(self) -> Iterator[None]:
-        """If the client was fenced, every record fails: raise the cause instead."""
+    def _cause_named(self) -> Iterator[None]:
+        """Records fail for the client's own reasons after it was fenced, and while it is idle
+        because its transaction has failed: raise the cause instead.
+        """
         try:
             yield
         except ProducerClosed:
@@ -234,11 +239,13 @@ class Transaction:
         except KafkaSinkError as error:
             with self.producer.exclusive_client() as client:
                 fatal = client.fatal_error()
-            if fatal is None:
+                failure = calls.transaction_failure(client) if fatal is None else None
+            if fatal is not None:
+                failure = CallFailed(
+                    fatal.code, fatal.text, is_retriable=False, requires_abort=False, is_fatal=True
+                )
+            if failure is None:
                 raise
-            failure = CallFailed(
-                fatal.code, fatal.text, is_retriable=False, requires_abort=False, is_fatal=True
-            )
             raise self._error(failure, "sending records") from error
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TypeVar
 
 import psutil
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -32,9 +33,10 @@ from spark_kafka_sink.tools.local_servers.processes import is_running, send_sign
 NODES = (1, 2, 3)
 _START_SECONDS = 60.0
 _ANSWER_SECONDS = 5.0
-_OFFSET_SECONDS = 60.0
+_ADMINISTRATION_SECONDS = 60.0
 _REASSIGNMENT_SECONDS = 30.0
 _PREFERRED = 0
+_T = TypeVar("_T")
 _TRANSACTION_PARTITIONS = 4
 # Kafka reports every restart at length.
 _MOST_LOG_BYTES = 32 * 1024 * 1024
@@ -162,26 +164,14 @@ class ThreeBrokers:
 
         Raises KafkaError.
         """
-        with closing(KafkaAdminClient(bootstrap_servers=self.internal_servers)) as admin:
-            places = [
-                Place(topic["name"], partition["partition_index"])
-                for topic in admin.describe_topics()
-                for partition in topic["partitions"]
-            ]
-            wanted = {place: pick.sample(NODES, replicas) for place in places}
-            refused = filter(None, admin.alter_partition_reassignments(wanted).values())
-            for error in refused:
-                raise error
-            deadline = Deadline(_REASSIGNMENT_SECONDS)
-            while admin.list_partition_reassignments() and not deadline.expired:
-                time.sleep(0.2)  # there is no event when replicas have moved
-            # Some may not be in sync yet; then the former leader stays.
-            admin.elect_leaders(_PREFERRED, raise_errors=False)
+        seed = pick.random()
+        self._administer(lambda admin: _reassign(admin, random.Random(seed), replicas))
 
     def change_transaction_version(self, pick: random.Random) -> tuple[int, int]:
         """As an upgrade of a cluster does, and its reversal; returns both. Raises KafkaError."""
         name = "transaction.version"
-        with closing(KafkaAdminClient(bootstrap_servers=self.internal_servers)) as admin:
+
+        def change(admin: KafkaAdminClient) -> tuple[int, int]:
             feature = admin.describe_features(send_request_to_controller=True)[name]
             low, high = feature["supported"]
             _, former = feature.get("finalized", (0, 0))
@@ -189,9 +179,11 @@ class ThreeBrokers:
             kinds = UpdateFeatureType
             kind = kinds.UPGRADE if version > former else kinds.SAFE_DOWNGRADE
             result = admin.update_features({name: (kind, version)})
-        if result[name] != "OK":
-            raise KafkaError(result[name])
-        return former, version
+            if result[name] != "OK":
+                raise KafkaError(result[name])
+            return former, version
+
+        return self._administer(change)
 
     def look_after(self) -> None:
         """Start brokers that ended by themselves, and bound their logs.
@@ -294,16 +286,40 @@ class ThreeBrokers:
         coordinator has moved, and confluent_kafka reads beyond the end of metadata.
         Raises KafkaError.
         """
-        deadline = Deadline(_OFFSET_SECONDS)
+
+        def read(admin: KafkaAdminClient) -> tuple[int, str] | None:
+            found = admin.list_group_offsets(group)[group].get((topic, 0))
+            return found and (found.offset, found.metadata)
+
+        return self._administer(read)
+
+    def _administer(self, act: Callable[[KafkaAdminClient], _T]) -> _T:
+        """Its result; repeated while brokers come and go, then raises KafkaError."""
+        deadline = Deadline(_ADMINISTRATION_SECONDS)
         while True:
             try:
                 with closing(KafkaAdminClient(bootstrap_servers=self.internal_servers)) as admin:
-                    found = admin.list_group_offsets(group)[group].get((topic, 0))
-                    return found and (found.offset, found.metadata)
+                    return act(admin)
             except KafkaError:
                 if deadline.expired:
                     raise
                 time.sleep(0.2)  # there is no event when the error has passed
+
+
+def _reassign(admin: KafkaAdminClient, pick: random.Random, replicas: int) -> None:
+    places = [
+        Place(topic["name"], partition["partition_index"])
+        for topic in admin.describe_topics()
+        for partition in topic["partitions"]
+    ]
+    wanted = {place: pick.sample(NODES, replicas) for place in places}
+    for error in filter(None, admin.alter_partition_reassignments(wanted).values()):
+        raise error
+    deadline = Deadline(_REASSIGNMENT_SECONDS)
+    while admin.list_partition_reassignments() and not deadline.expired:
+        time.sleep(0.2)  # there is no event when replicas have moved
+    # Some may not be in sync yet; then the former leader stays.
+    admin.elect_leaders(_PREFERRED, raise_errors=False)
 
 
 def _advertising(ports: Mapping[str, str], properties: str) -> str:

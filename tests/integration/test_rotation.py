@@ -1,0 +1,282 @@
+"""Passwords, certificates and rights that change under a cached producer, in mid-stream."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trustme
+from acls import Acls
+from certificates import write_pem
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from pyspark.errors import StreamingQueryException
+from topics import Topics
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
+
+FORMAT, FOREACH_BATCH, EXACTLY_ONCE = "format", "foreach_batch", "exactly-once"
+APIS = [FORMAT, FOREACH_BATCH, EXACTLY_ONCE]
+# A task's own waits are shorter; Spark is slow on a busy machine.
+SECONDS = 90.0
+TOLERANT = {"kafka.max.block.ms": "15000", "close.timeout.ms": "15000"}
+REAUTHENTICATION_MS = 2000
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+pytestmark = pytest.mark.slow
+
+
+class Stream:
+    """A stream of words to a topic, whose query ends and starts again in one session."""
+
+    def __init__(self, spark, folder, api):
+        self._source, self._checkpoint = folder / "words", folder / "checkpoint"
+        self._source.mkdir()
+        self._words = spark.readStream.format("text").load(str(self._source)).coalesce(1)
+        self._api = api
+        self.query = None
+
+    def start(self, options):
+        options = options | TOLERANT
+        if self._api == EXACTLY_ONCE:
+            options |= {
+                "delivery.guarantee": "exactly-once",
+                "exactly.once.partitions": "1",
+                "transactional.id.prefix": options["topic"],
+            }
+        writer = self._words.writeStream.option("checkpointLocation", str(self._checkpoint))
+        if self._api == FOREACH_BATCH:
+            self.query = writer.foreachBatch(foreach_batch(options)).start()
+        else:
+            self.query = writer.format("kafka-nb").options(**options).start()
+
+    def write(self, word):
+        part = self._source.parent / "part"
+        part.write_text(word)
+        part.rename(self._source / f"{word}.txt")
+        self.query.processAllAvailable()
+
+    def error(self, write):
+        """The sink's own error that ends the query while this is done."""
+        started = time.monotonic()
+        with pytest.raises(StreamingQueryException) as raised:
+            write()
+        assert time.monotonic() - started < SECONDS
+        return sink_error(str(raised.value))
+
+    def stop(self):
+        if self.query is not None:
+            self.query.stop()
+
+
+@pytest.fixture
+def stream(spark, tmp_path, api):
+    stream = Stream(spark, tmp_path, api)
+    yield stream
+    stream.stop()
+
+
+@pytest.fixture
+def of():
+    """The topics of a Kafka, which are deleted afterwards."""
+    made = []
+
+    def of(kafka):
+        made.append(Topics(kafka.internal_servers))
+        return made[-1]
+
+    yield of
+    for each in made:
+        each.close()
+
+
+def values(topics, topic):
+    return sorted(value.decode() for value in topics.read_committed(topic))
+
+
+# --- passwords ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reauthenticating():
+    """Brokers that ask for the password again and again on a connection (KIP-368)."""
+    settings = {"connections.max.reauth.ms": str(REAUTHENTICATION_MS)}
+    with LocalKafka(settings=settings, security=Security(users={"alice": "first"})) as kafka:
+        yield kafka
+
+
+def scram(kafka, topic, password):
+    login = f'username="alice" password="{password}"'
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": f"{SCRAM_MODULE} required {login};",
+        "topic": topic,
+    }
+
+
+def set_password(kafka, password):
+    admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
+    how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    new = UserScramCredentialUpsertion("alice", how, password.encode())
+    for future in admin.alter_user_scram_credentials([new]).values():
+        future.result(30)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_the_new_one(
+    reauthenticating, of, stream, api
+):
+    topics, words = of(reauthenticating), []
+    topic = topics.create()
+    set_password(reauthenticating, "first")
+
+    def write():
+        words.append(f"word-{len(words)}")
+        stream.write(words[-1])
+
+    def write_until_it_fails():
+        deadline = Deadline(SECONDS)
+        while not deadline.expired:
+            write()
+
+    stream.start(scram(reauthenticating, topic, "first"))
+    write()
+    time.sleep(2 * REAUTHENTICATION_MS / 1000)  # the producer logs in again, while it is idle
+    write()
+    set_password(reauthenticating, "second")
+    error = stream.error(write_until_it_fails)
+    assert error.startswith(("DeadlineExceeded: ", "AuthenticationFailed: "))
+    assert "refuse the login" in error
+    assert "correct kafka.sasl.*" in error.lower()
+    assert '"first"' not in error
+    stream.start(scram(reauthenticating, topic, "second"))
+    write()
+    assert values(topics, topic) == sorted(words)
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def mutual_tls(authority, tmp_path_factory):
+    """Users are what their certificates say, and may do nothing without a rule."""
+    folder = tmp_path_factory.mktemp("mutual-tls")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    broker = write_pem(authority.issue_cert("127.0.0.1"), folder / "broker.pem")
+    security = Security(broker, client_ca=folder / "ca.pem")
+    settings = {
+        "allow.everyone.if.no.acl.found": "false",
+        "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/",
+    }
+    with LocalKafka(settings=settings, security=security) as kafka:
+        kafka.acls = Acls(kafka.internal_servers)
+        for user in ("alice", "bob"):
+            for kind in (ResourceType.TRANSACTIONAL_ID, ResourceType.GROUP):
+                kafka.acls.allow(user, "*", AclOperation.ALL, kind=kind)
+        kafka.acls.allow("alice", "*", AclOperation.READ)
+        kafka.acls.allow("bob", "*", AclOperation.READ)
+        kafka.authority, kafka.certificate, kafka.ca = authority, broker, folder / "ca.pem"
+        yield kafka
+
+
+def certificate(kafka, user, path):
+    leaf = kafka.authority.issue_cert(f"{user}@example.org", common_name=user)
+    return write_pem(leaf, path)
+
+
+def tls(kafka, topic, key_store):
+    return {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(kafka.ca),
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.location": str(key_store),
+        "topic": topic,
+    }
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
+    mutual_tls, of, stream, tmp_path, api
+):
+    topics = of(mutual_tls)
+    topic = topics.create()
+    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
+    options = tls(mutual_tls, topic, certificate(mutual_tls, "alice", tmp_path / "client.pem"))
+    stream.start(options)
+    stream.write("before")
+    mutual_tls.acls.take_away("alice", topic, AclOperation.WRITE)
+    error = stream.error(lambda: stream.write("refused"))
+    assert "TOPIC_AUTHORIZATION_FAILED" in error
+    assert "grant this user" in error
+    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
+    stream.start(options)
+    stream.write("after")
+    assert values(topics, topic) == ["after", "before", "refused"]
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_after_a_failure_the_certificate_is_read_again_from_its_file(
+    mutual_tls, of, stream, tmp_path, api
+):
+    """The options are the same, and so is the cached producer while it can write."""
+    topics = of(mutual_tls)
+    topic = topics.create()
+    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
+    path = certificate(mutual_tls, "alice", tmp_path / "client.pem")
+    options = tls(mutual_tls, topic, path)
+    stream.start(options)
+    stream.write("as alice")
+    certificate(mutual_tls, "bob", path)
+    mutual_tls.acls.allow("bob", topic, AclOperation.WRITE)
+    mutual_tls.acls.take_away("alice", topic, AclOperation.WRITE)
+    if api != EXACTLY_ONCE:  # whose tasks have a client each
+        assert "TOPIC_AUTHORIZATION_FAILED" in stream.error(lambda: stream.write("refused"))
+        stream.start(options)
+    stream.write("as bob")
+    assert {"as alice", "as bob"} <= set(values(topics, topic))
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_they_have_their_own(
+    mutual_tls, of, stream, tmp_path, api
+):
+    topics = of(mutual_tls)
+    topic = topics.create()
+    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
+    options = tls(mutual_tls, topic, certificate(mutual_tls, "alice", tmp_path / "client.pem"))
+    stream.start(options)
+    stream.write("before")
+    own = mutual_tls.certificate.read_text()
+    try:
+        write_pem(trustme.CA().issue_cert("127.0.0.1"), mutual_tls.certificate)
+        mutual_tls.restart(1)
+        error = stream.error(lambda: stream.write("refused"))
+        assert error.startswith(("DeadlineExceeded: ", "AuthenticationFailed: "))
+        assert "certificate" in error
+    finally:
+        mutual_tls.certificate.write_text(own)
+        mutual_tls.restart(1)
+    stream.start(options)
+    stream.write("after")
+    assert values(topics, topic) == ["after", "before", "refused"]
