@@ -96,8 +96,8 @@ def deadline_exceeded(
     lacking = f"; topic {topic} has no metadata yet" if topic else ""
     return DeadlineExceeded(
         f"the brokers did not acknowledge all records within {waited}{lacking}"
-        f"{_last_broker_error(report)}. Check that they are reachable and keep up; raise "
-        "close.timeout.ms if they are only slow"
+        f"{_last_broker_error(report)}. Check that they are reachable, keep up, and do not "
+        "throttle this client (quotas); raise close.timeout.ms if they are only slow"
     )
 
 

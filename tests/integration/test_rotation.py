@@ -25,7 +25,6 @@ from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 FORMAT, FOREACH_BATCH, EXACTLY_ONCE = "format", "foreach_batch", "exactly-once"
-APIS = [FORMAT, FOREACH_BATCH, EXACTLY_ONCE]
 # A task's own waits are shorter; Spark is slow on a busy machine.
 SECONDS = 90.0
 TOLERANT = {"kafka.max.block.ms": "15000", "close.timeout.ms": "15000"}
@@ -133,7 +132,7 @@ def set_password(kafka, password):
         future.result(30)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [FORMAT, EXACTLY_ONCE])
 def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_the_new_one(
     reauthenticating, of, stream, api
 ):
@@ -212,7 +211,7 @@ def tls(kafka, topic, key_store):
     }
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
 def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
     mutual_tls, of, stream, tmp_path, api
 ):
@@ -235,7 +234,7 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
 # --- certificates ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
 def test_after_a_failure_the_certificate_is_read_again_from_its_file(
     mutual_tls, of, stream, tmp_path, api
 ):
@@ -257,7 +256,7 @@ def test_after_a_failure_the_certificate_is_read_again_from_its_file(
     assert {"as alice", "as bob"} <= set(values(topics, topic))
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [FORMAT, EXACTLY_ONCE])
 def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_they_have_their_own(
     mutual_tls, of, stream, tmp_path, api
 ):

@@ -1,0 +1,105 @@
+"""Quotas: brokers that throttle the sink delay their answers, up to the task's deadlines."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+
+import psutil
+import pytest
+from pyspark.errors import StreamingQueryException
+from streams import run, stream_of
+from topics import Topics
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+
+BYTES_PER_SECOND = 20_000
+SECONDS = 120.0
+# So brokers hold answers back for many seconds: a window is as long as a delay may be.
+WINDOW = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with LocalKafka(settings=WINDOW) as kafka:
+        # confluent_kafka and kafka-python set no quotas; the broker's own Java has what does.
+        command = psutil.Process(kafka.pids[0]).cmdline()
+        java = [command[0], "-cp", command[command.index("-cp") + 1], "kafka.admin.ConfigCommand"]
+        alter = ["--alter", "--entity-type", "clients", "--entity-default", "--add-config"]
+        quota = f"producer_byte_rate={BYTES_PER_SECOND}"
+        servers = ["--bootstrap-server", kafka.bootstrap_servers]
+        subprocess.run([*java, *servers, *alter, quota], check=True, timeout=SECONDS)
+        yield kafka
+
+
+@pytest.fixture
+def topics(kafka):
+    topics = Topics(kafka.bootstrap_servers)
+    yield topics
+    topics.close()
+
+
+def words(count):
+    return [f"{number} {'x' * 990}" for number in range(count)]
+
+
+def write(spark, kafka, api, folder, given, **more):
+    """Two micro-batches; compressed records would be too small to be throttled."""
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.compression.type": "none",
+        "kafka.batch.size": "4000",
+        **more,
+    }
+    if api == "exactly-once":
+        options |= {
+            "delivery.guarantee": api,
+            "exactly.once.partitions": "1",
+            "transactional.id.prefix": more["topic"],
+        }
+    writer = stream_of(spark, folder / "in", *given).coalesce(1).writeStream
+    if api == "foreach_batch":
+        writer = writer.foreachBatch(foreach_batch(options))
+    else:
+        writer = writer.format("kafka-nb").options(**options)
+    run(writer, folder)
+
+
+@pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
+def test_a_stream_that_is_throttled_is_slow_and_complete(spark, kafka, topics, tmp_path, api):
+    topic = topics.create()
+    given = [words(100), words(101)[100:]]
+    started = time.monotonic()
+    write(spark, kafka, api, tmp_path, given, topic=topic)
+    # 100 kB at 20 kB/s; what a window allows at once comes first.
+    assert time.monotonic() - started > 100_000 / BYTES_PER_SECOND / 2
+    found = [value.decode() for value in topics.read_committed(topic)]
+    assert found == [word for each in given for word in each]
+
+
+@pytest.mark.parametrize("api", ["format", "exactly-once"])
+def test_throttling_beyond_the_deadline_fails_the_task_by_name(spark, kafka, topics, tmp_path, api):
+    topic = topics.create()
+    started = time.monotonic()
+    with pytest.raises(StreamingQueryException) as raised:
+        write(
+            spark, kafka, api, tmp_path, [words(400)], topic=topic, **{"close.timeout.ms": "2000"}
+        )
+    assert time.monotonic() - started < SECONDS
+    error = sink_error(str(raised.value))
+    assert error.startswith("DeadlineExceeded: ")
+    assert "close.timeout.ms" in error
+    assert "quotas" in error
+    found = [value.decode() for value in topics.read_committed(topic)]
+    if api == "exactly-once":
+        assert found == []
+    else:
+        delivered = int(re.search(r"(\d+) were delivered", error)[1])
+        in_flight = int(re.search(r"(\d+) were in flight", error)[1])
+        assert found == words(len(found))
+        assert delivered <= len(found) <= delivered + in_flight
