@@ -45,13 +45,13 @@ help: ## list the targets
 demo: setup ## write 336,776 flights to a local Kafka and check every record
 	$(JAVA) PYSPARK_PYTHON=$(abspath $(BIN))/kafka-nb-python PYSPARK_SUBMIT_ARGS="--properties-file conf/spark.conf pyspark-shell" $(BIN)/python jobs/demo.py
 
-PYTEST = $(TEST_JAVA) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST = $(TEST_JAVA) $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 
 test: setup $(ARCHIVES) ## all tests but the slow ones, three files at a time: many of them wait
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -n 3 -m "not slow"
 
-test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions; 90 s of chaos
-	$(PYTEST) -m slow tests/chaos tests/integration tests/search
+test-slow: setup $(ARCHIVES) ## tests that start clusters, environments or kinds of sessions, and 90 s of chaos, two files at a time
+	$(PYTEST) -n 2 -m slow tests/chaos tests/integration tests/search
 
 test-unit: setup ## unit tests, and tests on librdkafka's mock broker; no Spark or Kafka runs
 	$(BIN)/pytest tests/unit tests/mock_broker

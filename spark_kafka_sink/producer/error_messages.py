@@ -122,7 +122,8 @@ def rejection_reason(topic: str, partition: int, code: int) -> str:
     text = error_text(code)
     if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         text = text.removeprefix("Broker: ")  # no broker has seen it
-    return f"{where}: {text} ({error_name(code)}){_advice(partition, code)}"
+    advice = rejection_advice(code, by_client=partition == UNASSIGNED)
+    return f"{where}: {text} ({error_name(code)}){advice}"
 
 
 def _missing_producer_id(report: ReportBuilder) -> str:
@@ -132,12 +133,19 @@ def _missing_producer_id(report: ReportBuilder) -> str:
     return ""
 
 
-def _advice(partition: int, code: int) -> str:
+def rejection_advice(code: int, *, by_client: bool = False) -> str:
+    """What to do about a rejected record, after a semicolon; empty if the code says it all."""
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return f"; {GRANT_WRITE}"
+    if code == ErrorCode.INVALID_TIMESTAMP:
+        return (
+            "; a timestamp is further from the brokers' time than the topic's "
+            "message.timestamp.before.max.ms or message.timestamp.after.max.ms allows: correct "
+            "the column timestamp or, without it, the clock of the worker"
+        )
     if code != ErrorCode.MSG_SIZE_TOO_LARGE:
         return ""
-    if partition == UNASSIGNED:
+    if by_client:
         return (
             f"; a record is larger than the client may send: raise {MAX_REQUEST_SIZE}, and the "
             "topic's max.message.bytes if that is smaller"

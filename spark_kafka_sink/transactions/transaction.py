@@ -25,6 +25,7 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
+from spark_kafka_sink.producer.error_messages import rejection_advice
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
@@ -187,12 +188,9 @@ class Transaction:
                 "(transaction.max.timeout.ms); lower it, or raise theirs"
             )
         name = error_name(failure.code)
-        advice = ""
-        if failure.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            advice = "; grant this user permission to write to the topic"
         return TransactionFailed(
-            f"{purpose}: {failure.text} ({name}){advice}. Spark's next attempt sends the whole "
-            "partition again",
+            f"{purpose}: {failure.text} ({name}){rejection_advice(failure.code)}. Spark's next "
+            "attempt sends the whole partition again",
             code=name,
         )
 

@@ -21,7 +21,6 @@ from streams import run, stream_of
 from suspension import suspended
 from topics import Topics
 
-import spark_kafka_sink
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
@@ -33,6 +32,7 @@ from spark_kafka_sink.errors import (
     LedgerLost,
     PartitionsChanged,
     ReplayDiffers,
+    TransactionFailed,
     TransactionTimeout,
 )
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -296,8 +296,9 @@ def test_a_timeout_that_the_brokers_do_not_allow(sink):
 
 def test_a_record_that_the_topic_rejects_aborts_the_transaction(sink):
     options = {"kafka_max_request_size": "4000000"}
-    with pytest.raises(spark_kafka_sink.DeliveryFailed, match="made no record of micro-batch 0"):
+    with pytest.raises(TransactionFailed, match=r"raise its max\.message\.bytes") as raised:
         sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
+    assert "made no record of micro-batch 0" in str(raised.value)
     assert sink.write_batch(0) == sink.committed()
 
 
