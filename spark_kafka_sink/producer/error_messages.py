@@ -23,6 +23,11 @@ _GRANT_IDEMPOTENT_WRITE = (
     "grant this user permission to write to a topic, or with brokers before Kafka 2.8 "
     "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false"
 )
+_TIMESTAMP = (
+    "a timestamp is further from the brokers' time than the topic allows "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms): correct the column "
+    "timestamp or, without it, the clock of the worker"
+)
 
 
 def first_failure(
@@ -138,11 +143,9 @@ def rejection_advice(code: int, *, by_client: bool = False) -> str:
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return f"; {GRANT_WRITE}"
     if code == ErrorCode.INVALID_TIMESTAMP:
-        return (
-            "; a timestamp is further from the brokers' time than the topic's "
-            "message.timestamp.before.max.ms or message.timestamp.after.max.ms allows: correct "
-            "the column timestamp or, without it, the clock of the worker"
-        )
+        return f"; {_TIMESTAMP}"
+    if code == ErrorCode.INVALID_RECORD:  # librdkafka's, whatever the brokers' own code
+        return f"; if the topic is compacted, a record lacks its key; otherwise {_TIMESTAMP}"
     if code != ErrorCode.MSG_SIZE_TOO_LARGE:
         return ""
     if by_client:

@@ -45,6 +45,13 @@ def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, t
         raise error
 
 
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD])
+def test_a_record_whose_timestamp_brokers_reject_is_reported_with_what_to_correct(code):
+    error = error_messages.delivery_failed(failed_delivery(2, code), DeliveryReport())
+    with pytest.raises(DeliveryFailed, match=r"after\.max\.ms\): correct .* clock of the worker"):
+        raise error
+
+
 @pytest.mark.parametrize(
     ("partition", "advice"),
     [

@@ -1,0 +1,182 @@
+"""Brokers whose clock differs from the workers', or jumps."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+from clock_shift import ShiftedClock
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
+from pyspark.errors import StreamingQueryException
+from streams import run, stream_of
+from topics import Topics
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LedgerLost
+from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+
+HOUR = 3600
+RETENTION_SECONDS = 60  # the shortest that brokers accept
+RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "200"}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="clocks are shifted with LD_PRELOAD"),
+]
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory):
+    """The brokers' clock."""
+    return ShiftedClock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def kafka(clock):
+    with ExitStack() as stack:
+        with clock.of_new_processes():
+            kafka = stack.enter_context(LocalKafka(settings=SETTINGS | RETENTION))
+        yield kafka
+
+
+@pytest.fixture
+def topics(kafka, clock):
+    clock.move_to(0)
+    topics = Topics(kafka.bootstrap_servers)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def sink(kafka, topics):
+    return Sink(kafka.bootstrap_servers, topics)
+
+
+def write(spark, topics, api, folder, topic):
+    """Two micro-batches of two rows."""
+    options = {"kafka.bootstrap.servers": topics.bootstrap_servers, "topic": topic}
+    if api == "exactly-once":
+        options |= {
+            "delivery.guarantee": api,
+            "exactly.once.partitions": "1",
+            "transactional.id.prefix": topic,
+        }
+    words = stream_of(spark, folder / "in", ["a", "b"], ["c", "d"])
+    writer = words.repartition(1).writeStream
+    if api == "foreach_batch":
+        writer = writer.foreachBatch(foreach_batch(options))
+    else:
+        writer = writer.format("kafka-nb").options(**options)
+    run(writer, folder)
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+@pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
+def test_a_stream_is_complete_when_the_brokers_clock_is_an_hour_off(
+    spark, topics, clock, tmp_path, api, hours
+):
+    topic = topics.create()
+    clock.move_to(hours * HOUR)
+    write(spark, topics, api, tmp_path, topic)
+    values = topics.read_committed(topic)
+    assert sorted(values) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("api", ["format", "exactly-once"])
+def test_a_worker_whose_clock_is_too_far_ahead_fails_by_name(spark, topics, clock, tmp_path, api):
+    """Brokers allow an hour (message.timestamp.after.max.ms)."""
+    topic = topics.create()
+    clock.move_to(-2 * HOUR)
+    with pytest.raises(StreamingQueryException) as raised:
+        write(spark, topics, api, tmp_path, topic)
+    error = sink_error(str(raised.value))
+    assert "INVALID_TIMESTAMP" in error or "INVALID_RECORD" in error
+    assert "the clock of the worker" in error
+    assert topics.read_committed(topic) == []
+
+
+@pytest.mark.parametrize("point", ["initialized", "flushed", "committing"])
+def test_brokers_whose_clock_jumps_ahead_abort_an_open_transaction(sink, clock, point):
+    task = Process(sink, 0, 0, ["0-a", "0-b"], point)
+    clock.move_to(HOUR)
+    if point != "initialized":
+        assert sink.committed() == []  # once the brokers have aborted it
+    said = task.go_on()
+    if point == "initialized":  # nothing was open
+        assert said == "written"
+    else:
+        assert said.startswith("TransactionFenced: ")
+    assert sink.write_batch(0) == sink.committed()
+
+
+def test_brokers_whose_clock_jumps_back_keep_an_open_transaction(sink, clock):
+    clock.move_to(HOUR)
+    task = Process(sink, 0, 0, ["0-a", "0-b"], "flushed")
+    clock.move_to(0)
+    assert task.go_on() == "written"
+    assert sink.write_batch(0) == sink.committed()
+
+
+# --- the retention of offsets ---------------------------------------------------------------------
+
+
+def wait_until_expired(sink, name):
+    """Wait until brokers have removed an entry of the ledger."""
+    group = ConsumerGroupTopicPartitions(sink.group(name))
+    admin = AdminClient({"bootstrap.servers": sink.topics.bootstrap_servers, "log_level": 2})
+    deadline = Deadline(SECONDS)
+    while True:
+        [answer] = admin.list_consumer_group_offsets([group]).values()
+        if not answer.result(SECONDS).topic_partitions:
+            return
+        assert not deadline.expired, f"{group.group_id} has not expired"
+        time.sleep(0.1)  # there is no event when it has
+
+
+def test_micro_batches_more_often_than_the_retention_keep_the_ledger(sink, clock):
+    """Only the layout expires, which changes with the number of partitions; it is not needed."""
+    expected = sink.write_batch(0)
+    for batch_id in range(1, 4):
+        clock.move_to(batch_id * (RETENTION_SECONDS - 20))
+        if batch_id >= 2:
+            wait_until_expired(sink, "layout")
+        expected += sink.write_batch(batch_id)
+    sink.options["exactly.once.partitions"] = "1"
+    sink.write(4, 0, ["4-a"])
+    sink.write_batch_marker(4, tasks=1)
+    assert sink.committed() == sorted([*expected, "4-a"])
+
+
+def test_a_query_that_was_stopped_for_longer_has_lost_its_ledger(sink, clock):
+    expected = sink.write_batch(0)
+    clock.move_to(RETENTION_SECONDS + 1)
+    for name in ("0", "1", "driver"):
+        wait_until_expired(sink, name)
+    for partition in (0, 1):
+        with pytest.raises(LedgerLost, match=r"offsets\.retention\.minutes") as raised:
+            sink.write(1, partition, ["1-a"])
+        assert "exactly.once.first.batch=1" in str(raised.value)
+    assert sink.committed() == expected
+    sink.options["exactly.once.first.batch"] = "1"
+    expected += sink.write_batch(1) + sink.write_batch(2)
+    assert sink.committed() == sorted(expected)
+
+
+def test_entries_of_an_incomplete_micro_batch_that_expire_are_noticed_but_for_the_first(
+    sink, clock
+):
+    expected = sink.write_batch(0)
+    sink.write(1, 0, ["1-a", "1-b"])
+    clock.move_to(RETENTION_SECONDS + 1)
+    for name in ("0", "1", "driver"):
+        wait_until_expired(sink, name)
+    for partition in (0, 1):
+        with pytest.raises(LedgerLost, match=r"exactly\.once\.first\.batch=1"):
+            sink.write(1, partition, ["1-a", "1-b"])
+    assert sink.committed() == sorted([*expected, "1-a", "1-b"])
