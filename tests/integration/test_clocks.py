@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import ExitStack
 
 import pytest
 from clock_shift import ShiftedClock
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
-from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
+from exactly_once_sink import SETTINGS, Process, Sink
 from pyspark.errors import StreamingQueryException
 from streams import run, stream_of
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerLost
 from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -126,26 +122,13 @@ def test_brokers_whose_clock_jumps_back_keep_an_open_transaction(sink, clock):
 # --- the retention of offsets ---------------------------------------------------------------------
 
 
-def wait_until_expired(sink, name):
-    """Wait until brokers have removed an entry of the ledger."""
-    group = ConsumerGroupTopicPartitions(sink.group(name))
-    admin = AdminClient({"bootstrap.servers": sink.topics.bootstrap_servers, "log_level": 2})
-    deadline = Deadline(SECONDS)
-    while True:
-        [answer] = admin.list_consumer_group_offsets([group]).values()
-        if not answer.result(SECONDS).topic_partitions:
-            return
-        assert not deadline.expired, f"{group.group_id} has not expired"
-        time.sleep(0.1)  # there is no event when it has
-
-
 def test_micro_batches_more_often_than_the_retention_keep_the_ledger(sink, clock):
     """Only the layout expires, which changes with the number of partitions; it is not needed."""
     expected = sink.write_batch(0)
     for batch_id in range(1, 4):
         clock.move_to(batch_id * (RETENTION_SECONDS - 20))
         if batch_id >= 2:
-            wait_until_expired(sink, "layout")
+            sink.wait_until_forgotten("layout")
         expected += sink.write_batch(batch_id)
     sink.options["exactly.once.partitions"] = "1"
     sink.write(4, 0, ["4-a"])
@@ -156,8 +139,7 @@ def test_micro_batches_more_often_than_the_retention_keep_the_ledger(sink, clock
 def test_a_query_that_was_stopped_for_longer_has_lost_its_ledger(sink, clock):
     expected = sink.write_batch(0)
     clock.move_to(RETENTION_SECONDS + 1)
-    for name in ("0", "1", "driver"):
-        wait_until_expired(sink, name)
+    sink.wait_until_forgotten("0", "1", "driver")
     for partition in (0, 1):
         with pytest.raises(LedgerLost, match=r"offsets\.retention\.minutes") as raised:
             sink.write(1, partition, ["1-a"])
@@ -174,8 +156,7 @@ def test_entries_of_an_incomplete_micro_batch_that_expire_are_noticed_but_for_th
     expected = sink.write_batch(0)
     sink.write(1, 0, ["1-a", "1-b"])
     clock.move_to(RETENTION_SECONDS + 1)
-    for name in ("0", "1", "driver"):
-        wait_until_expired(sink, name)
+    sink.wait_until_forgotten("0", "1", "driver")
     for partition in (0, 1):
         with pytest.raises(LedgerLost, match=r"exactly\.once\.first\.batch=1"):
             sink.write(1, partition, ["1-a", "1-b"])

@@ -6,12 +6,16 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import exactly_once_task
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 from topics import Topics
 
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.writer import write_batch_marker
 
 SECONDS = 60.0
@@ -55,6 +59,19 @@ class Sink:
 
     def group(self, name):
         return f"{self.options['transactional.id.prefix']}.{name}"
+
+    def wait_until_forgotten(self, *names):
+        """Wait until the brokers have removed these groups' entries of the ledger."""
+        admin = AdminClient({"bootstrap.servers": self.topics.bootstrap_servers, "log_level": 2})
+        deadline = Deadline(SECONDS)
+        for name in names:
+            group = ConsumerGroupTopicPartitions(self.group(name))
+            while True:
+                [answer] = admin.list_consumer_group_offsets([group]).values()
+                if not answer.result(SECONDS).topic_partitions:
+                    break
+                assert not deadline.expired, f"{group.group_id} is still there"
+                time.sleep(0.1)  # there is no event when it is gone
 
     def committed(self):
         """All committed values, once no transaction is open."""

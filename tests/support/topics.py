@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from spark_kafka_sink.deadline import Deadline
 
-_SECONDS = 30.0
+_SECONDS = 60.0
 _ATTEMPT_SECONDS = 5.0
 
 # Errors while a cluster starts, creates a topic or moves a leader, and while a client does not
@@ -153,9 +153,7 @@ class Topics:
                 for topic in topics
                 for number in self._metadata(topic, deadline).partitions
             ]
-            ends = _repeated(
-                lambda _: self._ends(partitions, IsolationLevel.READ_UNCOMMITTED), deadline
-            )
+            ends = self._ends(partitions, IsolationLevel.READ_UNCOMMITTED, deadline)
             consumer.assign(partitions)
             return sorted(_consume(consumer, ends, deadline))
 
@@ -169,19 +167,26 @@ class Topics:
 
     def ends(self, topic: str) -> tuple[dict[int, int], dict[int, int]]:
         """By partition: the last stable offsets, and the high watermarks."""
-        numbers = self._metadata(topic, Deadline(self._patience_seconds)).partitions
+        deadline = Deadline(self._patience_seconds)
+        numbers = self._metadata(topic, deadline).partitions
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
-        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-        stable, high = (self._ends(partitions, level) for level in levels)
+        stable = self._ends(partitions, IsolationLevel.READ_COMMITTED, deadline)
+        high = self._ends(partitions, IsolationLevel.READ_UNCOMMITTED, deadline)
         return _by_number(stable), _by_number(high)
 
-    def _ends(self, partitions: list[TopicPartition], level: IsolationLevel) -> _Ends:
+    def _ends(
+        self, partitions: list[TopicPartition], level: IsolationLevel, deadline: Deadline
+    ) -> _Ends:
         wanted = {each: OffsetSpec.latest() for each in partitions}
-        futures = self._admin.list_offsets(wanted, isolation_level=level)
-        return {
-            (each.topic, each.partition): future.result(_SECONDS).offset
-            for each, future in futures.items()
-        }
+
+        def read(_: float) -> _Ends:
+            futures = self._admin.list_offsets(wanted, isolation_level=level)
+            return {
+                (each.topic, each.partition): future.result(_SECONDS).offset
+                for each, future in futures.items()
+            }
+
+        return _repeated(read, deadline)
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
