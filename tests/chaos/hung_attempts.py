@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from evidence import ATTEMPTS, parse
 
 _STACK_SECONDS = 1.0
@@ -35,7 +36,7 @@ class HungAttempts:
             if now - line["at"] < self._seconds:
                 continue
             del self._open[name]
-            if self._is_alive(line["pid"]):
+            if self._is_alive(line["pid"], now - line["at"]):
                 stacks = self._stacks(line["pid"])
                 self.found.append(
                     f"{line['topic']} micro-batch {line['batch']} partition {line['partition']}: "
@@ -62,13 +63,17 @@ class HungAttempts:
                 del self._open[name]
             self._open[line["attempt"]] = line
 
-    def _is_alive(self, pid: int) -> bool:
-        """Whether it still is a process of this run."""
+    def _is_alive(self, pid: int, seconds: float) -> bool:
+        """Whether it is the process of this run that had that number so many seconds ago.
+
+        Numbers of processes are used again, in long runs within a minute.
+        """
         try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
+            process = psutil.Process(pid)
+            of_this_run = process.environ().get("CHAOS_FOLDER") == str(self._folder)
+            return of_this_run and time.time() - process.create_time() >= seconds
+        except psutil.Error:
             return False
-        return f"CHAOS_FOLDER={self._folder}".encode() in environment
 
     def _stacks(self, pid: int) -> Path:
         """C's stacks, if there is a debugger; Python's go to the log of the streams."""

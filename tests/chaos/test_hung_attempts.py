@@ -35,29 +35,48 @@ def begin(folder, attempt, seconds_ago, pid):
 
 
 def test_an_attempt_that_hangs_is_found_and_killed(tmp_path, worker):
-    hung = HungAttempts(tmp_path, seconds=60)
-    begin(tmp_path, "a", 50, worker.pid)
+    hung = HungAttempts(tmp_path, seconds=3)
+    begin(tmp_path, "a", 0, worker.pid)
     hung.look()
     assert hung.found == []
-    begin(tmp_path, "b", 61, worker.pid)
+    time.sleep(3)
     hung.look()
     (found,) = hung.found
-    assert f"t micro-batch 7 partition 1: process {worker.pid} hangs for 61 s" in found
+    assert f"t micro-batch 7 partition 1: process {worker.pid} hangs for " in found
     assert worker.wait(10) < 0
     hung.look()
     assert len(hung.found) == 1
 
 
-def test_an_attempt_that_ended_is_not_stuck(tmp_path, worker):
-    hung = HungAttempts(tmp_path, seconds=60)
-    begin(tmp_path, "a", 99, worker.pid)
-    log(tmp_path, "a", 98, worker.pid, outcome="DeadlineExceeded")
+def test_a_later_attempt_of_the_process_ends_the_former(tmp_path, worker):
+    hung = HungAttempts(tmp_path, seconds=3)
+    begin(tmp_path, "a", 0, worker.pid)
+    hung.look()
+    time.sleep(3)
+    begin(tmp_path, "b", 0, worker.pid)
     hung.look()
     assert hung.found == []
 
 
-def test_an_attempt_whose_process_is_gone_is_not_stuck(tmp_path):
+def test_a_younger_process_with_the_same_number_is_left_alone(tmp_path, worker):
     hung = HungAttempts(tmp_path, seconds=60)
-    begin(tmp_path, "a", 99, os.getpid())  # it lives, but is not of this run
+    begin(tmp_path, "a", 99, worker.pid)
+    hung.look()
+    assert hung.found == []
+    assert worker.poll() is None
+
+
+def test_an_attempt_that_ended_is_not_stuck(tmp_path, worker):
+    hung = HungAttempts(tmp_path, seconds=1)
+    begin(tmp_path, "a", 0, worker.pid)
+    log(tmp_path, "a", 0, worker.pid, outcome="DeadlineExceeded")
+    time.sleep(1)
+    hung.look()
+    assert hung.found == []
+
+
+def test_a_process_that_is_not_of_this_run_is_left_alone(tmp_path):
+    hung = HungAttempts(tmp_path, seconds=0)
+    begin(tmp_path, "a", 0, os.getpid())
     hung.look()
     assert hung.found == []
