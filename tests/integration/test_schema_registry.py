@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from deserializers import avro_deserializer
 from pyspark.sql.avro.functions import from_avro
 
 import spark_kafka_sink
@@ -84,7 +84,7 @@ def test_avro_is_read_by_confluents_deserializer_and_by_spark(
         {"id": n, "name": None if n == 1 else f"n{n}", "at": AT, "tags": ["a", None]}
         for n in range(3)
     ]
-    found = deserialized(AvroDeserializer(registry), records)
+    found = deserialized(avro_deserializer(registry), records)
     assert sorted(found, key=lambda order: order["id"]) == rows
     written = registry.get_latest_version(f"{topic}-value")
     assert {int.from_bytes(record.value[1:5], "big") for record in records} == {written.schema_id}
@@ -176,7 +176,7 @@ def test_topics_of_the_column_have_their_own_subjects(
     for remainder, name in enumerate(names):
         records = topics.read(name)
         expected = list(range(remainder, 100, 2))
-        assert ids(AvroDeserializer(registry), records) == expected
+        assert ids(avro_deserializer(registry), records) == expected
         keys = JSONDeserializer(registry.get_latest_version(f"{name}-key").schema.schema_str)
         assert sorted(deserialized(keys, records, "key")) == expected
 
@@ -206,13 +206,13 @@ def test_a_stream_goes_on_with_a_field_more_and_both_schemas_are_read(
     completed = run("'id', value, 'name', concat('n', value)")
     first, second = (registry.get_version(f"{topic}-value", n) for n in (1, 2))
     assert registry.get_versions(f"{topic}-value") == [1, 2]
-    reader = AvroDeserializer(registry, second.schema.schema_str)
+    reader = avro_deserializer(registry, second.schema.schema_str)
     found = {(order["id"], order["name"]) for order in deserialized(reader, topics.read(topic))}
     expected = {(i, f"n{i}" if i >= without_name else None) for i in range(completed)}
     assert expected <= found
     interrupted = {*range(without_name, without_name + 10), *range(completed, completed + 10)}
     assert {i for i, _ in found - expected} <= interrupted
-    reader = AvroDeserializer(registry, first.schema.schema_str)
+    reader = avro_deserializer(registry, first.schema.schema_str)
     assert all(order.keys() == {"id"} for order in deserialized(reader, topics.read(topic)))
 
 
@@ -241,7 +241,7 @@ def test_subjects_are_named_after_the_record(
     frame = spark.range(2).selectExpr("named_struct('id', id, 'name', 'n') AS value")
     options = {"value.schema": ORDER, "value.subject.name.strategy": strategy, "topic": topic}
     write_by_format(frame, bootstrap_servers, **avro(schema_registry, **options))
-    assert ids(AvroDeserializer(registry), topics.read(topic)) == [0, 1]
+    assert ids(avro_deserializer(registry), topics.read(topic)) == [0, 1]
     assert subject.format(topic=topic) in registry.get_subjects()
     assert f"{topic}-value" not in registry.get_subjects()
 
@@ -257,7 +257,7 @@ def test_the_subjects_latest_schema_is_used_and_nothing_is_registered(
     number = registry.register_schema(f"{topic}-value", Schema(ORDER, "AVRO"))
     write(frame, bootstrap_servers, **avro(schema_registry, **options))
     records = topics.read(topic)
-    assert ids(AvroDeserializer(registry), records) == [0, 1]
+    assert ids(avro_deserializer(registry), records) == [0, 1]
     assert {int.from_bytes(record.value[1:5], "big") for record in records} == {number}
     assert registry.get_versions(f"{topic}-value") == [1]
     narrow = spark.range(2).selectExpr("named_struct('id', id) AS value")
@@ -278,7 +278,7 @@ def test_a_row_that_the_schema_forbids_is_a_dead_letter(
         write(frame, bootstrap_servers, **options)
     options.update({"on.record.error": "dead-letter", "dead.letter.topic": dead})
     write(frame, bootstrap_servers, **options)
-    assert set(ids(AvroDeserializer(registry), topics.read(topic))) == {0, 2}
+    assert set(ids(avro_deserializer(registry), topics.read(topic))) == {0, 2}
     (letter,) = topics.read(dead)
     assert json.loads(letter.value) == {"id": 1, "name": None}
     assert dict(letter.headers)["kafka-nb.error"] == b"SERIALIZATION_FAILED"
