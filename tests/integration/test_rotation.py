@@ -16,70 +16,21 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from pyspark.errors import StreamingQueryException
+from restarted_stream import EXACTLY_ONCE, FOREACH_BATCH, FORMAT, SECONDS, RestartedStream
 from topics import Topics
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
-FORMAT, FOREACH_BATCH, EXACTLY_ONCE = "format", "foreach_batch", "exactly-once"
-# A task's own waits are shorter; Spark is slow on a busy machine.
-SECONDS = 90.0
-TOLERANT = {"kafka.max.block.ms": "15000", "close.timeout.ms": "15000"}
 REAUTHENTICATION_MS = 2000
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 pytestmark = pytest.mark.slow
 
 
-class Stream:
-    """A stream of words to a topic, whose query ends and starts again in one session."""
-
-    def __init__(self, spark, folder, api):
-        self._source, self._checkpoint = folder / "words", folder / "checkpoint"
-        self._source.mkdir()
-        self._words = spark.readStream.format("text").load(str(self._source)).coalesce(1)
-        self._api = api
-        self.query = None
-
-    def start(self, options):
-        options = options | TOLERANT
-        if self._api == EXACTLY_ONCE:
-            options |= {
-                "delivery.guarantee": "exactly-once",
-                "exactly.once.partitions": "1",
-                "transactional.id.prefix": options["topic"],
-            }
-        writer = self._words.writeStream.option("checkpointLocation", str(self._checkpoint))
-        if self._api == FOREACH_BATCH:
-            self.query = writer.foreachBatch(foreach_batch(options)).start()
-        else:
-            self.query = writer.format("kafka-nb").options(**options).start()
-
-    def write(self, word):
-        part = self._source.parent / "part"
-        part.write_text(word)
-        part.rename(self._source / f"{word}.txt")
-        self.query.processAllAvailable()
-
-    def error(self, write):
-        """The sink's own error that ends the query while this is done."""
-        started = time.monotonic()
-        with pytest.raises(StreamingQueryException) as raised:
-            write()
-        assert time.monotonic() - started < SECONDS
-        return sink_error(str(raised.value))
-
-    def stop(self):
-        if self.query is not None:
-            self.query.stop()
-
-
 @pytest.fixture
 def stream(spark, tmp_path, api):
-    stream = Stream(spark, tmp_path, api)
+    stream = RestartedStream(spark, tmp_path, api)
     yield stream
     stream.stop()
 

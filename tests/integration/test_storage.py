@@ -1,0 +1,141 @@
+"""Brokers whose disk is full, or whose log directory fails, in mid-stream."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+import uuid
+from base64 import urlsafe_b64encode
+
+import psutil
+import pytest
+from restarted_stream import EXACTLY_ONCE, FOREACH_BATCH, SECONDS, RestartedStream
+from topics import Topics
+
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
+from spark_kafka_sink.tools.local_servers.processes import is_running
+
+NODES = (1, 2, 3)
+SOONER = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "4000",
+    "replica.lag.time.max.ms": "4000",
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # each broker starts up to four times
+    pytest.mark.skipif(sys.platform != "linux", reason="a disk is full by Linux' prlimit"),
+]
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    """Three brokers with two log directories each; the second one holds no metadata."""
+    with LocalKafka(3, SOONER) as kafka:
+        for node in NODES:
+            properties = kafka.folder / f"server-{node}.properties"
+            own = f"log.dirs={kafka.folder}/data-{node}"
+            assert own in properties.read_text()
+            both = f"{own},{second(kafka, node)}"
+            properties.write_text(properties.read_text().replace(own, both))
+            format_second(kafka, node)
+            start(kafka, node)
+        yield kafka
+
+
+def format_second(kafka, node):
+    second(kafka, node).mkdir()
+    first = (kafka.folder / f"data-{node}" / "meta.properties").read_text()
+    directory = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    meta = re.sub(r"directory\.id=.*", f"directory.id={directory}", first)
+    (second(kafka, node) / "meta.properties").write_text(meta)
+
+
+def second(kafka, node):
+    return kafka.folder / f"second-{node}"
+
+
+def start(kafka, node):
+    kafka.restart(node)
+    wait_until_ready(kafka.internal_servers, lambda: None, Deadline(SECONDS), str(kafka.folder))
+
+
+def topic_in_second(kafka, topics):
+    """A topic whose leader has it in its second log directory: brokers choose either."""
+    for _ in range(20):
+        topic = topics.create(replicas=3, config={"segment.ms": "100"})
+        [leader] = topics.leaders(topic)
+        if (second(kafka, leader) / f"{topic}-0").is_dir():
+            return topic, leader
+    raise AssertionError("all topics are in the first log directory")
+
+
+@pytest.fixture
+def topics(kafka):
+    topics = Topics(kafka.bootstrap_servers, patience_seconds=SECONDS)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def stream(spark, tmp_path, api):
+    stream = RestartedStream(spark, tmp_path, api)
+    yield stream
+    stream.stop()
+
+
+def wait(condition):
+    deadline = Deadline(SECONDS)
+    while not condition():
+        assert not deadline.expired
+        time.sleep(0.1)  # there is no event
+
+
+def check(topics, topic, api, words):
+    values = [value.decode() for value in topics.read_committed(topic)]
+    assert set(values) == set(words)
+    if api == EXACTLY_ONCE:
+        assert len(values) == len(words)
+
+
+@pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
+def test_a_leader_whose_disk_is_full_ends_and_the_stream_goes_on(kafka, topics, stream, api):
+    topic = topics.create(replicas=3)
+    stream.start({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic})
+    stream.write("before")
+    [leader] = topics.leaders(topic)
+    broker = kafka.pids[leader - 1]
+    # Writes fail, as on a full disk (EFBIG instead of ENOSPC).
+    psutil.Process(broker).rlimit(psutil.RLIMIT_FSIZE, (1, psutil.RLIM_INFINITY))
+    stream.write("with a full disk")
+    wait(lambda: not is_running(broker))
+    start(kafka, leader)
+    stream.write("after")
+    check(topics, topic, api, ["before", "with a full disk", "after"])
+
+
+@pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
+def test_when_a_log_directory_fails_another_broker_leads_and_the_stream_goes_on(
+    kafka, topics, stream, api
+):
+    topic, leader = topic_in_second(kafka, topics)
+    stream.start({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic})
+    stream.write("before")
+    folder = second(kafka, leader)
+    lost = folder.rename(folder.with_suffix(".lost"))
+    folder.touch()  # the next segment cannot be created
+    try:
+        stream.write("with a failed log directory")
+        assert topics.leaders(topic) != [leader]
+        assert is_running(kafka.pids[leader - 1])
+    finally:
+        folder.unlink()
+        shutil.move(lost, folder)
+        start(kafka, leader)
+    stream.write("after")
+    check(topics, topic, api, ["before", "with a failed log directory", "after"])
