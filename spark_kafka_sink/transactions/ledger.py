@@ -260,8 +260,8 @@ def ledger_error(
             "micro-batch is complete, and change it afterwards"
         )
     cause = (
-        "Its consumer groups were deleted or have expired (offsets.retention.minutes), or this "
-        "query ran before without exactly-once"
+        "Its consumer groups were deleted, have expired (offsets.retention.minutes) or lost "
+        "entries in an unclean leader election, or this query ran before without exactly-once"
     )
     if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
         cause = (

@@ -25,6 +25,8 @@ SOONER = {
     "broker.session.timeout.ms": "4000",
     "replica.lag.time.max.ms": "4000",
 }
+# Coordinators move too, which takes long on a busy machine.
+PATIENT = {"kafka.max.block.ms": "60000", "close.timeout.ms": "60000"}
 
 pytestmark = [
     pytest.mark.slow,
@@ -106,7 +108,7 @@ def check(topics, topic, api, words):
 @pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
 def test_a_leader_whose_disk_is_full_ends_and_the_stream_goes_on(kafka, topics, stream, api):
     topic = topics.create(replicas=3)
-    stream.start({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic})
+    stream.start({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic} | PATIENT)
     stream.write("before")
     [leader] = topics.leaders(topic)
     broker = kafka.pids[leader - 1]
@@ -124,7 +126,7 @@ def test_when_a_log_directory_fails_another_broker_leads_and_the_stream_goes_on(
     kafka, topics, stream, api
 ):
     topic, leader = topic_in_second(kafka, topics)
-    stream.start({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic})
+    stream.start({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic} | PATIENT)
     stream.write("before")
     folder = second(kafka, leader)
     lost = folder.rename(folder.with_suffix(".lost"))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from mock_cluster import MockCluster
+from resolver import Resolver
 
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -34,6 +35,13 @@ def cluster() -> Iterator[MockCluster]:
     with MockCluster() as cluster:
         cluster.create_topic("t", partitions=1)
         yield cluster
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    resolver = Resolver()
+    resolver.install(monkeypatch)
+    return resolver
 
 
 @pytest.fixture

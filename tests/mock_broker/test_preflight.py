@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +13,6 @@ from kafka_proxy import METADATA, KafkaProxy
 
 from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import BrokerUnavailable, TopicUnavailable
-from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 
 NOBODY = "127.0.0.1:1"
@@ -27,43 +24,6 @@ def forget():
     preflight._check.cache_clear()
     yield
     preflight._check.cache_clear()
-
-
-@pytest.fixture
-def unresolvable(monkeypatch) -> set[str]:
-    """Host names that do not resolve at the moment; others stand for 127.0.0.1."""
-    names: set[str] = set()
-    set_resolver = c.prototype(
-        "rd_kafka_conf_set_resolve_cb", None, ctypes.c_void_p, ctypes.c_void_p
-    )
-    libc = ctypes.CDLL(None)
-    libc.getaddrinfo.argtypes = [ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_void_p] * 2]
-    libc.freeaddrinfo.argtypes = [ctypes.c_void_p]
-
-    @ctypes.CFUNCTYPE(
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_void_p,
-        ctypes.POINTER(ctypes.c_void_p),
-        ctypes.c_void_p,
-    )
-    def resolve(node, service, hints, result, _opaque):
-        if node is None:  # librdkafka returns what it got
-            libc.freeaddrinfo(result[0])
-            return 0
-        if node.decode() in names:
-            return socket.EAI_NONAME
-        return libc.getaddrinfo(b"127.0.0.1", service, hints, result)
-
-    set_events = c.conf_set_events
-
-    def also_resolve(conf, events):
-        set_resolver(conf, ctypes.cast(resolve, ctypes.c_void_p))
-        set_events(conf, events)
-
-    monkeypatch.setattr(c, "conf_set_events", also_resolve)
-    return names
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -119,39 +79,38 @@ def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster, monkeypa
 
 
 def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(
-    options, unresolvable, monkeypatch
+    options, resolver, monkeypatch
 ):
     monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.5)
-    unresolvable.add("nowhere.test")
+    resolver.unknown.add("nowhere.test")
     with black_hole() as silent:
         servers = f"nowhere.test:9092,{silent}"
         with pytest.raises(BrokerUnavailable, match=r"within 2 s \(kafka\.max\.block\.ms\)"):
             preflight.check(options(kafka_bootstrap_servers=servers, kafka_max_block_ms="2000"))
 
 
-def test_one_unresolvable_name_of_two_does_no_harm(options, cluster, unresolvable):
-    unresolvable.add("nowhere.test")
+def test_one_unresolvable_name_of_two_does_no_harm(options, cluster, resolver):
+    resolver.unknown.add("nowhere.test")
     preflight.check(
         options(kafka_bootstrap_servers=f"nowhere.test:9092,{cluster.bootstrap_servers}")
     )
 
 
 @contextmanager
-def refusing(proxy, unresolvable):
+def refusing(proxy, resolver):
     with proxy.refusing():
         yield
 
 
 @contextmanager
-def not_resolving(proxy, unresolvable):
-    unresolvable.add("broker.test")
-    yield
-    unresolvable.clear()
+def not_resolving(proxy, resolver):
+    with resolver.not_resolving("broker.test"):
+        yield
 
 
 @pytest.mark.parametrize("outage", [refusing, not_resolving])
 def test_a_later_micro_batch_survives_an_outage(
-    options, cluster, unresolvable, monkeypatch, tmp_path, outage
+    options, cluster, resolver, monkeypatch, tmp_path, outage
 ):
     monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
@@ -159,7 +118,7 @@ def test_a_later_micro_batch_survives_an_outage(
         given = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
         preflight.check(given, tmp_path)
         preflight._check.cache_clear()  # as in a new Python worker
-        with outage(proxy, unresolvable):
+        with outage(proxy, resolver):
             checking = pool.submit(preflight.check, given, tmp_path)
             time.sleep(1)
             assert not checking.done()

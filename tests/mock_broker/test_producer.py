@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import time
@@ -28,7 +27,6 @@ from spark_kafka_sink.errors import (
     ProducerClosed,
     TopicUnavailable,
 )
-from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer.lifecycle import ProducerState
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -687,24 +685,14 @@ def test_close_is_bounded_whatever_is_wrong_with_the_broker(
     assert delivery.delivery.total_failed == 100
 
 
-def test_close_is_bounded_when_the_resolver_hangs(new_producer, records, monkeypatch):
-    """A name look-up that never returns: libc's pause() replaces the resolver."""
-    set_events = c.conf_set_events
-
-    def also_hang(conf, events):
-        set_resolver = c.prototype(
-            "rd_kafka_conf_set_resolve_cb", None, ctypes.c_void_p, ctypes.c_void_p
-        )
-        set_resolver(conf, ctypes.cast(c.libc.pause, ctypes.c_void_p))
-        set_events(conf, events)
-
-    monkeypatch.setattr(c, "conf_set_events", also_hang)
+def test_close_is_bounded_when_the_resolver_hangs(new_producer, records, resolver):
     p = new_producer(kafka_bootstrap_servers="example.invalid:9092")
-    delivery = p.send(records(["v"] * 100))
-    started = time.monotonic()
-    assert not p.close(1)  # a thread still runs, and the caller learns it
-    assert time.monotonic() - started < 1 + SLACK_SECONDS
-    assert delivery.delivery.total_failed == 100
+    with resolver.hanging():
+        delivery = p.send(records(["v"] * 100))
+        started = time.monotonic()
+        assert not p.close(1)  # a thread still runs, and the caller learns it
+        assert time.monotonic() - started < 1 + SLACK_SECONDS
+        assert delivery.delivery.total_failed == 100
 
 
 def test_two_hundred_open_close_cycles_leave_nothing_behind(new_producer, records):

@@ -27,7 +27,7 @@ class RestartedStream:
         self.query = None
 
     def start(self, options):
-        options = options | TOLERANT
+        options = TOLERANT | options
         if self._api == EXACTLY_ONCE:
             options |= {
                 "delivery.guarantee": "exactly-once",

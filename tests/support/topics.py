@@ -116,6 +116,11 @@ class Topics:
         partitions = self._metadata(topic, Deadline(self._patience_seconds)).partitions
         return [partitions[number].leader for number in sorted(partitions)]
 
+    def replicas(self, topic: str) -> list[int]:
+        """The node ids of the brokers that have its partition 0, the leader first."""
+        partition = self._metadata(topic, Deadline(self._patience_seconds)).partitions[0]
+        return sorted(partition.replicas, key=lambda node: node != partition.leader)
+
     def elect_preferred_leaders(self, topic: str, node: int) -> None:
         """Wait until that broker leads every partition whose first replica it has."""
         deadline = Deadline(self._patience_seconds)
