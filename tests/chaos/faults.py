@@ -68,7 +68,7 @@ class Injector:
     _next_look: float = 0.0
     _ends: list[tuple[float, int, End]] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
-    _began_at: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.monotonic)
     _are_streams_ended: bool = False
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class Injector:
         On a slow machine, brokers need longer to recover than the schedule gives them. Then all
         later faults are postponed, and the last ones left out.
         """
-        self._began_at = time.monotonic()
+        self.began_at = time.monotonic()
         postponed = 0.0
         for fault in faults:
             at = fault.at_seconds + postponed
@@ -128,7 +128,7 @@ class Injector:
     # --- time -------------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return time.monotonic() - self._began_at
+        return time.monotonic() - self.began_at
 
     def _wait_until(self, at_seconds: float) -> None:
         while (now := self._now()) < at_seconds:

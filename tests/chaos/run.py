@@ -46,7 +46,9 @@ from stream_process import StreamProcess, of_run
 from three_brokers import ThreeBrokers
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.spark.query_error import sink_error
 
+_ERROR_CHARACTERS = 200
 _MILLISECONDS_BETWEEN_BATCHES = 500
 _START_SECONDS = 240.0
 # For two micro-batches; streams have to acknowledge rows much sooner.
@@ -58,8 +60,9 @@ _OVERHEAD_SECONDS = 1200.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """All results of a run. Times of attempts are on the monotonic clock."""
+    """All results of a run. Times are on the monotonic clock; faults began at ``began_at``."""
 
+    began_at: float
     effects: list[Effect]
     attempts: list[Attempt]
     failures: list[Failure]
@@ -210,6 +213,7 @@ def _judge(
         ),
     ]
     return Outcome(
+        injector.began_at,
         injector.effects,
         attempts,
         failures,
@@ -313,15 +317,19 @@ def report(outcome: Outcome) -> str:
     for topic, batches in outcome.completed_batches.items():
         attempts = [attempt for attempt in outcome.attempts if attempt.topic == topic]
         acknowledged = [attempt for attempt in attempts if attempt.outcome == ACKNOWLEDGED]
+        gap_seconds, gap_began_at = _longest_gap(acknowledged)
         lines.append(
             f"  {topic}: {batches} micro-batches, {outcome.rows_read[topic]} rows read, "
             f"{len(attempts)} attempts of tasks, {len(acknowledged)} acknowledged, "
             f"with {sorted({each.partitions for each in attempts})} partitions, "
-            f"longest gap {_longest_gap(acknowledged):.1f} s"
+            f"longest gap {gap_seconds:.1f} s, at {gap_began_at - outcome.began_at:.1f} s"
         )
-    restarts = Counter(f"{each.topic} {each.name or 'unnamed'}" for each in outcome.failures)
     lines.append(f"restarts of queries: {len(outcome.failures)}")
-    lines += [f"  {times:5} {name}" for name, times in sorted(restarts.items())]
+    for each in outcome.failures:
+        error = sink_error(each.text)
+        text = error if error.startswith(each.name) else each.name
+        at = each.at - outcome.began_at
+        lines.append(f"  {at:7.1f} s  {each.topic}: {text[:_ERROR_CHARACTERS]}")
     lines.append(f"restarts of Spark: {outcome.starts - 1}")
     delay = outcome.longest_read_delay_seconds
     lines.append(f"the concurrent reader saw a row at most {delay:.1f} s after its timestamp")
@@ -336,14 +344,14 @@ def report(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _longest_gap(acknowledged: list[Attempt]) -> float:
-    """Seconds between two acknowledgements, at most."""
+def _longest_gap(acknowledged: list[Attempt]) -> tuple[float, float]:
+    """Seconds between two acknowledgements, at most, and when they began."""
     times = sorted(
         each.ended_at
         for each in acknowledged
         if each.ended_at is not None and each.report and each.report.total_acknowledged
     )
-    return max((b - a for a, b in itertools.pairwise(times)), default=0.0)
+    return max(((b - a, a) for a, b in itertools.pairwise(times)), default=(0.0, 0.0))
 
 
 def main(arguments: list[str]) -> int:

@@ -34,10 +34,12 @@ def together(brokers):
 
 
 def wait_until(condition):
+    """Its result, once it is true."""
     deadline = Deadline(SECONDS)
-    while not condition():
+    while not (result := condition()):
         assert not deadline.expired
         time.sleep(0.2)
+    return result
 
 
 def seen_by(brokers, node):
@@ -52,7 +54,7 @@ def seen_by(brokers, node):
 
 
 def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(together):
-    node = together.leader(TOPIC, 0)
+    node = wait_until(lambda: together.leader(TOPIC, 0))
     witness = next(each for each in NODES if each != node)
     with together.cut_off(node):
         wait_until(lambda: seen_by(together, witness)[0].leader != node)
@@ -63,7 +65,7 @@ def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(togethe
 
 
 def test_the_controller_is_replaced_while_it_is_cut_off(together):
-    node = together.controller()
+    node = wait_until(together.controller)
     with together.cut_off(node):
         wait_until(lambda: together.controller() not in (node, None))
 
@@ -84,7 +86,7 @@ def test_the_transaction_version_changes_each_time(together):
 
 
 def test_brokers_refuse_corrupted_records(together):
-    node = together.leader(TOPIC, 1)
+    node = wait_until(lambda: together.leader(TOPIC, 1))
     proxy = together.proxies[node]
     delivered = []
 
