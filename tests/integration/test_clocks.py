@@ -20,6 +20,9 @@ from spark_kafka_sink.tools.local_kafka import LocalKafka
 HOUR = 3600
 RETENTION_SECONDS = 60  # the shortest that brokers accept
 RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "200"}
+# A KRaft controller keeps a batch for 25 ms of its wall clock; when that jumps back in between, it is
+# stuck until the clock has caught up. With this it begins no batch while it is idle.
+NO_IDLE_BATCHES = {"metadata.max.idle.interval.ms": "0"}
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,7 +40,7 @@ def clock(tmp_path_factory):
 def kafka(clock):
     with ExitStack() as stack:
         with clock.of_new_processes():
-            kafka = stack.enter_context(LocalKafka(settings=SETTINGS | RETENTION))
+            kafka = stack.enter_context(LocalKafka(settings=SETTINGS | RETENTION | NO_IDLE_BATCHES))
         yield kafka
 
 
