@@ -20,8 +20,8 @@ from spark_kafka_sink.tools.local_kafka import LocalKafka
 HOUR = 3600
 RETENTION_SECONDS = 60  # the shortest that brokers accept
 RETENTION = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "200"}
-# A KRaft controller keeps a batch for 25 ms of its wall clock. If the clock jumps back meanwhile, it
-# is stuck until the clock has caught up. With this setting, it begins no batch while it is idle.
+# A KRaft controller keeps a batch for 25 ms of its wall clock. If the clock jumps back meanwhile,
+# it is stuck until the clock has caught up. With this setting, it begins no batch while idle.
 NO_IDLE_BATCHES = {"metadata.max.idle.interval.ms": "0"}
 
 pytestmark = [
