@@ -39,6 +39,7 @@ class ErrorCode(IntEnum):
     ALL_BROKERS_DOWN = -187
     UNKNOWN_TOPIC = -188
     UNKNOWN_PARTITION = -190
+    MSG_TIMED_OUT = -192
     TRANSPORT = -195
 
 

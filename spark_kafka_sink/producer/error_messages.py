@@ -28,6 +28,10 @@ _TIMESTAMP = (
     "(message.timestamp.before.max.ms, message.timestamp.after.max.ms): correct the column "
     "timestamp or, without it, the clock of the worker"
 )
+# Brokers delay their answers to clients that exceed a quota, and say so nowhere else.
+_CHECK_BROKERS = (
+    "Check that the brokers are reachable, keep up, and do not throttle this client (quotas)"
+)
 
 
 def first_failure(
@@ -84,8 +88,8 @@ def buffer_exhausted(
 ) -> BufferExhausted:
     return BufferExhausted(
         f"the send buffer stayed full for {budget.buffer_seconds:g} s (kafka.max.block.ms) while "
-        f"sending to {delivery.topic}{_last_broker_error(report)}. Check that the brokers keep "
-        "up; raise kafka.buffer.memory or kafka.max.block.ms if they are only slow",
+        f"sending to {delivery.topic}{_last_broker_error(report)}. {_CHECK_BROKERS}; raise "
+        "kafka.buffer.memory or kafka.max.block.ms if they are only slow",
         accepted_rows=delivery.accepted,
     )
 
@@ -101,8 +105,8 @@ def deadline_exceeded(
     lacking = f"; topic {topic} has no metadata yet" if topic else ""
     return DeadlineExceeded(
         f"the brokers did not acknowledge all records within {waited}{lacking}"
-        f"{_last_broker_error(report)}. Check that they are reachable, keep up, and do not "
-        "throttle this client (quotas); raise close.timeout.ms if they are only slow"
+        f"{_last_broker_error(report)}. {_CHECK_BROKERS}; raise close.timeout.ms if they are only "
+        "slow"
     )
 
 
@@ -112,23 +116,30 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
         # The client's own metadata showed this before our request was answered.
         return topic_unavailable(delivery.topic, code)
-    return DeliveryFailed(
-        f"{rejection_reason(delivery.topic, partition, code)}{_missing_producer_id(report)}"
-        f"{_last_broker_error(report)}",
-        topic=delivery.topic,
-        partition=partition,
-        code=error_name(code),
-    )
+    broker_error = _last_broker_error(report)
+    if code == ErrorCode.MSG_TIMED_OUT:
+        reason = (
+            f"{_place(delivery.topic, partition)}: not acknowledged within "
+            f"kafka.delivery.timeout.ms ({error_name(code)}){broker_error}. {_CHECK_BROKERS}; "
+            "raise that time if they are only slow"
+        )
+    else:
+        rejected = rejection_reason(delivery.topic, partition, code)
+        reason = f"{rejected}{_missing_producer_id(report)}{broker_error}"
+    return DeliveryFailed(reason, topic=delivery.topic, partition=partition, code=error_name(code))
 
 
 def rejection_reason(topic: str, partition: int, code: int) -> str:
     """Why records were rejected; ``partition`` -1: before they had one."""
-    where = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     text = error_text(code)
     if partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         text = text.removeprefix("Broker: ")  # no broker has seen it
     advice = rejection_advice(code, by_client=partition == UNASSIGNED)
-    return f"{where}: {text} ({error_name(code)}){advice}"
+    return f"{_place(topic, partition)}: {text} ({error_name(code)}){advice}"
+
+
+def _place(topic: str, partition: int) -> str:
+    return f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
 
 
 def _missing_producer_id(report: ReportBuilder) -> str:

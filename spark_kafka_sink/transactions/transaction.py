@@ -244,6 +244,9 @@ class Transaction:
                 )
             if failure is None:
                 raise
+            if failure.code == ErrorCode.TIMED_OUT:  # records expired: their own error says more
+                self._check_age()
+                raise
             raise self._error(failure, "sending records") from error
 
 

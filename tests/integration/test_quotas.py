@@ -44,6 +44,14 @@ def topics(kafka):
     topics.close()
 
 
+@pytest.fixture
+def several_arrow_batches(spark):
+    """In a Spark partition of 1,200 rows."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
 def words(count):
     return [f"{number} {'x' * 990}" for number in range(count)]
 
@@ -70,36 +78,73 @@ def write(spark, kafka, api, folder, given, **more):
     run(writer, folder)
 
 
-@pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
-def test_a_stream_that_is_throttled_is_slow_and_complete(spark, kafka, topics, tmp_path, api):
+def check_that_it_is_complete(spark, kafka, topics, api, folder, **options):
     topic = topics.create()
     given = [words(100), words(101)[100:]]
     started = time.monotonic()
-    write(spark, kafka, api, tmp_path, given, topic=topic)
+    write(spark, kafka, api, folder, given, topic=topic, **options)
     # 100 kB at 20 kB/s; what a window allows at once comes first.
     assert time.monotonic() - started > 100_000 / BYTES_PER_SECOND / 2
     found = [value.decode() for value in topics.read_committed(topic)]
     assert found == [word for each in given for word in each]
 
 
+@pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
+def test_a_stream_that_is_throttled_is_slow_and_complete(spark, kafka, topics, tmp_path, api):
+    check_that_it_is_complete(spark, kafka, topics, api, tmp_path)
+
+
 @pytest.mark.parametrize("api", ["format", "exactly-once"])
-def test_throttling_beyond_the_deadline_fails_the_task_by_name(spark, kafka, topics, tmp_path, api):
+def test_requests_that_time_out_while_brokers_delay_them_are_repeated(
+    spark, kafka, topics, tmp_path, api
+):
+    options = {"kafka.request.timeout.ms": "1000", "close.timeout.ms": "60000"}
+    check_that_it_is_complete(spark, kafka, topics, api, tmp_path, **options)
+
+
+EXPIRING = {"kafka.delivery.timeout.ms": "3000", "kafka.request.timeout.ms": "2000"}
+# It holds one Arrow batch, and brokers delay each request for most of a second.
+FULL_BUFFER = {
+    "kafka.batch.size": "50000",
+    "kafka.buffer.memory": "1100000",
+    "kafka.max.block.ms": "300",
+    "kafka.max.block.ms.include.metadata": "false",
+}
+
+
+@pytest.mark.usefixtures("several_arrow_batches")
+@pytest.mark.parametrize(
+    ("api", "options", "reason"),
+    [
+        ("format", {"close.timeout.ms": "2000"}, r"DeadlineExceeded: .*close\.timeout\.ms.*quotas"),
+        ("exactly-once", {"close.timeout.ms": "2000"}, r"DeadlineExceeded: .*close\.timeout\.ms"),
+        ("format", EXPIRING, r"DeliveryFailed: .*kafka\.delivery\.timeout\.ms.*quotas"),
+        ("exactly-once", EXPIRING, r"DeliveryFailed: .*kafka\.delivery\.timeout\.ms.*quotas"),
+        ("foreach_batch", FULL_BUFFER, r"BufferExhausted: .*kafka\.max\.block\.ms.*quotas"),
+        ("exactly-once", FULL_BUFFER, r"BufferExhausted: .*kafka\.max\.block\.ms.*quotas"),
+        (
+            "exactly-once",
+            {"kafka.transaction.timeout.ms": "5000"},
+            r"TransactionTimeout: .*kafka\.transaction\.timeout\.ms=5000",
+        ),
+    ],
+)
+def test_throttling_beyond_a_deadline_fails_the_task_by_name(
+    spark, kafka, topics, tmp_path, api, options, reason
+):
     topic = topics.create()
+    given = words(1200)
     started = time.monotonic()
     with pytest.raises(StreamingQueryException) as raised:
-        write(
-            spark, kafka, api, tmp_path, [words(400)], topic=topic, **{"close.timeout.ms": "2000"}
-        )
+        write(spark, kafka, api, tmp_path, [given], topic=topic, **options)
     assert time.monotonic() - started < SECONDS
     error = sink_error(str(raised.value))
-    assert error.startswith("DeadlineExceeded: ")
-    assert "close.timeout.ms" in error
-    assert "quotas" in error
+    assert re.match(reason, error)
     found = [value.decode() for value in topics.read_committed(topic)]
     if api == "exactly-once":
         assert found == []
     else:
         delivered = int(re.search(r"(\d+) were delivered", error)[1])
         in_flight = int(re.search(r"(\d+) were in flight", error)[1])
-        assert found == words(len(found))
+        assert found == given[: len(found)]
         assert delivered <= len(found) <= delivered + in_flight
