@@ -82,12 +82,17 @@ def _read(log: Path, begin: int, node: int, prefix: str, into: Requests) -> None
             request = json.loads(found[1])
             header = request["requestHeader"]
             client_id, kind = header["clientId"] or "", header["requestApiKeyName"]
-            if (request["request"].get("transactionalId") or "").endswith(_CLAIMS):
+            content = request["request"]  # a text, where the log keeps no contents
+            if isinstance(content, dict) and _is_of_claim(content):
                 kind = f"{kind}, of claims"
             if client_id.startswith(prefix) and not request["isForwarded"]:
                 into.by_client[client_id][kind] += 1
                 into.connections[node].add(request["connection"])
                 into.milliseconds[kind].append(request["totalTimeMs"])
+
+
+def _is_of_claim(content: Mapping[str, object]) -> bool:
+    return str(content.get("transactionalId")).endswith(_CLAIMS)
 
 
 def open_connections(kafka: LocalKafka) -> list[int]:
