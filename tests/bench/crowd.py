@@ -8,12 +8,14 @@ machine's cores, and hide what the brokers cause.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import multiprocessing
 import os
 import pickle
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -38,6 +40,7 @@ _FORK_SECONDS = 120.0
 #: more than a task's own waits: kafka.max.block.ms, close.timeout.ms and the end of its clients
 _TASK_SECONDS = 240.0
 _END_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ class Crowd:
 
 
 def fork_and_run() -> None:
+    _end_with_parent()
     work: Work = pickle.load(sys.stdin.buffer)
     _import_the_sink()
     fork = multiprocessing.get_context("fork")
@@ -146,12 +150,22 @@ def fork_and_run() -> None:
             worker.join(_END_SECONDS)
 
 
+def _end_with_parent() -> None:
+    """Let Linux kill this process when the one that started it ends, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _import_the_sink() -> None:
     """What a task imports when it first needs it."""
+    import pyarrow as pa
+
     from spark_kafka_sink.producer import cache  # noqa: F401
     from spark_kafka_sink.records import arrow, origin  # noqa: F401
     from spark_kafka_sink.spark import writer  # noqa: F401
     from spark_kafka_sink.transactions import partition  # noqa: F401
+
+    # pyarrow imports pandas with its first array.
+    pa.array([""])
 
 
 def _collect(connections: Sequence[Connection], deadline: Deadline) -> list[Any]:
@@ -176,6 +190,7 @@ def _worker(work: Work, partition: int, barrier: int, opener: int, result: Conne
     from spark_kafka_sink.records.origin import Origin
     from spark_kafka_sink.spark import writer
 
+    _end_with_parent()
     os.close(opener)  # or the pipe would not end
     # Many of them would print the client's warnings, which say what it retries.
     logging.disable(logging.WARNING)
