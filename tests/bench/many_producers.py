@@ -82,6 +82,7 @@ class Run:
     full_listen_queues: int
     connections: Sequence[int]
     requests: Requests | None
+    rows_after: float = 0.0
 
     @property
     def failures(self) -> Counter[str]:
@@ -175,7 +176,7 @@ class Cluster:
                 full = full_listen_queues() - full
             after = open_connections(self._kafka)
         held = [b - a for a, b in zip(before, after, strict=True)]
-        run = Run(case, done, cpu, full, held, requests)
+        run = Run(case, done, cpu, full, held, requests, rows_after)
         load = ", ".join(f"{each:.0f}" for each in os.getloadavg())
         print(*times_of(run), *error_texts(run), f"load {load}", sep=" | ", flush=True)
         return run
@@ -286,7 +287,7 @@ def times_of(run: Run) -> tuple[object, ...]:
         failures or 0,
         f"{clients / len(done):.2f}",
         f"{run.broker_cpu_seconds:.0f}",
-        f"{(clients + run.broker_cpu_seconds) / ended:.1f}",
+        f"{(clients + run.broker_cpu_seconds) / (run.rows_after + ended):.1f}",
         f"{max(each.private_mib for each in done):.0f}",
         statistics.median(run.connections),
         run.full_listen_queues,
