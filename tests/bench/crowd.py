@@ -1,0 +1,275 @@
+"""Many workers at once, forked from one process as Spark's daemon forks them; each runs one task.
+
+``Crowd`` starts that process; as a script, this file is that process. It has imported the sink, and
+never makes a client. The workers wait at a barrier, and then begin together. Spark's own workers
+import the sink after the fork, each on its executor's machine: here all imports would share the
+machine's cores, and hide what the brokers cause.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from spark_worker import connected, run_as_worker
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.deadline import Deadline
+
+QUERY = "many-producers"
+PARTITIONS = 3
+_FORK_SECONDS = 120.0
+#: more than a task's own waits: kafka.max.block.ms, close.timeout.ms and the end of its clients
+_TASK_SECONDS = 240.0
+_END_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """The tasks of a micro-batch: one worker for each of ``options``, with that partition number.
+
+    ``topic``: of the rows' column, or "". ``rows_after``: seconds from the barrier to the rows.
+    """
+
+    options: Sequence[SinkOptions]
+    batch_id: int
+    topic: str = ""
+    rows_after: float = 0.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one task did: seconds from when it had its rows, MiB, and the error's name or "".
+
+    ``first_acknowledged``: None without one. ``private_mib``: not shared with other workers.
+    """
+
+    first_acknowledged: float | None
+    ended: float
+    error: str
+    text: str
+    cpu_seconds: float
+    peak_mib: float
+    private_mib: float
+
+
+class Crowd:
+    """Context manager: inside, all workers wait at the barrier; at the end, none is left."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __enter__(self) -> Crowd:
+        self._parent = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        # Its workers end with it, so no wait below is longer than this.
+        allowed = _FORK_SECONDS + _TASK_SECONDS + 2 * _END_SECONDS
+        self._timer = threading.Timer(allowed, self._parent.kill)
+        self._timer.start()
+        try:
+            pickle.dump(self._work, self._parent.stdin)
+            self._parent.stdin.flush()
+            assert self._line() == "waiting"
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def run(self) -> list[Done]:
+        """Open the barrier, and wait until all tasks have ended; their workers stay."""
+        self._parent.stdin.write(b"go\n")
+        self._parent.stdin.flush()
+        return [Done(**each) for each in json.loads(self._line())]
+
+    def _line(self) -> str:
+        return self._parent.stdout.readline().decode().strip()
+
+    def __exit__(self, *error: object) -> None:
+        self._parent.stdin.close()
+        try:
+            self._parent.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._parent.kill()
+            self._parent.wait()
+        self._timer.cancel()
+        self._parent.stdout.close()
+
+
+# --- the process that forks ----------------------------------------------------------------------
+
+
+def fork_and_run() -> None:
+    _end_with_parent()
+    work: Work = pickle.load(sys.stdin.buffer)
+    _import_the_sink()
+    fork = multiprocessing.get_context("fork")
+    barrier, opener = os.pipe()
+    workers, results = [], []
+    try:
+        for partition in range(len(work.options)):
+            mine, theirs = fork.Pipe(duplex=False)
+            arguments = (work, partition, barrier, opener, theirs)
+            worker = fork.Process(target=_worker, args=arguments, daemon=True)
+            worker.start()
+            theirs.close()
+            workers.append(worker)
+            results.append(mine)
+        _collect(results, Deadline(_FORK_SECONDS))  # each is at the barrier
+        print("waiting", flush=True)
+        assert sys.stdin.buffer.readline() == b"go\n"
+        os.close(opener)  # all see the end of the pipe at once
+        print(json.dumps(_collect(results, Deadline(_TASK_SECONDS))), flush=True)
+        sys.stdin.buffer.read()  # until the caller has counted what the workers still hold
+    finally:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join(_END_SECONDS)
+
+
+def _end_with_parent() -> None:
+    """Let Linux kill this process when the one that started it ends, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _import_the_sink() -> None:
+    """What a task imports when it first needs it."""
+    import pyarrow as pa
+
+    from spark_kafka_sink.producer import cache  # noqa: F401
+    from spark_kafka_sink.records import arrow, origin  # noqa: F401
+    from spark_kafka_sink.spark import writer  # noqa: F401
+    from spark_kafka_sink.transactions import partition  # noqa: F401
+
+    # pyarrow imports pandas with its first array.
+    pa.array([""])
+
+
+def _collect(connections: Sequence[Connection], deadline: Deadline) -> list[Any]:
+    """One message of each worker, in their order."""
+    found: dict[Connection, Any] = {}
+    while len(found) < len(connections):
+        missing = [each for each in connections if each not in found]
+        ready = wait(missing, deadline.remaining())
+        if not ready:
+            raise TimeoutError(f"{len(missing)} of {len(connections)} workers do not answer")
+        found.update((each, each.recv()) for each in ready)
+    return [found[each] for each in connections]
+
+
+# --- a worker ------------------------------------------------------------------------------------
+
+
+def _worker(work: Work, partition: int, barrier: int, opener: int, result: Connection) -> None:
+    import pyarrow as pa
+
+    from spark_kafka_sink.errors import KafkaSinkError
+    from spark_kafka_sink.records.origin import Origin
+    from spark_kafka_sink.spark import writer
+
+    _end_with_parent()
+    os.close(opener)  # or the pipe would not end
+    # Many of them would print the client's warnings, which say what it retries.
+    logging.disable(logging.WARNING)
+    acknowledged = _note_acknowledgements()
+    writer._origin = lambda _: Origin(QUERY, str(work.batch_id), partition)
+    columns = {
+        "value": pa.array([f"{work.batch_id}-{partition}"] * PARTITIONS),
+        "partition": pa.array(range(PARTITIONS), pa.int32()),
+    }
+    if work.topic:
+        columns["topic"] = pa.array([work.topic] * PARTITIONS)
+    rows = pa.record_batch(columns)
+    had_rows: list[float] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        time.sleep(work.rows_after)
+        had_rows.append(time.monotonic())
+        yield rows
+
+    before = _cpu_seconds()
+    result.send("waiting")
+    os.read(barrier, 1)
+    began = time.monotonic()
+    error, text = "", ""
+    try:
+        with connected() as (_, connection):
+            run_as_worker(
+                lambda: writer.write_partition(batches(), work.options[partition]), connection
+            )
+    except KafkaSinkError as failure:
+        error, text = type(failure).__name__, str(failure)
+    ended = time.monotonic()
+    # A task of exactly-once reads the ledger before its rows.
+    since = began + work.rows_after
+    done = {
+        "first_acknowledged": acknowledged[0] - since if acknowledged else None,
+        "ended": ended - since,
+        "error": error,
+        "text": text,
+        "cpu_seconds": _cpu_seconds() - before,
+        **_memory_mib(),
+    }
+    result.send(done)
+    time.sleep(_TASK_SECONDS + _END_SECONDS)  # with its producer, until it is killed
+
+
+def _note_acknowledgements() -> list[float]:
+    """A list that gets the time of the first acknowledgement that this process reads."""
+    from spark_kafka_sink.librdkafka import client
+    from spark_kafka_sink.librdkafka.events import AcknowledgedRecords
+
+    times: list[float] = []
+    read_reports = client.read_reports
+
+    def noting(events):
+        reports = read_reports(events)
+        if not times and any(isinstance(each, AcknowledgedRecords) for each in reports):
+            times.append(time.monotonic())
+        return reports
+
+    client.read_reports = noting
+    return times
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _memory_mib() -> dict[str, float]:
+    kibibytes: Counter[str] = Counter()
+    for name in ("status", "smaps_rollup"):
+        for line in Path(f"/proc/self/{name}").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if value.endswith(" kB"):
+                kibibytes[key] += int(value.split()[0])
+    private = kibibytes["Private_Clean"] + kibibytes["Private_Dirty"]
+    return {"peak_mib": kibibytes["VmHWM"] / 1024, "private_mib": private / 1024}
+
+
+if __name__ == "__main__":
+    fork_and_run()
