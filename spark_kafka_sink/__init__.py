@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.listener import KafkaSinkListener
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AuthenticationFailed",
@@ -100,12 +100,8 @@ _LAZY = {
     "WarmUpResult": "spark.warm_up",
     "warm_up": "spark.warm_up",
 }
-# Former names, until 0.2; docs/api.md says how long such names stay.
-_RENAMED = {
-    "LocalKafkaError": "LocalServerError",
-    "LoginRefused": "AuthenticationFailed",
-    "WarmUp": "WarmUpResult",
-}
+# Former names, until 0.3; docs/api.md says how long such names stay.
+_RENAMED = {"LocalKafkaError": "LocalServerError"}
 
 
 def __getattr__(name: str) -> Any:
@@ -113,9 +109,9 @@ def __getattr__(name: str) -> Any:
         import warnings
 
         new = _RENAMED[name]
-        message = f"{name} is now called {new}; the former name will be removed in 0.2"
+        message = f"{name} is now called {new}; the former name will be removed in 0.3"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return globals().get(new) or __getattr__(new)
+        return globals()[new]
     if name in _LAZY:
         return getattr(import_module(f"spark_kafka_sink.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The former name of tools.doctor, until 0.2."""
+"""The former name of tools.doctor, until 0.3."""
 
 import warnings
 
@@ -8,7 +8,7 @@ __all__ = ["Outcome", "Result", "diagnose"]
 
 warnings.warn(
     f"{__name__} is now called spark_kafka_sink.tools.doctor; "
-    "the former name will be removed in 0.2",
+    "the former name will be removed in 0.3",
     DeprecationWarning,
     stacklevel=2,
 )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
 
 from markdown_it import MarkdownIt
 from notes import this_version
+from readme_renderer import markdown
 
 import spark_kafka_sink
 
@@ -95,6 +98,16 @@ def check_metadata(sdist: Path, wheel: Path) -> None:
     run([sys.executable, "-m", "twine", "check", "--strict", sdist, wheel], ROOT)
 
 
+def check_description(wheel: Path) -> None:
+    """What an index shows of README.md needs no file of the repository."""
+    metadata = contents(wheel)[f"{NAME}.dist-info/METADATA"][0].decode()
+    page = markdown.render(message_from_string(metadata).get_payload())
+    if page is None:
+        raise SystemExit("the description cannot be rendered")
+    if dead := re.findall(r'(?:href|src)="(?!https?:|#)([^"]*)"', page):
+        raise SystemExit(f"the description has relative links: {', '.join(dead)}")
+
+
 def check_wheel_contents(wheel: Path) -> None:
     """Everything of the package's folder and the command; no tests."""
     meant = {
@@ -114,7 +127,7 @@ def check_sdist_contents(sdist: Path) -> None:
     """What the wheel is built from; no tests."""
     with tarfile.open(sdist) as archive:
         names = {file.name.removeprefix(f"{NAME}/") for file in archive if file.isfile()}
-    meant = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+    meant = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg", "setup.py"}
     meant |= {name for name in tracked() if name.startswith(("bin/", "spark_kafka_sink/"))}
     setuptools_own = {name for name in names if name.startswith("spark_kafka_sink.egg-info/")}
     expect_same(sdist.name, names - setuptools_own, meant)
@@ -180,7 +193,8 @@ def main() -> None:
         (wheel,) = (scratch / "dist").glob("*.whl")
         steps.passed(f"built: {sdist.name}, {wheel.name}")
         check_metadata(sdist, wheel)
-        steps.passed("metadata")
+        check_description(wheel)
+        steps.passed("metadata, and the description that indexes show")
         check_wheel_contents(wheel)
         check_sdist_contents(sdist)
         steps.passed("contents")

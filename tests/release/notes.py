@@ -46,8 +46,8 @@ def sections(changelog: str) -> dict[str, str]:
 
 def _checked(version: str, text: str) -> str:
     before, *parts = re.split(r"^### ", text, flags=re.MULTILINE)
-    if before:
-        raise ValueError(f"{version} has text outside {', '.join(KINDS)}")
+    if re.search(r"^- ", before, re.MULTILINE):
+        raise ValueError(f"{version} has changes outside {', '.join(KINDS)}")
     kinds = [part.partition("\n")[0] for part in parts]
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"{version}: {', '.join(unknown)} is none of {', '.join(KINDS)}")

@@ -7,6 +7,7 @@ the installed package. ``KAFKA_BOOTSTRAP_SERVERS`` is a Kafka of its own.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -49,10 +50,12 @@ def wait_for_records(bootstrap_servers: str, program: subprocess.Popen[bytes]) -
 def main() -> None:
     file, folder = sys.argv[1:]
     with LocalKafka() as kafka:
-        text = Path(file).read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8").replace("/tmp", folder)
+        # On a busy machine, Spark may need longer for its start than a reader would wait.
+        text = re.sub(r"awaitTermination\(\d+\)", f"awaitTermination({SECONDS})", text)
         # In a group of its own, because Spark is several processes.
         program = subprocess.Popen(
-            [sys.executable, "-c", text.replace("/tmp", folder)],
+            [sys.executable, "-c", text],
             env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers},
             start_new_session=True,
         )

@@ -32,9 +32,9 @@ SETTINGS = {
 class Sink:
     """A topic, the options that write to it, and what is in it."""
 
-    def __init__(self, servers: str, topics: Topics, replicas: int = 1) -> None:
+    def __init__(self, servers: str, topics: Topics, replicas: int = 1, name: str = "") -> None:
         self.topics = topics
-        self.topic = topics.create(2, replicas=replicas)
+        self.topic = topics.create(2, replicas=replicas, name=name)
         self.options = {
             "kafka.bootstrap.servers": servers,
             "topic": self.topic,

@@ -60,9 +60,16 @@ def stop(point: str) -> None:
 
 
 def write(options: dict[str, str], batch_id: int, partition: int, values: Iterable[str]):
+    """What a task does with an Arrow batch for each value; returns its report."""
+    batches = (pa.record_batch({"value": pa.array([value])}) for value in values)
+    return write_batches(options, batch_id, partition, batches)
+
+
+def write_batches(
+    options: dict[str, str], batch_id: int, partition: int, batches: Iterable[pa.RecordBatch]
+):
     """What a task does; returns its report."""
     writer._origin = lambda _: Origin("a-query", str(batch_id), partition)
-    batches = (pa.record_batch({"value": pa.array([value])}) for value in values)
     with connected() as (_, rows):
         return run_as_worker(lambda: writer.write_partition(batches, parse(options)), rows)
 

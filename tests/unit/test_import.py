@@ -74,13 +74,9 @@ def test_unknown_name_in_the_package_is_an_attribute_error():
         _ = spark_kafka_sink.KafkaSource
 
 
-def test_former_names_lead_to_the_present_ones():
+def test_a_former_name_leads_to_the_present_one():
     import spark_kafka_sink
 
-    with pytest.warns(DeprecationWarning, match="now called AuthenticationFailed"):
-        assert spark_kafka_sink.LoginRefused is spark_kafka_sink.AuthenticationFailed
-    with pytest.warns(DeprecationWarning, match="now called WarmUpResult"):
-        assert spark_kafka_sink.WarmUp is spark_kafka_sink.WarmUpResult
     with pytest.warns(DeprecationWarning, match="now called LocalServerError"):
         assert spark_kafka_sink.LocalKafkaError is spark_kafka_sink.LocalServerError
 

@@ -42,6 +42,11 @@ def test_the_notes_of_a_version_are_its_section():
     assert notes(CHANGELOG, "0.2.0") == "# 0.2.0\n\n## Added\n\n- two\n\n## Fixed\n\n- a fault\n"
 
 
+def test_a_version_may_begin_with_an_introduction():
+    introduced = CHANGELOG.replace("02-28\n\n", "02-28\n\nSee how to upgrade.\n\n")
+    assert notes(introduced, "0.2.0").startswith("# 0.2.0\n\nSee how to upgrade.\n\n## Added\n")
+
+
 def test_a_version_without_a_section_is_the_next_one():
     assert notes(CHANGELOG, "0.3.0") == "# 0.3.0\n\n## Added\n\n- three\n"
 
@@ -63,7 +68,7 @@ def test_a_version_of_which_nothing_is_said_has_no_notes():
         ("[0.1.0] - 2026-01-31", "[Unreleased]", "two sections"),
         ("### Fixed", "### Bugs", "Bugs is none of"),
         ("### Fixed", "### Added", "twice"),
-        ("- 2026-01-31\n", "- 2026-01-31\n\nThe first.\n", "text outside"),
+        ("- 2026-01-31\n", "- 2026-01-31\n\n- the first\n", "changes outside"),
     ],
 )
 def test_a_changelog_in_another_form_is_refused(right, wrong, message):
