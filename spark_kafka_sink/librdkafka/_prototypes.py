@@ -100,9 +100,19 @@ VTYPE_HEADER = 9
 #: rd_kafka_message_t
 MESSAGE = np.dtype(
     {
-        "names": ["err", "rkt", "partition", "payload", "len", "key", "key_len", "opaque"],
-        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8", "i8"],
-        "offsets": [0, 8, 16, 24, 32, 40, 48, 64],
+        "names": [
+            "err",
+            "rkt",
+            "partition",
+            "payload",
+            "len",
+            "key",
+            "key_len",
+            "offset",
+            "opaque",
+        ],
+        "formats": ["i4", "u8", "i4", "u8", "u8", "u8", "u8", "i8", "i8"],
+        "offsets": [0, 8, 16, 24, 32, 40, 48, 56, 64],
         "itemsize": 72,
     }
 )

@@ -62,6 +62,8 @@ class Client:
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
         self._calls: list[threading.Thread] = []
+        #: brokers answer without offsets only to clients that want no acknowledgement
+        self._requires_offsets = settings.get("acks") != "0"
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true"}
         for name, value in {**settings, **own}.items():
@@ -233,7 +235,9 @@ class Client:
     def _read_reports(self, events: list[int]) -> Sequence[Event]:
         """Read and destroy events with delivery reports; the list is empty then."""
         try:
-            reports = read_reports(events) if events else []
+            reports = (
+                read_reports(events, requires_offsets=self._requires_offsets) if events else []
+            )
         finally:
             for event in events:
                 c.event_destroy(event)

@@ -30,6 +30,7 @@ class ErrorCode(IntEnum):
     # librdkafka's own
     INVALID_DIFFERENT_RECORD = -138
     FENCED = -144
+    INCONSISTENT = -149
     AUTHENTICATION = -169
     PURGE_INFLIGHT = -151
     PURGE_QUEUE = -152

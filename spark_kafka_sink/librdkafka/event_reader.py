@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_kafka_sink.librdkafka import _prototypes as c
-from spark_kafka_sink.librdkafka.error_codes import REJECTIONS
+from spark_kafka_sink.librdkafka.error_codes import REJECTIONS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
@@ -80,14 +80,23 @@ def _statistics(event: int) -> list[Statistics]:
     ]
 
 
-def read_reports(events: Sequence[int]) -> list[AcknowledgedRecords | FailedRecords]:
-    """Convert delivery reports, all at once: each event is about only one partition."""
+def read_reports(
+    events: Sequence[int], *, requires_offsets: bool
+) -> list[AcknowledgedRecords | FailedRecords]:
+    """Convert delivery reports, all at once: each event is about only one partition.
+
+    With ``requires_offsets``, an acknowledged record without an offset has failed: no broker has
+    acknowledged it. librdkafka reports it so when a later record of its partition was acknowledged
+    (``rd_kafka_dr_implicit_ack``), although a new leader may have stored the later one only.
+    """
     pointers = _message_pointers(events)
     if not len(pointers):
         return []
-    opaques, partitions, codes = _gather(pointers)
+    opaques, partitions, codes, offsets = _gather(pointers)
     delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(len(pointers), dtype=bool)
+    if requires_offsets:
+        codes[(codes == 0) & (offsets < 0)] = ErrorCode.INCONSISTENT
     if len(failed := np.flatnonzero(codes)):
         # One call per record, because the status is no member of the public struct.
         statuses = list(map(c.message_status, pointers[failed].tolist()))
@@ -135,8 +144,10 @@ def _message_pointers(events: Sequence[int]) -> npt.NDArray[np.uintp]:
 
 def _gather(
     pointers: npt.NDArray[np.uintp],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Opaque, partition and error code of each ``rd_kafka_message_t``.
+) -> tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]
+]:
+    """Opaque, partition, error code and offset of each ``rd_kafka_message_t``.
 
     All messages are read by one vectorised look-up over the memory that they span: reading them one
     by one would cost more than sending them did.
@@ -146,7 +157,7 @@ def _gather(
     memory = np.asarray(_Words(base, words))
     index = ((pointers - np.uintp(base)) >> np.uintp(3)).astype(np.int64)
     partitions, codes = memory[index + 2].astype(np.int32), memory[index].astype(np.int32)
-    return memory[index + 8], partitions.astype(np.int64), codes
+    return memory[index + 8], partitions.astype(np.int64), codes, memory[index + 7]
 
 
 class _Words:

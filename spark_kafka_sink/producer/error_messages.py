@@ -123,6 +123,12 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
             f"kafka.delivery.timeout.ms ({error_name(code)}){broker_error}. {_CHECK_BROKERS}; "
             "raise that time if they are only slow"
         )
+    elif code == ErrorCode.INCONSISTENT:
+        reason = (
+            f"{_place(delivery.topic, partition)}: the brokers acknowledged records, but not those "
+            f"before them, as may happen when a leader changes ({error_name(code)}). Spark's next "
+            "attempt of the task sends all of them again"
+        )
     else:
         rejected = rejection_reason(delivery.topic, partition, code)
         reason = f"{rejected}{_missing_producer_id(report)}{broker_error}"

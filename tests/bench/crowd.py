@@ -245,8 +245,8 @@ def _note_acknowledgements() -> list[float]:
     times: list[float] = []
     read_reports = client.read_reports
 
-    def noting(events):
-        reports = read_reports(events)
+    def noting(events, **given):
+        reports = read_reports(events, **given)
         if not times and any(isinstance(each, AcknowledgedRecords) for each in reports):
             times.append(time.monotonic())
         return reports

@@ -25,7 +25,7 @@ def hanging(resolver):
     ("outage", "reason"),
     [
         (not_resolving, "Failed to resolve.*Name or service not known"),
-        (hanging, "within 2 s.*Check that they are reachable"),
+        (hanging, "within 2 s.*Check that the brokers are reachable"),
     ],
 )
 def test_a_task_fails_by_its_deadline_and_the_next_one_goes_on(

@@ -32,6 +32,7 @@ from spark_kafka_sink.producer.lifecycle import ProducerState
 from spark_kafka_sink.records.arrow import split_by_topic
 
 SLACK_SECONDS = 1.0
+_NOT_ENOUGH_REPLICAS = 19
 
 
 def block_budget(max_block_ms=60_000, includes_metadata=True, max_block_metadata_ms=60_000):
@@ -61,6 +62,39 @@ def test_send_waits_while_the_buffer_is_full_and_keeps_the_order(producer, recor
     p.flush(10)
     messages = read(cluster.bootstrap_servers, "t", len(values))
     assert [m.value().decode() for m in messages] == values
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_FOR_PARTITION, ErrorCode.REQUEST_TIMED_OUT, _NOT_ENOUGH_REPLICAS]
+)
+def test_records_are_not_acknowledged_by_the_acknowledgement_of_later_ones(
+    producer, records, cluster, code
+):
+    """A new leader may reject the first requests of a producer, and accept those behind them."""
+    p = producer(client={"enable.idempotence": "true", "batch.num.messages": "1"})
+    p.send(records(["first"]))
+    p.flush(10)
+    p.collect_report()
+    cluster.set_round_trip(1, 100)  # so that the three are in flight together
+    cluster.push_errors(PRODUCE, [code])
+    p.send(records(["a", "b", "c"]))
+    with pytest.raises(DeliveryFailed, match="but not those before them") as raised:
+        p.flush(10)
+    assert raised.value.code == "_INCONSISTENT"
+    assert p.close(5)
+    report = p.collect_report()
+    assert report.acknowledged_records == {("t", 0): 2}
+    assert report.failed_records == {("t", 0, ErrorCode.INCONSISTENT): 1}
+    assert report.possibly_persisted_records == 1
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 3)] == [b"first", b"b", b"c"]
+
+
+def test_without_acknowledgements_records_need_no_offset(producer, records, cluster):
+    p = producer(kafka_acks="0")
+    p.send(records(["a", "b"]))
+    p.flush(10)
+    assert p.collect_report().acknowledged_records == {("t", 0): 2}
+    assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"b"]
 
 
 def test_batches_are_bounded_by_their_size_until_their_records_are_acknowledged(
