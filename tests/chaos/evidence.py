@@ -19,6 +19,8 @@ ATTEMPTS, FAILURES = "attempts.jsonl", "failures.jsonl"
 KEYS_FILE = "spark_partition_of_key.json"
 
 ACKNOWLEDGED = "acknowledged"
+#: the code of an error: brokers rejected records, and accepted those behind them
+INCONSISTENT = "_INCONSISTENT"
 #: the names of a query's failures that our own kill of a Python worker explains, or our order
 WORKER_KILLED, UPSTREAM_FAILED = "Python worker killed", "upstream failed"
 #: The end of every value: hexadecimal digits that name the attempt that sent it.
@@ -61,11 +63,15 @@ class GrowingReading:
 
 @dataclass(frozen=True)
 class Report:
-    """What an attempt's DeliveryReport says. ``acknowledged``: records by the topic's partition."""
+    """What an attempt's DeliveryReport says. ``acknowledged``: records by the topic's partition.
+
+    ``failed`` includes ``possibly_persisted`` and ``unsent``.
+    """
 
     acknowledged: Mapping[int, int]
     failed: int
     possibly_persisted: int
+    unsent: int = 0
 
     @property
     def total_acknowledged(self) -> int:
@@ -79,7 +85,7 @@ class Attempt:
     ``run``: of the query, one for each start. ``partitions``: ``exactly.once.partitions``, or 0.
     Times in seconds on the machine's monotonic clock. ``outcome``: ``acknowledged``, the name of
     an error, or "" if the attempt did not end, because its process was killed; then there is no
-    report.
+    report. ``code``: the error's, or "".
     """
 
     id: int
@@ -92,6 +98,7 @@ class Attempt:
     ended_at: float | None
     outcome: str
     report: Report | None
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,7 @@ def attempts(folder: Path) -> list[Attempt]:
                 end.get("at"),
                 end.get("outcome", ""),
                 _report(end.get("report")),
+                end.get("code", ""),
             )
         )
     return sorted(result, key=lambda attempt: attempt.began_at)
@@ -154,7 +162,12 @@ def attempts(folder: Path) -> list[Attempt]:
 def _report(values: dict[str, Any] | None) -> Report | None:
     if values is None:
         return None
-    return Report(dict(values["acknowledged"]), values["failed"], values["possibly_persisted"])
+    return Report(
+        dict(values["acknowledged"]),
+        values["failed"],
+        values["possibly_persisted"],
+        values["unsent"],
+    )
 
 
 def failures(folder: Path) -> list[Failure]:

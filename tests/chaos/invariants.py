@@ -12,7 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evidence import ACKNOWLEDGED, Attempt, Entry, Failure, Reading, partitions_change
+from evidence import (
+    ACKNOWLEDGED,
+    INCONSISTENT,
+    Attempt,
+    Entry,
+    Failure,
+    Reading,
+    partitions_change,
+)
 from numpy.typing import NDArray
 
 _SHOWN = 5
@@ -106,11 +114,18 @@ def no_aborted_row(concurrent: Reading, committed: Reading, uncommitted: Reading
     return _check("no aborted row is read", aborted.size, seen, "aborted (offset + partition/16)")
 
 
-def keys_keep_their_order(reading: Reading, keys: int) -> Check:
-    """Of each key, rows are first seen in the order of the source, and in one partition."""
-    _, first = np.unique(reading.row, return_index=True)
+def keys_keep_their_order(reading: Reading, attempts: Sequence[Attempt], keys: int) -> Check:
+    """Of each key, rows are first seen in the order of the source, and in one partition.
+
+    Without the rows of attempts that ended because brokers rejected records, and accepted those
+    behind them.
+    """
+    disordered = [attempt.id for attempt in attempts if attempt.code == INCONSISTENT]
+    others = ~np.isin(reading.attempt, np.array(disordered, dtype=np.uint64))
+    rows, partitions = reading.row[others], reading.partition[others]
+    _, first = np.unique(rows, return_index=True)
     first.sort()
-    rows, partitions = reading.row[first], reading.partition[first]
+    rows, partitions = rows[first], partitions[first]
     violations: tuple[str, ...] = ()
     for key in range(keys):
         of_key = rows % keys == key
@@ -226,8 +241,10 @@ def _has_rows(reading: Reading, attempts: Iterable[Attempt]) -> bool:
 def reports_match_records(committed: Reading, attempts: Sequence[Attempt]) -> Check:
     """What an attempt's report counts as acknowledged is there, partition by partition.
 
-    What it counts as failed is not, except for what it counts as possibly persisted. A row that an
-    attempt has sent twice counts once. Attempts that were killed have no report.
+    What it counts as failed is not, except for what it counts as possibly persisted, and for what
+    was dropped before it was sent again: a broker that has lost its leadership refuses records that
+    the new leader has. A row that an attempt has sent twice counts once. Attempts that were killed
+    have no report.
     """
     columns = (committed.attempt, committed.partition.astype(np.uint64), committed.row)
     written: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -241,7 +258,7 @@ def reports_match_records(committed: Reading, attempts: Sequence[Attempt]) -> Ch
     for attempt, report in reports:
         there = written[attempt.id]
         missing = sum(max(0, n - there[place]) for place, n in report.acknowledged.items())
-        most = report.total_acknowledged + report.possibly_persisted
+        most = report.total_acknowledged + report.possibly_persisted + report.unsent
         more = max(0, there.total() - most)
         if missing or more:
             violations.append(

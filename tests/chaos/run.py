@@ -269,7 +269,7 @@ def _checks(
         invariants.completed_rows_are_read(concurrent, completed, ROWS_PER_BATCH),
         invariants.only_rows_of_begun_batches(uncommitted, begun, ROWS_PER_BATCH),
         invariants.readers_agree(concurrent, committed),
-        invariants.keys_keep_their_order(concurrent, KEYS),
+        invariants.keys_keep_their_order(concurrent, attempts, KEYS),
         invariants.reports_match_records(committed, attempts),
         invariants.rows_are_acknowledged_again(attempts, *without_faults, RECOVERY_SECONDS),
     ]

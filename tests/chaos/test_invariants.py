@@ -8,6 +8,7 @@ import invariants
 import numpy as np
 import pytest
 from evidence import (
+    INCONSISTENT,
     UPSTREAM_FAILED,
     WORKER_KILLED,
     Attempt,
@@ -138,21 +139,32 @@ def test_an_aborted_row_is_found(row):
 
 
 def test_rows_of_a_key_in_the_wrong_order_are_found():
-    assert holds(invariants.keys_keep_their_order(GOOD, KEYS))
+    assert holds(invariants.keys_keep_their_order(GOOD, [], KEYS))
     rows = list(range(ROWS * BATCHES))
     rows[0], rows[KEYS] = rows[KEYS], rows[0]
-    (violation,) = invariants.keys_keep_their_order(reading(rows), KEYS).violations
+    (violation,) = invariants.keys_keep_their_order(reading(rows), [], KEYS).violations
     assert violation == "1 rows of key 0 came after later ones: 0"
 
 
+def test_rows_that_brokers_accepted_although_they_rejected_those_before_do_not_count():
+    rows = reading([4, 8, 0, 4, 8])
+    first = replace(rows, attempt=np.array([1, 1, 2, 2, 2], dtype=np.uint64))
+    inconsistent = replace(attempt(0, 0), id=1, outcome="DeliveryFailed", code=INCONSISTENT)
+    assert holds(invariants.keys_keep_their_order(first, [inconsistent], KEYS))
+    failed = replace(inconsistent, code="_MSG_TIMED_OUT")
+    assert invariants.keys_keep_their_order(first, [failed], KEYS).violations
+
+
 def test_a_replay_may_repeat_rows_in_order():
-    assert holds(invariants.keys_keep_their_order(reading([0, 1, 4, 5, 0, 1, 4, 5, 8, 9]), KEYS))
+    assert holds(
+        invariants.keys_keep_their_order(reading([0, 1, 4, 5, 0, 1, 4, 5, 8, 9]), [], KEYS)
+    )
 
 
 def test_a_key_in_two_partitions_is_found():
     moved = replace(GOOD, partition=np.where(GOOD.row == 8, 1, GOOD.partition))
     assert "key 0 is in the partitions [0, 1]" in (
-        invariants.keys_keep_their_order(moved, KEYS).violations
+        invariants.keys_keep_their_order(moved, [], KEYS).violations
     )
 
 
@@ -278,12 +290,13 @@ def test_a_refused_query_that_sends_is_found():
     assert "was sent in part" in refusal_check(uncommitted=sent).violations[0]
 
 
-def reported(batch, partition, acknowledged=None, failed=0, possibly_persisted=0):
+def reported(batch, partition, acknowledged=None, failed=0, possibly_persisted=0, unsent=0):
     """An attempt; by default its report counts what is there of it."""
     if acknowledged is None:
         of_attempt = GOOD.partition[GOOD.attempt == number_of(batch, partition)]
         acknowledged = dict(zip(*np.unique(of_attempt, return_counts=True), strict=True))
-    return attempt(batch, partition, report=Report(acknowledged, failed, possibly_persisted))
+    report = Report(acknowledged, failed, possibly_persisted, unsent)
+    return attempt(batch, partition, report=report)
 
 
 TRUE_REPORTS = [reported(batch, partition) for batch in range(BATCHES) for partition in (0, 1)]
@@ -305,13 +318,14 @@ def test_a_row_that_is_there_although_its_report_counts_it_as_failed_is_found(ro
     others = [each for each in TRUE_REPORTS if each is not TRUE_REPORTS[index]]
     batch, partition = divmod(index, 2)
 
-    def check(possibly_persisted):
-        one = reported(batch, partition, fewer, 1, possibly_persisted)
+    def check(possibly_persisted, unsent=0):
+        one = reported(batch, partition, fewer, 1, possibly_persisted, unsent)
         return invariants.reports_match_records(GOOD, [*others, one])
 
     (violation,) = check(0).violations
     assert "0 acknowledged rows are missing, and 1 are there of 1 failed ones" in violation
     assert holds(check(1))
+    assert holds(check(0, 1))
 
 
 def test_rows_are_compared_with_the_report_partition_by_partition():

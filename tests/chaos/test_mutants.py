@@ -19,7 +19,7 @@ def violated(history: History) -> set[str]:
     checks = [
         invariants.completed_rows_are_read(committed, history.completed_rows, 1),
         invariants.readers_agree(concurrent, committed),
-        invariants.keys_keep_their_order(concurrent, KEYS),
+        invariants.keys_keep_their_order(concurrent, history.attempts, KEYS),
         invariants.no_hanging_transaction(
             brokers.ends(is_committed=True), brokers.ends(is_committed=False)
         ),

@@ -50,7 +50,12 @@ def install(writer) -> None:
         try:
             report = write_partition(batches, options, serializer)
         except BaseException as error:
-            _append(name, outcome=type(error).__name__, report=_report_values(_Running.report))
+            _append(
+                name,
+                outcome=type(error).__name__,
+                code=getattr(error, "code", ""),
+                report=_report_values(_Running.report),
+            )
             raise
         _append(name, outcome="acknowledged", report=_report_values(report))
         return report
@@ -192,6 +197,7 @@ def _report_values(report):
         "acknowledged": [[place[1], n] for place, n in report.acknowledged_records.items()],
         "failed": report.total_failed,
         "possibly_persisted": report.possibly_persisted_records,
+        "unsent": report.unsent_records,
     }
 
 
