@@ -96,7 +96,7 @@ def read_reports(
     delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(len(pointers), dtype=bool)
     if requires_offsets:
-        codes[(codes == 0) & (offsets < 0)] = ErrorCode.INCONSISTENT
+        codes[(codes == 0) & (offsets == c.OFFSET_INVALID)] = ErrorCode.INCONSISTENT
     if len(failed := np.flatnonzero(codes)):
         # One call per record, because the status is no member of the public struct.
         statuses = list(map(c.message_status, pointers[failed].tolist()))
