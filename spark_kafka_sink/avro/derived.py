@@ -60,7 +60,7 @@ def derive_schema(spark_type: Any, *, name: str, namespace: str | None = None, c
     if derivation.problems:
         error = UnsupportedType if derivation.has_unsupported_type else SchemaMismatch
         raise error(
-            f"the column {column} has no Avro schema:\n  " + "\n  ".join(derivation.problems),
+            f"the column {column} has no Avro schema: " + ". ".join(derivation.problems),
             problems=tuple(derivation.problems),
         )
     return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)

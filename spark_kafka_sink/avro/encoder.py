@@ -28,7 +28,7 @@ class AvroEncoder:
         self._writer = compile_writer(parse_schema(schema), arrow_type, column, problems)
         if problems:
             raise SchemaMismatch(
-                f"the column {column} does not fit its Avro schema:\n  " + "\n  ".join(problems),
+                f"the column {column} does not fit its Avro schema: " + ". ".join(problems),
                 problems=tuple(problems),
             )
 

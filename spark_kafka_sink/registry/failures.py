@@ -71,6 +71,7 @@ def unavailable(registry: RegistryOptions, subject: str, problem: str) -> Regist
     """The registry gave no usable answer."""
     return RegistryUnavailable(
         f"the schema registry {registry.url} was asked for the subject {subject}, and gave no "
-        f"usable answer within {registry.timeout_ms} ms (schema.registry.request.timeout.ms): "
-        f"{problem}. Check that schema.registry.url is right and reachable"
+        f"usable answer: {problem}. Check that schema.registry.url is right and reachable; if the "
+        "registry is only slow, raise schema.registry.request.timeout.ms, "
+        f"{registry.timeout_ms} ms"
     )

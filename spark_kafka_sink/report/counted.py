@@ -38,7 +38,10 @@ class Counted:
     """The figures that tasks count directly."""
 
     query_id: str | None = figure(
-        MICRO_BATCH, "Spark's id of the query; null in a batch write", latest, default=None
+        MICRO_BATCH,
+        "Spark's id of the query; null in a batch write, and if no task began",
+        latest,
+        default=None,
     )
     #: the micro-batch's id, in its report; None in a task's, and in a sum
     batch_id: int | None = figure(

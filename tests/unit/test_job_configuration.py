@@ -280,6 +280,9 @@ def test_an_option_that_differs_only_in_case_is_there_a_second_time():
     [
         ("a: [1", "job.yaml:1:6: not YAML: while parsing a flow sequence, expected"),
         ("a: b: c", "job.yaml:1:5: not YAML: mapping values are not allowed here"),
+        ("a: 1\n b: 2\n  c", "not YAML: mapping values are not allowed here"),
+        ("a:\n- b\nc\n- d", "not YAML: while scanning a simple key, could not find expected"),
+        ("- a\nb: c", "expected <block end>, but found '?'"),
         ("a: \x00", "job.yaml:1:1: not YAML: character 4 is not allowed"),
         ("a: 1\n---\nb: 2", "not YAML: expected a single document in the stream"),
         ("", "job.yaml:1:1: the file must be a mapping of keys"),

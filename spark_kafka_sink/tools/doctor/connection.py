@@ -121,8 +121,9 @@ def login(context: CheckContext) -> list[Finding]:
         return [
             failed(
                 f"the brokers refuse the login: {error}",
-                "Correct the user name, password or mechanism (kafka.sasl.*), or the client's "
-                "certificate (kafka.ssl.keystore.*)",
+                "Correct the user name, password or mechanism (kafka.sasl.*), the client's "
+                "certificate (kafka.ssl.keystore.*), or kafka.security.protocol if the listener "
+                "requires another one",
             )
         ]
     except BrokerUnavailable as error:

@@ -132,7 +132,10 @@ def _size(broker: Mapping[str, str]) -> str:
 
 
 def _create(name: str) -> str:
-    return f"Create it: kafka-topics.sh --create --topic {name} --partitions N"
+    return (
+        f"Create it: kafka-topics.sh --create --topic {name} --partitions N "
+        "--bootstrap-server HOST:PORT"
+    )
 
 
 def grant(context: CheckContext, name: str, *operations: str) -> str:

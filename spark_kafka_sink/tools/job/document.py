@@ -15,6 +15,7 @@ from spark_kafka_sink.errors import InvalidConfiguration
 Path = tuple[str, ...]
 
 _DEEPEST = 8
+_QUOTED_TEXT = r" *'(?!(?:<[a-z ]+>|\W)')[^']*'"
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -185,6 +186,7 @@ def _place(mark: yaml.Mark | None, origin: Place) -> Place:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    # What stands in quotes may be a part of a password that needs quotes itself.
+    # What stands in quotes may be a part of a password that needs quotes itself, unless it is the
+    # name of a token, or a single character.
     words = [error.context, error.problem]
-    return re.sub(r" *'[^']*'", "", ", ".join(each for each in words if each))
+    return re.sub(_QUOTED_TEXT, "", ", ".join(each for each in words if each))

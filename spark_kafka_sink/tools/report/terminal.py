@@ -39,7 +39,7 @@ def queries(history: History) -> list[str]:
     """A line on the queries that have written the reports."""
     known = [each for each in history.query_ids if each]
     if not known:
-        return ["batch writes"]
+        return ["batch writes, or queries none of whose tasks began"]
     others = f" and {len(known) - 1:,} more: all are added up" if known[1:] else ""
     return [f"query {known[-1]}{others}"]
 
