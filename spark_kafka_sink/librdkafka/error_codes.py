@@ -42,6 +42,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_PARTITION = -190
     MSG_TIMED_OUT = -192
     TRANSPORT = -195
+    DESTROY = -197
 
 
 #: errors of a topic that waiting does not fix

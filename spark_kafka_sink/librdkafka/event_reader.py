@@ -95,6 +95,8 @@ def read_reports(
     opaques, partitions, codes, offsets = _gather(pointers)
     delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(len(pointers), dtype=bool)
+    # Records that wait for a retry when their partition is removed (rd_kafka_toppar_destroy_final).
+    codes[codes == ErrorCode.DESTROY] = ErrorCode.UNKNOWN_PARTITION
     if requires_offsets:
         codes[(codes == 0) & (offsets == c.OFFSET_INVALID)] = ErrorCode.INCONSISTENT
     if len(failed := np.flatnonzero(codes)):

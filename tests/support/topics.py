@@ -106,7 +106,12 @@ class Topics:
         self._admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
 
     def delete(self, topic: str) -> None:
+        """Wait until brokers accept no more records for it: the controller answers before."""
         self._admin.delete_topics([topic], operation_timeout=_SECONDS)[topic].result(_SECONDS)
+        deadline = Deadline(self._patience_seconds)
+        while self.exists(topic):
+            assert not deadline.expired, f"{topic} is still there"
+            time.sleep(0.01)  # there is no event when it is gone
 
     def exists(self, topic: str) -> bool:
         return topic in self._all_names()
