@@ -30,7 +30,11 @@ from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, 
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
 # A claim needs a tenth of a second, plus some milliseconds per partition of the former number.
-_CLAIM_WAIT_SECONDS = 3.0
+_OPEN_CLAIM_SECONDS = 3.0
+# Parts of kafka.max.block.ms.
+_TURNS = (0.05, 0.1, 0.2, 0.4)
+_LAST_TURNS = (0.6, 0.8)
+_PAUSE_SECONDS = (0.05, 1.0)
 
 
 @dataclass(frozen=True)
@@ -77,25 +81,44 @@ class LedgerReader:
 
     def _look_at_layout(self, wait: BrokerWait) -> Layout | None:
         try:
-            found = self._layout.read(wait.at_most(_CLAIM_WAIT_SECONDS))
+            found = self._layout.read(wait.at_most(_OPEN_CLAIM_SECONDS))
         except DeadlineExceeded:
             if wait.deadline.expired:
                 raise
             return Layout(self._task.batch_id, 0)
         return read_layout(found, self._layout.group)
 
-    def await_claim(self, wait: BrokerWait) -> None:
-        """Wait for a while until a task with the same number of partitions has claimed."""
-        claim_wait = wait.at_most(_CLAIM_WAIT_SECONDS)
-        while not claim_wait.deadline.expired:
+    def await_claim(self, wait: BrokerWait, seconds: float) -> bool:
+        """Wait that long until a task with the same number of partitions has claimed."""
+        turn = wait.at_most(seconds)
+        pause, longest_pause = _PAUSE_SECONDS
+        while not turn.deadline.expired:
             layout = self._look_at_layout(wait)
             if layout is not None and self._ends_the_wait(layout):
-                return
-            claim_wait.pause()
+                return True
+            turn.pause(pause)
+            pause = min(1.5 * pause, longest_pause)
+        return False
 
     def _ends_the_wait(self, layout: Layout) -> bool:
         is_of_batch = layout.batch_id == self._task.batch_id
         return is_of_batch and (layout.is_final or layout.partitions == self._task.partitions)
+
+
+def seconds_until_claim(task: Task, times_fenced: int, block_seconds: float) -> float:
+    """How long a task waits for another's claim before it claims, of ``block_seconds`` in all.
+
+    A claim fences an earlier one that is not complete, so tasks must not claim all at once. The
+    first partition of a stage does so immediately. Each of the next waits twice as long as the one
+    before, as does a task whose claim was fenced. The others come last, one after another.
+    """
+    turn = task.partition + times_fenced
+    if turn == 0:
+        return 0.0
+    if turn <= len(_TURNS):
+        return block_seconds * _TURNS[turn - 1]
+    first, last = _LAST_TURNS
+    return block_seconds * (first + (last - first) * task.partition / task.partitions)
 
 
 @contextmanager

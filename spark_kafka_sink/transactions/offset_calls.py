@@ -71,8 +71,8 @@ class BrokerWait:
     def is_over(self, code: int) -> bool:
         return self.deadline.expired or code in _REFUSED
 
-    def pause(self) -> None:
-        time.sleep(self.deadline.slice(_PAUSE_SECONDS))
+    def pause(self, seconds: float = _PAUSE_SECONDS) -> None:
+        time.sleep(self.deadline.slice(seconds))
 
 
 class GroupOffset:

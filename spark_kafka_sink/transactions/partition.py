@@ -23,7 +23,7 @@ from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
-from spark_kafka_sink.transactions.claim import claim, ledger_reader
+from spark_kafka_sink.transactions.claim import claim, ledger_reader, seconds_until_claim
 from spark_kafka_sink.transactions.ledger import (
     CommitEntry,
     Decision,
@@ -109,8 +109,7 @@ def _begin(
         f"{task}: reading the ledger {prefix}",
     )
     transactional_id = commit_entry_group(prefix, task.partition)
-    # The others of its stage wait for the first task's claim.
-    awaits_claim = task.partition > 0
+    times_fenced = 0
     # The reader connects while the transaction is initialized.
     with ledger_reader(options, settings, prefix, task) as reader:
         while True:
@@ -133,15 +132,14 @@ def _begin(
                 raise
             # A claim may fence this client, so the next iteration creates another one.
             transaction.close()
-            if awaits_claim:
-                awaits_claim = False
-                reader.await_claim(wait)
+            seconds = seconds_until_claim(task, times_fenced, budget.metadata_seconds)
+            if reader.await_claim(wait, seconds):
                 continue
             try:
                 claim(options, settings, prefix, task, reader, wait)
             except TransactionFenced:
                 # Another task claims, most probably one of the same stage.
-                wait.pause()
+                times_fenced += 1
 
 
 class PartitionTransaction:

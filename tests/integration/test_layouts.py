@@ -32,7 +32,8 @@ def kafka():
 @pytest.fixture
 def sink(kafka, monkeypatch):
     # Here, the first task of a stage is often not the first to run.
-    monkeypatch.setattr(claim, "_CLAIM_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "_TURNS", (0.005,) * 4)
     topics = Topics(kafka.bootstrap_servers)
     yield Sink(kafka.bootstrap_servers, topics)
     topics.close()

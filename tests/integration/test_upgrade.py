@@ -49,7 +49,8 @@ def kafka():
 @pytest.fixture
 def sink(kafka, monkeypatch):
     # Here, the first task of a stage is not always the first to run.
-    monkeypatch.setattr(claim, "_CLAIM_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "_TURNS", (0.005,) * 4)
     topics = Topics(kafka.bootstrap_servers)
     sink = Sink(kafka.bootstrap_servers, topics, name=LEDGER["topic"])
     # Brokers forget the offsets of a deleted topic some time later, so each test has another one.

@@ -9,7 +9,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.transactions import claim
-from spark_kafka_sink.transactions.claim import Ledger, ledger_reader
+from spark_kafka_sink.transactions.claim import Ledger, ledger_reader, seconds_until_claim
 from spark_kafka_sink.transactions.ledger import BatchMarker, CommitEntry, Decision, Layout, Task
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
@@ -98,16 +98,41 @@ def test_a_task_waits_for_a_claim_of_its_number_or_a_final_one(
 ):
     offsets["p.layout"] = layout.to_offset()
     began = clock()
-    reader.await_claim(wait)
+    assert reader.await_claim(wait, 3.0)
     assert clock() == began
 
 
 def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock, monkeypatch):
-    def pause(_):
-        clock.now += 0.05
+    pauses = []
+
+    def pause(wait, seconds):
+        pauses.append(wait.deadline.slice(seconds))
+        clock.now += pauses[-1]
 
     monkeypatch.setattr(BrokerWait, "pause", pause)
     offsets["p.layout"] = Layout(5, 3).to_offset()
     began = clock()
-    reader.await_claim(wait)
-    assert clock() - began == pytest.approx(3.0, abs=0.1)
+    assert not reader.await_claim(wait, 4.0)
+    assert clock() - began == pytest.approx(4.0)
+    # Many tasks wait at the same time, so each asks less and less often.
+    assert pauses[:2] == pytest.approx([0.05, 0.075])
+    assert max(pauses) == 1.0
+
+
+def turns(partitions, times_fenced=0):
+    tasks = (Task(5, partition, partitions) for partition in range(partitions))
+    return [seconds_until_claim(task, times_fenced, 60.0) for task in tasks]
+
+
+def test_the_tasks_of_a_stage_do_not_claim_all_at_once():
+    seconds = turns(1000)
+    assert seconds[:5] == pytest.approx([0.0, 3.0, 6.0, 12.0, 24.0])
+    assert seconds == sorted(set(seconds))
+    # Enough time is left for a claim.
+    assert max(seconds) <= 48.0
+
+
+def test_a_task_whose_claim_was_fenced_waits_longer_each_time():
+    first, second = zip(*(turns(2, times_fenced) for times_fenced in range(7)), strict=True)
+    assert first == pytest.approx([0.0, 3.0, 6.0, 12.0, 24.0, 36.0, 36.0])
+    assert second == pytest.approx([3.0, 6.0, 12.0, 24.0, 42.0, 42.0, 42.0])
