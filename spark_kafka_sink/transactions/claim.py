@@ -29,8 +29,9 @@ from spark_kafka_sink.transactions.ledger import (
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
-# A claim needs a tenth of a second, plus some milliseconds per partition of the former number.
+# A claim needs a tenth of a second, and about 0.02 s for each partition of the former number.
 _OPEN_CLAIM_SECONDS = 3.0
+_SECONDS_PER_FORMER = 0.04
 # Parts of kafka.max.block.ms.
 _TURNS = (0.05, 0.1, 0.2, 0.4)
 _LAST_TURNS = (0.6, 0.8)
@@ -63,7 +64,7 @@ class LedgerReader:
         self._marker, self._layout, self._entry = marker, layout, entry
 
     def look(self, wait: BrokerWait) -> Ledger:
-        """Like ``read``, but reports a claim that stays open, perhaps of a dead task."""
+        """Like ``read``, but a late answer means an open claim, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
         # Last: the layout stays valid until another task takes over the transactional id.
         return Ledger(marker, self._look_at_layout(wait), entry)
@@ -88,24 +89,22 @@ class LedgerReader:
             return Layout(self._task.batch_id, 0)
         return read_layout(found, self._layout.group)
 
-    def await_claim(self, wait: BrokerWait, seconds: float) -> bool:
-        """Wait that long until a task with the same number of partitions has claimed."""
+    def await_claim(self, found: Ledger, wait: BrokerWait, seconds: float) -> bool:
+        """Wait that long until a layout makes a claim needless, with what else was found."""
         turn = wait.at_most(seconds)
         pause, longest_pause = _PAUSE_SECONDS
         while not turn.deadline.expired:
             layout = self._look_at_layout(wait)
-            if layout is not None and self._ends_the_wait(layout):
+            if decide(self._task, found.marker, layout, found.entry) is not Decision.CLAIM:
                 return True
             turn.pause(pause)
             pause = min(1.5 * pause, longest_pause)
         return False
 
-    def _ends_the_wait(self, layout: Layout) -> bool:
-        is_of_batch = layout.batch_id == self._task.batch_id
-        return is_of_batch and (layout.is_final or layout.partitions == self._task.partitions)
 
-
-def seconds_until_claim(task: Task, times_fenced: int, block_seconds: float) -> float:
+def seconds_until_claim(
+    task: Task, found: Ledger, times_fenced: int, block_seconds: float
+) -> float:
     """How long a task waits for another's claim before it claims, of ``block_seconds`` in all.
 
     A claim fences an earlier one that is not complete, so tasks must not claim all at once. The
@@ -115,10 +114,12 @@ def seconds_until_claim(task: Task, times_fenced: int, block_seconds: float) -> 
     turn = task.partition + times_fenced
     if turn == 0:
         return 0.0
-    if turn <= len(_TURNS):
-        return block_seconds * _TURNS[turn - 1]
+    former = partitions_of(task.batch_id, found.marker, found.layout) or 0
     first, last = _LAST_TURNS
-    return block_seconds * (first + (last - first) * task.partition / task.partitions)
+    part = first + (last - first) * task.partition / task.partitions
+    if turn <= len(_TURNS):
+        part = _TURNS[turn - 1]
+    return max(block_seconds * part, _SECONDS_PER_FORMER * former)
 
 
 @contextmanager

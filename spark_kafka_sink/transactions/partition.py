@@ -132,8 +132,8 @@ def _begin(
                 raise
             # A claim may fence this client, so the next iteration creates another one.
             transaction.close()
-            seconds = seconds_until_claim(task, times_fenced, budget.metadata_seconds)
-            if reader.await_claim(wait, seconds):
+            seconds = seconds_until_claim(task, found, times_fenced, budget.metadata_seconds)
+            if reader.await_claim(found, wait, seconds):
                 continue
             try:
                 claim(options, settings, prefix, task, reader, wait)

@@ -98,8 +98,19 @@ def test_a_task_waits_for_a_claim_of_its_number_or_a_final_one(
 ):
     offsets["p.layout"] = layout.to_offset()
     began = clock()
-    assert reader.await_claim(wait, 3.0)
+    assert reader.await_claim(Ledger(BatchMarker(4, 3), None, OWN), wait, 3.0)
     assert clock() == began
+
+
+def test_a_task_does_not_wait_for_a_claim_that_is_not_needed(reader, offsets, wait, clock):
+    """Its layout was only late, as that of a slow broker is."""
+    offsets["p.layout"] = Layout(1, 2).to_offset()
+    offsets["stub"].stable_at = clock() + 4.0
+    found = reader.look(wait)
+    assert found.decide(TASK, "p") is Decision.CLAIM
+    began = clock()
+    assert reader.await_claim(found, wait, 6.0)
+    assert clock() - began == pytest.approx(1.0)
 
 
 def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock, monkeypatch):
@@ -112,16 +123,17 @@ def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock,
     monkeypatch.setattr(BrokerWait, "pause", pause)
     offsets["p.layout"] = Layout(5, 3).to_offset()
     began = clock()
-    assert not reader.await_claim(wait, 4.0)
+    assert not reader.await_claim(Ledger(MARKER, None, OWN), wait, 4.0)
     assert clock() - began == pytest.approx(4.0)
     # Many tasks wait at the same time, so each asks less and less often.
     assert pauses[:2] == pytest.approx([0.05, 0.075])
     assert max(pauses) == 1.0
 
 
-def turns(partitions, times_fenced=0):
+def turns(partitions, times_fenced=0, former=2):
+    found = Ledger(BatchMarker(4, former), None, None)
     tasks = (Task(5, partition, partitions) for partition in range(partitions))
-    return [seconds_until_claim(task, times_fenced, 60.0) for task in tasks]
+    return [seconds_until_claim(task, found, times_fenced, 60.0) for task in tasks]
 
 
 def test_the_tasks_of_a_stage_do_not_claim_all_at_once():
@@ -136,3 +148,7 @@ def test_a_task_whose_claim_was_fenced_waits_longer_each_time():
     first, second = zip(*(turns(2, times_fenced) for times_fenced in range(7)), strict=True)
     assert first == pytest.approx([0.0, 3.0, 6.0, 12.0, 24.0, 36.0, 36.0])
     assert second == pytest.approx([3.0, 6.0, 12.0, 24.0, 42.0, 42.0, 42.0])
+
+
+def test_a_claim_that_must_fence_many_tasks_has_the_time_for_it():
+    assert turns(5, former=256) == pytest.approx([0.0, 10.24, 10.24, 12.0, 24.0])
