@@ -102,23 +102,21 @@ class LedgerReader:
         return False
 
 
-def seconds_until_claim(
-    task: Task, found: Ledger, times_fenced: int, block_seconds: float
-) -> float:
+def seconds_until_claim(task: Task, found: Ledger, was_fenced: bool, block_seconds: float) -> float:
     """How long a task waits for another's claim before it claims, of ``block_seconds`` in all.
 
     A claim fences an earlier one that is not complete, so tasks must not claim all at once. The
-    first partition of a stage does so immediately. Each of the next waits twice as long as the one
-    before, as does a task whose claim was fenced. The others come last, one after another.
+    first partition of a stage does so immediately, and each of the next waits twice as long as the
+    one before. The others come last, one after another, as do tasks whose claim was fenced.
     """
-    turn = task.partition + times_fenced
-    if turn == 0:
+    turn = task.partition
+    if turn == 0 and not was_fenced:
         return 0.0
-    former = partitions_of(task.batch_id, found.marker, found.layout) or 0
     first, last = _LAST_TURNS
-    part = first + (last - first) * task.partition / task.partitions
-    if turn <= len(_TURNS):
+    part = first + (last - first) * turn / task.partitions
+    if turn <= len(_TURNS) and not was_fenced:
         part = _TURNS[turn - 1]
+    former = partitions_of(task.batch_id, found.marker, found.layout) or 0
     return max(block_seconds * part, _SECONDS_PER_FORMER * former)
 
 

@@ -27,6 +27,9 @@ from spark_kafka_sink.librdkafka.group_offsets import (
 # If brokers refuse to name the coordinator, that is noticed only when the request times out.
 _FIRST_REQUEST_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
+# A new client needs six round trips for its first answer. If it were replaced before that, slow
+# brokers would have even more to do.
+_RECONNECT_SECONDS = 4.0
 _PAUSE_SECONDS = 0.05
 _FREE_SECONDS = 0.8
 # Each client has some threads and connections.
@@ -124,9 +127,10 @@ class GroupOffset:
             if wait.is_over(code):
                 raise wait.error(code, broker_error=self._broker_error)
             wait.pause()
-            # The client may keep asking a broker that hangs, or is no longer the coordinator.
-            self.close()
-            self._connect()
+            if answer.code != ErrorCode.TIMED_OUT or seconds >= _RECONNECT_SECONDS:
+                # The client may keep asking a broker that hangs, or is no longer the coordinator.
+                self.close()
+                self._connect()
             seconds = min(2 * seconds, _REQUEST_SECONDS)
 
     def _log_in(self, wait: BrokerWait) -> None:

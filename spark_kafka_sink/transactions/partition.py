@@ -109,7 +109,7 @@ def _begin(
         f"{task}: reading the ledger {prefix}",
     )
     transactional_id = commit_entry_group(prefix, task.partition)
-    times_fenced = 0
+    was_fenced = False
     # The reader connects while the transaction is initialized.
     with ledger_reader(options, settings, prefix, task) as reader:
         while True:
@@ -132,14 +132,14 @@ def _begin(
                 raise
             # A claim may fence this client, so the next iteration creates another one.
             transaction.close()
-            seconds = seconds_until_claim(task, found, times_fenced, budget.metadata_seconds)
+            seconds = seconds_until_claim(task, found, was_fenced, budget.metadata_seconds)
             if reader.await_claim(found, wait, seconds):
                 continue
             try:
                 claim(options, settings, prefix, task, reader, wait)
             except TransactionFenced:
                 # Another task claims, most probably one of the same stage.
-                times_fenced += 1
+                was_fenced = True
 
 
 class PartitionTransaction:

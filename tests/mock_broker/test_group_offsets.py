@@ -142,3 +142,14 @@ def test_the_offsets_of_many_groups(settings):
         "p.3": 3,
         "p.18": 18,
     }
+
+
+def test_a_reader_far_from_its_broker_keeps_its_client(settings, cluster, monkeypatch):
+    """A new client would need as many round trips again."""
+    clients = []
+    connect = GroupOffset._connect
+    monkeypatch.setattr(GroupOffset, "_connect", lambda offset: clients.append(connect(offset)))
+    cluster.set_round_trip(1, 400)
+    with GroupOffset(settings, "t", "p.0") as offset:
+        assert offset.read(wait()) is None
+    assert len(clients) == 1

@@ -130,10 +130,10 @@ def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock,
     assert max(pauses) == 1.0
 
 
-def turns(partitions, times_fenced=0, former=2):
+def turns(partitions, was_fenced=False, former=2):
     found = Ledger(BatchMarker(4, former), None, None)
     tasks = (Task(5, partition, partitions) for partition in range(partitions))
-    return [seconds_until_claim(task, found, times_fenced, 60.0) for task in tasks]
+    return [seconds_until_claim(task, found, was_fenced, 60.0) for task in tasks]
 
 
 def test_the_tasks_of_a_stage_do_not_claim_all_at_once():
@@ -144,11 +144,27 @@ def test_the_tasks_of_a_stage_do_not_claim_all_at_once():
     assert max(seconds) <= 48.0
 
 
-def test_a_task_whose_claim_was_fenced_waits_longer_each_time():
-    first, second = zip(*(turns(2, times_fenced) for times_fenced in range(7)), strict=True)
-    assert first == pytest.approx([0.0, 3.0, 6.0, 12.0, 24.0, 36.0, 36.0])
-    assert second == pytest.approx([3.0, 6.0, 12.0, 24.0, 42.0, 42.0, 42.0])
+def test_a_task_whose_claim_was_fenced_claims_after_those_that_have_not():
+    assert turns(4, was_fenced=True) == pytest.approx([36.0, 39.0, 42.0, 45.0])
 
 
 def test_a_claim_that_must_fence_many_tasks_has_the_time_for_it():
     assert turns(5, former=256) == pytest.approx([0.0, 10.24, 10.24, 12.0, 24.0])
+
+
+@pytest.mark.parametrize("claim_seconds", [0.1, 2.0, 10.0])
+@pytest.mark.parametrize("tasks", [2, 7, 200])
+@pytest.mark.parametrize("late_seconds", [0.0, 1.0, 10.0])
+def test_one_of_the_tasks_of_a_stage_completes_its_claim(tasks, claim_seconds, late_seconds):
+    """Each task is that much later than the one before, until the last is 10 s late."""
+    begun = [min(late_seconds * partition, 10.0) for partition in range(tasks)]
+    turn = [at + seconds for at, seconds in zip(begun, turns(tasks), strict=True)]
+    fenced = turns(tasks, was_fenced=True)
+    claiming, ends_at = None, float("inf")
+    while (now := min(turn)) < ends_at:
+        assert now < 60.0, "they fence each other"
+        if claiming is not None:
+            turn[claiming] = now + fenced[claiming]
+        claiming, ends_at = turn.index(now), now + claim_seconds
+        turn[claiming] = float("inf")
+    assert ends_at <= 50.0
