@@ -22,8 +22,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ class Work:
 class Done:
     """What one task did: seconds from when it had its rows, MiB, and the error's name or "".
 
-    ``first_acknowledged``: None without one. ``private_mib``: not shared with other workers.
+    ``first_acknowledged``: None without one. ``private_mib``: not shared with other workers. Of a
+    worker that crashed, only ``error`` is known, its exit code.
     """
 
     first_acknowledged: float | None
@@ -137,11 +139,16 @@ def fork_and_run() -> None:
             theirs.close()
             workers.append(worker)
             results.append(mine)
-        _collect(results, Deadline(_FORK_SECONDS))  # each is at the barrier
+        assert None not in _collect(results, Deadline(_FORK_SECONDS))  # each is at the barrier
         print("waiting", flush=True)
         assert sys.stdin.buffer.readline() == b"go\n"
         os.close(opener)  # all see the end of the pipe at once
-        print(json.dumps(_collect(results, Deadline(_TASK_SECONDS))), flush=True)
+        began = time.monotonic()
+        done = _collect(results, Deadline(_TASK_SECONDS))
+        for number, worker in enumerate(workers):
+            if done[number] is None:
+                done[number] = _crashed(worker, time.monotonic() - began)
+        print(json.dumps(done), flush=True)
         sys.stdin.buffer.read()  # until the caller has counted what the workers still hold
     finally:
         for worker in workers:
@@ -169,15 +176,27 @@ def _import_the_sink() -> None:
 
 
 def _collect(connections: Sequence[Connection], deadline: Deadline) -> list[Any]:
-    """One message of each worker, in their order."""
+    """One message of each worker, in their order; None if it has ended without one."""
     found: dict[Connection, Any] = {}
     while len(found) < len(connections):
         missing = [each for each in connections if each not in found]
         ready = wait(missing, deadline.remaining())
         if not ready:
             raise TimeoutError(f"{len(missing)} of {len(connections)} workers do not answer")
-        found.update((each, each.recv()) for each in ready)
+        found.update((each, _message(each)) for each in ready)
     return [found[each] for each in connections]
+
+
+def _message(connection: Connection) -> Any:
+    try:
+        return connection.recv()
+    except EOFError:
+        return None
+
+
+def _crashed(worker: BaseProcess, seconds: float) -> dict[str, Any]:
+    worker.join(_END_SECONDS)
+    return asdict(Done(None, seconds, f"exit code {worker.exitcode}", "", 0.0, 0.0, 0.0))
 
 
 # --- a worker ------------------------------------------------------------------------------------
