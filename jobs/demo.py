@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -70,6 +70,13 @@ def main() -> int:
 def broker() -> Iterator[str]:
     existing = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
     if existing:
+        try:
+            AdminClient({"bootstrap.servers": existing, "log_level": 2}).list_topics(timeout=10)
+        except KafkaException as error:
+            raise SystemExit(
+                f"no broker answers at KAFKA_BOOTSTRAP_SERVERS={existing}: {error.args[0].str()}. "
+                "Correct the variable, or unset it: then the demo starts its own Kafka"
+            ) from None
         yield existing
         return
     console.print("starting Kafka ... (only the first time, this downloads 44 MB)")
@@ -291,4 +298,7 @@ def rows_by_topic(records: Counter[tuple[Any, ...]]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped by Ctrl-C; nothing is left running")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections import Counter
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from markdown_pages import ROOT, blocks
 from standalone import BIN
 from stub_registry import running_stub
 
+PAGE = ROOT / "docs" / "pipelines.md"
 SECONDS = 150
 RUNS = 3
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(RUNS * SECONDS + 60)]
@@ -117,3 +120,22 @@ def appends_and_refreshes(topics, tmp_path, registry):
     assert refreshed.returncode != 0
     twice = Counter(dict.fromkeys(expected, 2))
     assert counts() == [twice, twice, expected, and_avro(twice)]
+
+
+def test_the_example_of_the_page_writes_only_new_rows_in_a_second_run(topics, tmp_path):
+    topic = topics.create()
+    sequence = [block for block in blocks(PAGE) if block.heading == "Declarative pipelines"]
+    for block in sequence:
+        name, text = block.text.split("\n", 1)
+        if name.startswith("# "):
+            path = tmp_path / name.removeprefix("# ")
+            path.parent.mkdir(exist_ok=True)
+            text = text.replace("/tmp/orders", str(tmp_path))
+            path.write_text(text.replace('"topic": "orders"', f'"topic": "{topic}"'))
+    (tmp_path / "in").mkdir()
+    for number, name in enumerate("ab"):
+        (tmp_path / "in" / f"{name}.json").write_text(f'{{"id": "{name}", "amount": 1.5}}\n')
+        done = run(tmp_path, {"KAFKA_BOOTSTRAP_SERVERS": topics.bootstrap_servers})
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = [json.loads(value) for value in topics.read_committed(topic)]
+        assert found == [{"id": each, "amount": 1.5} for each in "ab"[: number + 1]]
