@@ -53,6 +53,10 @@ class Ledger:
             return decision
         raise ledger_error(decision, task, self.marker, self.layout, self.entry, prefix)
 
+    def is_claimed(self, task: Task) -> bool:
+        """Whether the number of partitions of the task's micro-batch was claimed."""
+        return self.layout is not None and self.layout.batch_id == task.batch_id
+
 
 class LedgerReader:
     """Reads the parts of the ledger that concern a task. Used by one thread."""

@@ -109,7 +109,9 @@ def _begin(
         f"{task}: reading the ledger {prefix}",
     )
     transactional_id = commit_entry_group(prefix, task.partition)
-    was_fenced = False
+    # A claim fences the ids of the former number of partitions. This task's may be one of them,
+    # unless it takes it over after the claim.
+    begins_after_claim = was_fenced = False
     # The reader connects while the transaction is initialized.
     with ledger_reader(options, settings, prefix, task) as reader:
         while True:
@@ -122,21 +124,26 @@ def _begin(
                 transaction.initialize([options.topic or settings.ledger_topic], wait)
                 found = reader.look(wait)
                 decision = found.decide(task, prefix)
-                if decision is Decision.SEND:
-                    transaction.begin()
-                    return transaction, None
                 if decision is Decision.VERIFY:
                     return transaction, found.entry
+                if decision is Decision.SEND and (begins_after_claim or not found.is_claimed(task)):
+                    transaction.begin()
+                    return transaction, None
             except BaseException:
                 transaction.close()
                 raise
-            # A claim may fence this client, so the next iteration creates another one.
+            # The next iteration creates another client.
             transaction.close()
+            if decision is Decision.SEND:
+                begins_after_claim = True
+                continue
             seconds = seconds_until_claim(task, found, was_fenced, budget.metadata_seconds)
-            if reader.await_claim(found, wait, seconds):
+            begins_after_claim = reader.await_claim(found, wait, seconds)
+            if begins_after_claim:
                 continue
             try:
                 claim(options, settings, prefix, task, reader, wait)
+                begins_after_claim = True
             except TransactionFenced:
                 # Another task claims, most probably one of the same stage.
                 was_fenced = True

@@ -155,6 +155,18 @@ def test_a_claim_whose_task_sleeps_and_wakes_later_changes_nothing(sink, point):
     assert sink.committed() == sorted(rows(0) + rows(1) + rows(2))
 
 
+def test_a_task_that_a_claim_of_its_own_number_has_fenced_begins_again(sink):
+    """A claim fences the ids of the former number, some of which belong to the new one, too."""
+    complete(sink, 0, 2)
+    claiming = process(sink, 1, 0, 3, "claim opened")
+    waiting = process(sink, 1, 1, 3, "initialized")
+    assert claiming.go_on() == "written"
+    assert waiting.go_on() == "written"
+    write(sink, 1, 2, 3)
+    sink.write_batch_marker(1, tasks=3)
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
 def test_the_tasks_of_a_stage_that_run_at_once_need_one_claim(sink):
     tasks = [process(sink, 0, partition, 3, "") for partition in (2, 1, 0)]
     assert [task.end() for task in tasks] == ["written"] * 3
