@@ -50,7 +50,8 @@ def seen_by(brokers, node):
             if other != node:  # or the client may ask it instead
                 stack.enter_context(brokers.proxies[other].refusing())
         admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-        return admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions
+        # A broker that has just been cut off may name none for a moment.
+        return wait_until(lambda: admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions)
 
 
 def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(together):
