@@ -116,9 +116,10 @@ def seconds_until_claim(task: Task, found: Ledger, was_fenced: bool, block_secon
     turn = task.partition
     if turn == 0 and not was_fenced:
         return 0.0
-    first, last = _LAST_TURNS
-    part = first + (last - first) * turn / task.partitions
-    if turn <= len(_TURNS) and not was_fenced:
+    if was_fenced or turn > len(_TURNS):
+        first, last = _LAST_TURNS
+        part = first + (last - first) * turn / task.partitions
+    else:
         part = _TURNS[turn - 1]
     former = partitions_of(task.batch_id, found.marker, found.layout) or 0
     return max(block_seconds * part, _SECONDS_PER_FORMER * former)
