@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from evidence import (
     partitions_change,
 )
 from numpy.typing import NDArray
+from producer_epochs import ProducerEpoch
 
 _SHOWN = 5
 
@@ -74,10 +75,17 @@ def no_row_twice(reading: Reading) -> Check:
     return _check("no row is read twice", reading.row.size, rows[times > 1], "doubled")
 
 
-def doubles_only_in_repeated_batches(
-    reading: Reading, attempts: Iterable[Attempt], rows_per_batch: int
+def doubles_are_explained(
+    reading: Reading,
+    attempts: Iterable[Attempt],
+    rows_per_batch: int,
+    written_by: Callable[[int, int], ProducerEpoch],
 ) -> Check:
-    """At-least-once: a row is there twice only if a task of its micro-batch began twice."""
+    """At-least-once: a row is there twice only if a task of its micro-batch began twice.
+
+    Or if its producer has begun a new epoch: a record that was stored is then sent again.
+    ``written_by``: of a partition and an offset; for the other doubled rows only.
+    """
     rows, times = np.unique(reading.row, return_counts=True)
     doubled = rows[times > 1]
     begun: dict[tuple[int, int], int] = {}
@@ -85,10 +93,24 @@ def doubles_only_in_repeated_batches(
         task = (attempt.batch, attempt.partition)
         begun[task] = begun.get(task, 0) + 1
     repeated = np.array(sorted({batch for (batch, _), n in begun.items() if n > 1}), dtype=np.int64)
-    unexplained = doubled[~np.isin(doubled // rows_per_batch, repeated)]
-    return _check(
-        "rows are doubled only in repeated micro-batches", doubled.size, unexplained, "doubled"
+    of_others = doubled[~np.isin(doubled // rows_per_batch, repeated)]
+    unexplained = np.array(
+        [row for row in of_others if not _is_sent_in_each_epoch(reading, row, written_by)],
+        dtype=np.int64,
     )
+    name = "rows are doubled only in repeated micro-batches, or in a new producer epoch"
+    return _check(name, doubled.size, unexplained, "doubled")
+
+
+def _is_sent_in_each_epoch(
+    reading: Reading, row: int, written_by: Callable[[int, int], ProducerEpoch]
+) -> bool:
+    """Whether one producer has written all copies of the row, each in an epoch of its own."""
+    copies = reading.row == row
+    places = zip(reading.partition[copies].tolist(), reading.offset[copies].tolist(), strict=True)
+    writers = [written_by(partition, offset) for partition, offset in places]
+    ids = {writer.producer_id for writer in writers}
+    return len(ids) == 1 and len({writer.epoch for writer in writers}) == len(writers)
 
 
 def readers_agree(concurrent: Reading, afterwards: Reading) -> Check:

@@ -28,6 +28,7 @@ from fault_schedule import TRANSACTION_TIMEOUT_SECONDS, Fault, schedule
 from faults import Effect, Injector
 from hung_attempts import HungAttempts
 from invariants import Check
+from producer_epochs import ProducerEpochs
 from query_kinds import (
     ATTEMPT_SECONDS,
     EXACTLY_ONCE,
@@ -184,6 +185,7 @@ def _judge(
             [failure for failure in failures if failure.topic == kind.topic],
             (injector.ended_at, stopped_at),
             brokers,
+            ProducerEpochs(folder, kind.topic),
             evidence.spark_partition_of_key(folder),
         )
         for kind in QUERY_KINDS
@@ -261,6 +263,7 @@ def _checks(
     failures: list[Failure],
     without_faults: tuple[float, float],
     brokers: ThreeBrokers,
+    producer_epochs: ProducerEpochs,
     spark_partition_of_key: dict[int, list[int]],
 ) -> list[Check]:
     begun = max((attempt.batch for attempt in attempts), default=-1) + 1
@@ -276,7 +279,9 @@ def _checks(
     if kind.guarantee != EXACTLY_ONCE:
         return [
             *checks,
-            invariants.doubles_only_in_repeated_batches(committed, attempts, ROWS_PER_BATCH),
+            invariants.doubles_are_explained(
+                committed, attempts, ROWS_PER_BATCH, producer_epochs.of
+            ),
         ]
     ledger = _ledger(brokers, kind.topic)
     layouts = invariants.layouts(attempts, ledger)

@@ -22,6 +22,7 @@ from evidence import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from producer_epochs import ProducerEpoch
 
 ROWS, KEYS, PARTITIONS, BATCHES = 12, 4, 3, 5
 #: by the number of Spark partitions
@@ -45,6 +46,10 @@ def number_of(batch, partition):
 
 
 GOOD = reading(range(ROWS * BATCHES))
+
+
+def in_one_epoch(partition, offset):
+    return ProducerEpoch(7, 0)
 
 
 def columns(one):
@@ -113,11 +118,28 @@ def test_a_doubled_row_is_explained_by_a_repeated_task_of_its_micro_batch_alone(
     batch = row // ROWS
 
     def check(*more):
-        return invariants.doubles_only_in_repeated_batches(doubled, [*once, *more], ROWS)
+        return invariants.doubles_are_explained(doubled, [*once, *more], ROWS, in_one_epoch)
 
     assert check().violations == (f"1 doubled: {row}",)
     assert check(attempt((batch + 1) % BATCHES)).violations
     assert holds(check(attempt(batch)))
+
+
+@given(ANY_ROW)
+def test_a_doubled_row_is_explained_by_a_new_epoch_of_its_producer_alone(row):
+    again = ROWS * BATCHES  # its offset
+    doubled = reading([*range(again), row])
+
+    def check(first, second, rows=doubled):
+        return invariants.doubles_are_explained(
+            rows, [], ROWS, lambda _, offset: second if offset >= again else first
+        )
+
+    assert holds(check(ProducerEpoch(7, 0), ProducerEpoch(7, 1)))
+    assert check(ProducerEpoch(7, 0), ProducerEpoch(8, 1)).violations == (f"1 doubled: {row}",)
+    assert check(ProducerEpoch(7, 0), ProducerEpoch(7, 0)).violations
+    twice_in_one = reading([*range(again), row, row])
+    assert check(ProducerEpoch(7, 0), ProducerEpoch(7, 1), twice_in_one).violations
 
 
 @given(ANY_ROW)

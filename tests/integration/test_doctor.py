@@ -8,14 +8,7 @@ import pytest
 import trustme
 from acls import Acls
 from certificates import write_pem
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from kafka_proxy import proxied_kafka
 from topics import Topics
 
@@ -53,6 +46,11 @@ def kafka(folder):
     settings = {"auto.create.topics.enable": "false"}
     with LocalKafka(settings=settings, security=security) as kafka:
         yield kafka
+
+
+@pytest.fixture
+def acls(kafka):
+    return Acls(kafka.internal_servers)
 
 
 @pytest.fixture
@@ -203,18 +201,9 @@ def test_a_missing_topic_fails(examine, topics):
     assert not topics.exists(name)
 
 
-def grant(kafka, topic, user, operation):
-    """Allow ``user`` this operation on the topic; others then lack it."""
-    admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
-    kind, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    rule = AclBinding(ResourceType.TOPIC, topic, kind, f"User:{user}", "*", operation, allow)
-    for future in admin.create_acls([rule]).values():
-        future.result(30)
-
-
-def test_a_missing_right_to_write_fails_with_the_command_that_grants_it(examine, kafka, topics):
+def test_a_missing_right_to_write_fails_with_the_command_that_grants_it(examine, acls, topics):
     topic = topics.create()
-    grant(kafka, topic, "alice", AclOperation.DESCRIBE)
+    acls.allow("alice", topic, AclOperation.DESCRIBE)
     results = examine({"topic": topic}, write_test_record=True)
     assert results["write_permission"].outcome is Outcome.FAILED
     assert results["write_permission"].advice == (
@@ -227,9 +216,9 @@ def test_a_missing_right_to_write_fails_with_the_command_that_grants_it(examine,
     assert topics.read(topic) == []
 
 
-def test_a_topic_that_others_may_use_fails(examine, kafka, topics):
+def test_a_topic_that_others_may_use_fails(examine, acls, topics):
     topic = topics.create()
-    grant(kafka, topic, "bob", AclOperation.ALL)
+    acls.allow("bob", topic, AclOperation.ALL)
     results = examine({"topic": topic})
     assert results["topic"].outcome is Outcome.FAILED
     assert "--operation Describe --operation Write" in results["topic"].advice
@@ -279,11 +268,6 @@ def exactly_once(topics):
         "exactly.once.ledger.topic": topics.create(),
         "transactional.id.prefix": topics.new_name(),
     }
-
-
-@pytest.fixture
-def acls(kafka):
-    return Acls(kafka.internal_servers)
 
 
 PREFIXED = ResourcePatternType.PREFIXED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -34,10 +35,17 @@ class Acls:
         pattern: ResourcePatternType = ResourcePatternType.LITERAL,
     ) -> None:
         """Allow them on a resource, or with ``*`` on all; returns when the broker knows."""
-        rules = [_rule(AclBinding, user, kind, name, pattern, each) for each in operations]
-        for future in self._admin.create_acls(rules).values():
-            future.result(_SECONDS)
-        self._wait_for(user, kind, name, pattern, operations, len(operations))
+        self._add([_rule(AclBinding, user, kind, name, pattern, each) for each in operations])
+
+    def deny(self, user: str, topic: str, operation: AclOperation) -> None:
+        """Deny one operation on a topic, and allow all others; returns when the broker knows."""
+        place = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
+        self._add(
+            [
+                _rule(AclBinding, user, *place, operation, AclPermissionType.DENY),
+                _rule(AclBinding, user, *place, AclOperation.ALL),
+            ]
+        )
 
     def take_away(self, user: str, topic: str, *operations: AclOperation) -> None:
         """Remove what ``allow`` gave on a topic; returns when the broker knows."""
@@ -45,15 +53,36 @@ class Acls:
         rules = [_rule(AclBindingFilter, user, *place, each) for each in operations]
         for future in self._admin.delete_acls(rules).values():
             future.result(_SECONDS)
-        self._wait_for(user, *place, operations, 0)
+        self._wait_until(lambda: not any(map(self._matches, rules)))
 
-    def _wait_for(self, user, kind, name, pattern, operations, count) -> None:
+    def _add(self, rules: list[AclBinding]) -> None:
+        for future in self._admin.create_acls(rules).values():
+            future.result(_SECONDS)
+        added = [_filter(each) for each in rules]
+        self._wait_until(lambda: all(map(self._matches, added)))
+
+    def _matches(self, rule: AclBindingFilter) -> bool:
+        return bool(self._admin.describe_acls(rule).result(_SECONDS))
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
         deadline = Deadline(_SECONDS)
-        rules = [_rule(AclBindingFilter, user, kind, name, pattern, each) for each in operations]
-        while sum(len(self._admin.describe_acls(each).result(_SECONDS)) for each in rules) != count:
+        while not is_so():
             assert not deadline.expired
             time.sleep(0.01)  # there is no event when the broker has applied them
 
 
-def _rule(rule, user, kind, name, pattern, operation):
-    return rule(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+def _filter(rule: AclBinding) -> AclBindingFilter:
+    """What finds the rule itself."""
+    return AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+
+
+def _rule(rule, user, kind, name, pattern, operation, permission=AclPermissionType.ALLOW):
+    return rule(kind, name, pattern, f"User:{user}", "*", operation, permission)

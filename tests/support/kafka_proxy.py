@@ -9,7 +9,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from mock_cluster import MockCluster
@@ -54,8 +54,7 @@ class KafkaProxy:
         self.reset()
         self.kafka: LocalKafka | MockCluster | None = None
         self.port = 0
-        self._connections: set[asyncio.StreamWriter] = set()
-        self._serving: set[asyncio.Task] = set()  # or they would be garbage-collected
+        self._serving: dict[asyncio.Task, socket.socket] = {}  # what each has accepted
         self._loop = asyncio.new_event_loop()
         self._is_speaking = asyncio.Event()
         self._is_speaking.set()
@@ -110,49 +109,55 @@ class KafkaProxy:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _listen(self) -> None:
-        # Not asyncio's server, which forgets a connection that it accepts while it is closed.
         self._server = socket.create_server(("127.0.0.1", self.port))
         self._server.setblocking(False)
         self.port = self._server.getsockname()[1]
-        self._accepting = asyncio.create_task(self._accept())
+        # Not asyncio's server, nor a task that accepts: both may lose a connection that comes while
+        # they are stopped.
+        asyncio.get_running_loop().add_reader(self._server, self._accept)
+
+    def _accept(self) -> None:
+        with suppress(BlockingIOError, ConnectionError):  # whoever came has gone
+            connection, _ = self._server.accept()
+            connection.setblocking(False)
+            task = asyncio.create_task(self._serve(connection))
+            self._serving[task] = connection
 
     async def _stop_listening(self) -> None:
-        self._accepting.cancel()
-        await asyncio.wait([self._accepting])
+        asyncio.get_running_loop().remove_reader(self._server)
         self._server.close()
         await self._drop()
 
     async def _drop(self) -> None:
-        for writer in list(self._connections):
-            writer.transport.abort()
+        serving = dict(self._serving)
+        for task in serving:
+            task.cancel()
+        if serving:
+            await asyncio.wait(serving)
+        for task, connection in serving.items():
+            self._end(task, connection)  # one that was cancelled before it began has not done it
 
     async def _stop(self) -> None:
         await self._stop_listening()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self._drop()  # connections whose tasks were cancelled before they began
-        await asyncio.sleep(0)  # asyncio closes them in its next round
+        await asyncio.sleep(0)  # asyncio closes the brokers' connections in its next round
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(self._server)
-            reader, writer = await asyncio.open_connection(sock=connection)
-            self._connections.add(writer)
-            self._serving.add(asyncio.create_task(self._serve(reader, writer)))
+    def _end(self, task: asyncio.Task, connection: socket.socket) -> None:
+        self._serving.pop(task, None)
+        connection.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         delays: dict[int, tuple[int, float]] = {}  # API key and seconds by correlation id
-        both, directions = [writer], []
+        both, directions = [], []
         try:
-            port = writer.get_extra_info("peername")[1]
+            port = connection.getpeername()[1]
+            reader, writer = await asyncio.open_connection(sock=connection)
+            both.append(writer)
             host, at = self.kafka.bootstrap_servers.split(",")[self._node - 1].rsplit(":", 1)
             there, back = await asyncio.open_connection(host, at)
             both.append(back)
-            self._connections.add(back)
             directions = [
                 asyncio.create_task(self._send_requests(reader, back, delays, port)),
                 asyncio.create_task(self._send_answers(there, writer, delays)),
@@ -165,7 +170,7 @@ class KafkaProxy:
                 each.cancel()
             for each in both:
                 each.transport.abort()
-                self._connections.discard(each)
+            self._end(asyncio.current_task(), connection)
 
     async def _send_requests(self, reader, writer, delays, port) -> None:
         try:

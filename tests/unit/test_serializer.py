@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import fastavro
 import numpy as np
@@ -176,12 +177,20 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
         prepared(registry, "u", value_format="json", **latest)
 
 
-def as_in_a_new_process() -> None:
-    known_schemas._known.clear()
-    known_schemas._client.cache_clear()
+@pytest.fixture
+def as_in_a_new_process(monkeypatch):
+    """Forgets schemas and clients, but those of other tests: their connections are open."""
+
+    def forget() -> None:
+        monkeypatch.setattr(known_schemas, "_known", {})
+        monkeypatch.setattr(known_schemas, "_client", cache(known_schemas._client.__wrapped__))
+
+    return forget
 
 
-def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(registry, tmp_path):
+def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(
+    registry, tmp_path, as_in_a_new_process
+):
     prepared(registry, folder=tmp_path)
     as_in_a_new_process()
     registry.failure = (503, b"gone")
@@ -191,7 +200,7 @@ def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(registry, tm
         prepared(registry, folder=None)
 
 
-def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry):
+def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_in_a_new_process):
     texts = set()
     for location in ("prefix", "header"):
         for first_id in (1, 77):

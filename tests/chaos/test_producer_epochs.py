@@ -1,0 +1,31 @@
+"""The producer's epoch of a record, as a real broker's log has it."""
+
+from __future__ import annotations
+
+from confluent_kafka import Producer
+from producer_epochs import ProducerEpochs
+
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+
+SECONDS = 60.0
+
+
+def write_a_transaction(servers, topic, values):
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": "same"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.commit_transaction(SECONDS)
+
+
+def test_an_id_that_begins_again_has_the_next_epoch():
+    with LocalKafka() as kafka:
+        write_a_transaction(kafka.bootstrap_servers, "t", [b"0", b"1"])
+        before = ProducerEpochs(kafka.folder, "t").of(0, 0)
+        write_a_transaction(kafka.bootstrap_servers, "t", [b"3"])
+        epochs = ProducerEpochs(kafka.folder, "t")
+        assert epochs.of(0, 0) == epochs.of(0, 1) == before
+        after = epochs.of(0, 3)  # the mark of the commit is at 2
+        assert after.producer_id == before.producer_id
+        assert after.epoch > before.epoch
