@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from mock_cluster import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
+from mock_cluster import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, MockCluster
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -153,3 +154,17 @@ def test_a_reader_far_from_its_broker_keeps_its_client(settings, cluster, monkey
     with GroupOffset(settings, "t", "p.0") as offset:
         assert offset.read(wait()) is None
     assert len(clients) == 1
+
+
+def test_a_broker_that_hangs_is_asked_no_longer_than_it_is_the_coordinator():
+    with MockCluster(2) as cluster:
+        cluster.create_topic("t")
+        cluster.set_coordinator("p.0", 1)
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
+        with GroupOffset(parse(given).producer.client, "t", "p.0") as offset:
+            assert offset.read(wait()) is None
+            cluster.set_round_trip(1, 600_000)
+            with pytest.raises(DeadlineExceeded):
+                offset.read(wait(1))  # so that the client waits for this broker
+            cluster.set_coordinator("p.0", 2)
+            assert offset.read(wait(45)) is None  # librdkafka asks another one after 60 s

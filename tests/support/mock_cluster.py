@@ -28,6 +28,9 @@ mock_push_request_errors = prototype(
     "rd_kafka_mock_push_request_errors_array",
     None, c_void_p, c_int16, c_size_t, POINTER(c_int),
 )  # fmt: skip
+mock_coordinator_set = prototype(
+    "rd_kafka_mock_coordinator_set", c_int, c_void_p, c_char_p, c_char_p, c_int32
+)
 mock_broker_set_rtt = prototype("rd_kafka_mock_broker_set_rtt", c_int, c_void_p, c_int32, c_int)
 mock_broker_set_down = prototype("rd_kafka_mock_broker_set_down", c_int, c_void_p, c_int32)
 mock_broker_set_up = prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c_int32)
@@ -68,6 +71,10 @@ class MockCluster:
     def set_leader(self, topic: str, partition: int, broker: int) -> None:
         """Move a partition to a leader; -1 means none."""
         self._call(mock_partition_set_leader, topic.encode(), partition, broker)
+
+    def set_coordinator(self, group: str, broker: int) -> None:
+        """Name a broker (counted from 1) as the coordinator of a consumer group."""
+        self._call(mock_coordinator_set, b"group", group.encode(), broker)
 
     def set_topic_error(self, topic: str, code: int) -> None:
         """Let every metadata answer carry this error for the topic; 0 clears it."""
