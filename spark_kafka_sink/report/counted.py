@@ -49,7 +49,7 @@ class Counted:
     )
     outcome: str = figure(
         MICRO_BATCH,
-        "of the micro-batch: delivered, or failed",
+        "of the micro-batch: delivered, or failed (also if the query was stopped during it)",
         None,
         default="delivered",
         one_of=("delivered", "failed"),
