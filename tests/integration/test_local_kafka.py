@@ -151,6 +151,15 @@ def test_a_port_that_was_taken_in_the_meantime_is_replaced(monkeypatch):
             assert kafka.bootstrap_servers == f"127.0.0.1:{tries[1][0]}"
 
 
+def test_ports_are_free(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        monkeypatch.setattr(cluster, "_PORTS", range(number, number + 1))
+        with pytest.raises(LocalServerError, match=f"no 1 ports of {number} to {number} are free"):
+            cluster._free_ports(1)
+    assert cluster._free_ports(1) == [number]
+
+
 def test_only_one_or_three_brokers():
     with pytest.raises(ValueError, match="1 or 3, not 2"):
         LocalKafka(brokers=2)

@@ -7,11 +7,13 @@ them, even if it is killed, unless it detaches them.
 from __future__ import annotations
 
 import os
+import random
 import shlex
 import shutil
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from importlib.resources import files
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +31,9 @@ KAFKA_VERSION = "4.3.0"
 _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
 _START_SECONDS = 60.0
 _START_TRIES = 3
+# None of those that systems choose themselves: while clients wait for a broker to listen, its port
+# could become another server's, or that of such a client, which then connects to itself.
+_PORTS = range(20_000, 32_000)
 _INSTEAD = (
     "To use an existing broker instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
     "(demo and tests create topics on it and delete them)"
@@ -226,8 +231,12 @@ def _checksums(name: str) -> dict[str, str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(server.getsockname()[1]) for server in sockets]
-    for server in sockets:
-        server.close()
-    return ports
+    with ExitStack() as stack:
+        ports: list[int] = []
+        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+            with suppress(OSError):  # it is in use
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise LocalServerError(f"no {count} ports of {_PORTS[0]} to {_PORTS[-1]} are free")
