@@ -11,6 +11,7 @@ from base64 import urlsafe_b64encode
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
 from restarted_stream import EXACTLY_ONCE, FOREACH_BATCH, SECONDS, RestartedStream
 from topics import Topics
@@ -107,8 +108,20 @@ def write(stream, options, word):
     except StreamingQueryException as error:
         if not sink_error(str(error)).startswith("DeadlineExceeded: "):
             raise
+        begin_other_transactions(options["kafka.bootstrap.servers"])
         stream.start(options)
         stream.query.processAllAvailable()
+
+
+def begin_other_transactions(servers):
+    """As in a cluster that has other users: write to the logs of all transaction coordinators.
+
+    A coordinator that waits for its followers while one loses its log directory may wait until it
+    writes again: its high watermark increases only with a write, or with a follower's progress.
+    """
+    for number in range(16):
+        settings = {"bootstrap.servers": servers, "transactional.id": f"other-{number}"}
+        Producer(settings | {"log_level": 2}).init_transactions(SECONDS)
 
 
 def check(topics, topic, api, words):
@@ -124,6 +137,7 @@ def test_a_leader_whose_disk_is_full_ends_and_the_stream_goes_on(kafka, topics, 
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic} | PATIENT
     stream.start(options)
     stream.write("before")
+    topics.wait_until_in_sync()  # or a partition may stay without a leader
     [leader] = topics.leaders(topic)
     broker = kafka.pids[leader - 1]
     # Writes fail, as on a full disk (EFBIG instead of ENOSPC).
@@ -143,6 +157,7 @@ def test_when_a_log_directory_fails_another_broker_leads_and_the_stream_goes_on(
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic} | PATIENT
     stream.start(options)
     stream.write("before")
+    topics.wait_until_in_sync()  # or a partition may stay without a leader
     folder = second(kafka, leader)
     lost = folder.rename(folder.with_suffix(".lost"))
     folder.touch()  # the next segment cannot be created

@@ -126,6 +126,21 @@ class Topics:
         partition = self._metadata(topic, Deadline(self._patience_seconds)).partitions[0]
         return sorted(partition.replicas, key=lambda node: node != partition.leader)
 
+    def wait_until_in_sync(self) -> None:
+        """Wait until all replicas of all topics, Kafka's own too, are in sync."""
+        deadline = Deadline(self._patience_seconds)
+        while behind := _repeated(self._behind, deadline):
+            assert not deadline.expired, f"not in sync: {behind}"
+            time.sleep(deadline.slice(0.1))  # there is no event when they are
+
+    def _behind(self, seconds: float) -> list[str]:
+        return [
+            f"{name} {number}"
+            for name, topic in self._admin.list_topics(timeout=seconds).topics.items()
+            for number, partition in topic.partitions.items()
+            if len(partition.isrs) < len(partition.replicas)
+        ]
+
     def elect_preferred_leaders(self, topic: str, node: int) -> None:
         """Wait until that broker leads every partition whose first replica it has."""
         deadline = Deadline(self._patience_seconds)
