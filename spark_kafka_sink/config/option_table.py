@@ -63,7 +63,7 @@ MAX_BLOCK_MS = Option(
     minimum=0,
     maximum=_MAX_INT,
     meaning="How long a task waits while that buffer is full, and how long records wait for their "
-    "topic's metadata. `0` never waits for room, and gives metadata its own budget.",
+    "topic's metadata. With `0`, a task never waits for room, and metadata has its own budget.",
 )
 MAX_BLOCK_MS_INCLUDE_METADATA = Option(
     "kafka.max.block.ms.include.metadata",
@@ -125,10 +125,8 @@ OAUTH_CALLBACK: Option[str | None] = Option(
     function_name,
     default=None,
     meaning="`package.module:function`, installed on the driver and on all executors: makes the "
-    "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. Like the `oauth_cb` of "
-    "confluent-kafka, it is called with `kafka.sasl.oauthbearer.config`, and returns the token and "
-    "its expiry in seconds since the epoch, and optionally the principal and a dict of SASL "
-    "extensions. It has 10 s: see [security](security.md#tokens-from-your-own-code).",
+    "tokens for `kafka.sasl.mechanism=OAUTHBEARER`. See "
+    "[security](security.md#tokens-from-your-own-code).",
 )
 ON_RECORD_ERROR = Option(
     "on.record.error",
@@ -161,8 +159,8 @@ EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     minimum=1,
     maximum=10_000,
     if_absent="none: required for `exactly-once` with the format; `foreach_batch` repartitions",
-    meaning="How many Spark partitions every micro-batch has. The query must end with "
-    "`repartition(P, key)`, where the key alone decides where a row goes, or with "
+    meaning="How many Spark partitions every micro-batch has, at most 10000. The query must end "
+    "with `repartition(P, key)`, where the key alone decides where a row goes, or with "
     "`repartition(1)`: see [exactly-once](exactly-once.md).",
 )
 TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
@@ -170,7 +168,7 @@ TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     any_text,
     default=None,
     if_absent="`kafka-nb-` and the query's id",
-    meaning="Prefix of the names of transactions, and of the consumer groups with the ledger. "
+    meaning="Prefix of the transactional ids, and of the ids of the ledger's consumer groups. "
     "Each sink of a query needs its own. Required with `foreach_batch` under Spark Connect.",
 )
 EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
@@ -178,8 +176,8 @@ EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
     topic_name,
     default=None,
     if_absent="the option `topic`; required without it",
-    meaning="An existing topic, which the user may read, for whose partition 0 the ledger's groups "
-    "commit offsets. Nothing is written to it.",
+    meaning="An existing topic. The ledger's consumer groups commit offsets for its partition 0, "
+    "and nothing is written to it. The user needs Read on it.",
 )
 EXACTLY_ONCE_FIRST_BATCH = Option(
     "exactly.once.first.batch",
@@ -205,8 +203,8 @@ PREFLIGHT = Option(
     true_or_false,
     default="true",
     meaning="Before the first task, the driver checks that a broker answers and accepts the login, "
-    "and that the topics of the options exist or may be created, and may be written to. If topic "
-    "metadata takes longer than 0.25 s, the tasks check the topics instead. If the brokers "
+    "and that `topic` and `dead.letter.topic` exist or may be created, and may be written to. If "
+    "topic metadata takes longer than 0.25 s, the tasks check the topics instead. If the brokers "
     "refuse connections, the first micro-batch fails after 3 s; a later one waits as long as for "
     "metadata.",
 )

@@ -83,7 +83,8 @@ class Counted:
     )
     failed_tasks: int = figure(
         MICRO_BATCH,
-        "tasks that failed or did not end; also those that succeeded when Spark repeated them",
+        "tasks that failed or did not end; with `report.path`, also failed attempts of tasks that "
+        "succeeded later",
         plus,
         default=0,
         notebook="failed tasks",

@@ -80,9 +80,9 @@ class Figures(Counted):
     )
     dead_letters_by_topic: Mapping[str, Counter[str]] = figure(
         RECORDS,
-        "rejected records by the topic that they were meant for and error; empty: null, "
-        "`(forbidden names)`: names that Kafka forbids, `(other topics)`: all but the 100 topics "
-        "with the most",
+        "rejected records by intended topic and by error; the topic is empty for null, "
+        "`(forbidden names)` for names that Kafka forbids, and `(other topics)` for topics beyond "
+        "the 100 with the most",
         plus_each,
         metric=counter(
             "spark_kafka_sink_dead_letters_total",

@@ -99,7 +99,7 @@ def test_a_micro_batch_that_ended_begins_a_new_row_of_restarts(stop):
     assert outcome(stop, Restart(attempts=2, **QUICK), *outcomes)[:2] == (FAILED, 5)
 
 
-@pytest.mark.parametrize("error", PERMANENT)
+@pytest.mark.parametrize("error", [*PERMANENT, errors.SchemaMismatch, errors.UnsupportedType])
 def test_an_error_that_lasts_is_not_tried_again(error, stop):
     failure = Failure("the query failed: x", error.__name__, has_progressed=True)
     code, attempts, said = outcome(stop, Restart(**QUICK), failure, None)

@@ -1,4 +1,4 @@
-"""docs/options.md and docs/errors.md list what the code defines."""
+"""docs/options.md, docs/errors.md and docs/doctor.md list what the code defines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from spark_kafka_sink import errors
 from spark_kafka_sink.config.option import Option
 from spark_kafka_sink.config.option_table import OPTIONS
+from spark_kafka_sink.tools.doctor.diagnosis import CHECKS, Check
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,3 +37,18 @@ def test_the_table_of_errors_has_every_error_once():
     public.remove(errors.KafkaSinkError.__name__)
     listed = re.findall(r"^\| `(\w+)` \|", "\n".join(table("errors")), re.MULTILINE)
     assert sorted(listed) == sorted(public)
+
+
+def what_it_checks(check: Check) -> str:
+    first_paragraph = (inspect.getdoc(check.run) or "").partition("\n\n")[0]
+    return f"| `{check.name}` | {first_paragraph.replace('``', '`')} |"
+
+
+def test_the_table_of_checks_is_as_the_code_describes_them():
+    expected = ["| Check | What it checks |", "|---|---|", *map(what_it_checks, CHECKS)]
+    assert table("doctor") == expected
+
+
+def test_the_readme_says_how_many_checks_doctor_makes():
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"makes (\d+) checks", readme) == [str(len(CHECKS))]

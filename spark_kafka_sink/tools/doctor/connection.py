@@ -38,7 +38,7 @@ _OTHERS_WORK = "Clients can start from the other servers, but only while one of 
 
 
 def options(context: CheckContext) -> list[Finding]:
-    """The options are valid: parsed as the sink does."""
+    """The options are valid, as the sink reads them."""
     try:
         context.parsed = parse(context.given)
     except (InvalidOption, LibraryUnavailable) as error:
@@ -59,7 +59,7 @@ def bootstrap_servers(context: CheckContext) -> list[Finding]:
 
 
 def tls(context: CheckContext) -> list[Finding]:
-    """The handshake succeeds: chain, host name, and days until the certificate expires."""
+    """The TLS handshake succeeds, and the certificate does not expire soon."""
     settings = context.settings
     if not sockets.uses_tls(settings):
         protocol = settings.get("security.protocol", "plaintext")

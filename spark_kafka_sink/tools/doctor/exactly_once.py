@@ -60,7 +60,7 @@ def with_exactly_once(
 
 @with_exactly_once
 def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """The topic exists for whose partition 0 the ledger's offsets are, and may be read."""
+    """The ledger's topic exists, and the user may read it."""
     name = settings.ledger_topic
     try:
         found = context.client.topic(name, context.deadline)
@@ -107,7 +107,7 @@ def _forbidden_groups(context: CheckContext, settings: ExactlyOnceOptions, group
 
 @with_exactly_once
 def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """The offsets in the ledger's groups are a valid ledger: reads it as the sink does."""
+    """The ledger is valid, as the sink reads it."""
     prefix = settings.prefix
     if prefix is None:
         return [not_applicable("without transactional.id.prefix, the query's id names the ledger")]
@@ -154,7 +154,7 @@ def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list
 
 @with_exactly_once
 def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """The brokers allow transactions of this length."""
+    """The brokers allow transactions as long as ``kafka.transaction.timeout.ms``."""
     longest = number(context.broker_settings, _LONGEST)
     if longest is None:
         return [not_reported()]

@@ -9,7 +9,7 @@ from spark_kafka_sink.tools.doctor.result import Finding, first_line, not_applic
 
 
 def report_path(context: CheckContext) -> list[Finding]:
-    """A file can be written there and deleted. If not, jobs still run."""
+    """A file can be written to ``report.path`` and deleted. If not, jobs still run."""
     folder = context.sink.report_path
     if folder is None:
         return [not_applicable("no option report.path")]

@@ -49,7 +49,7 @@ def columns(context: CheckContext) -> list[Finding]:
 
 
 def schema_registry(context: CheckContext) -> list[Finding]:
-    """It answers and accepts the login; what the subjects have, and whether a new schema may join.
+    """The schema registry answers and accepts the login, and schemas are compatible.
 
     Registers nothing. The schemas are those of the options, or follow from the DataFrame's.
     """

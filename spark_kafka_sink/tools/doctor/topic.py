@@ -220,7 +220,7 @@ def write_permission(context: CheckContext) -> list[Finding]:
 
 
 def idempotent_write(context: CheckContext) -> list[Finding]:
-    """The user may write idempotently."""
+    """The user may write with an idempotent producer."""
     if context.settings["enable.idempotence"] != "true":
         return [not_applicable("kafka.enable.idempotence=false")]
     if AclOperation.IDEMPOTENT_WRITE in (context.cluster.authorized_operations or ()):
@@ -258,7 +258,7 @@ def record_size(context: CheckContext) -> list[Finding]:
 
 
 def retention(context: CheckContext) -> list[Finding]:
-    """What the topic does to records whose timestamp is old."""
+    """How long the topic keeps records after their timestamp. It always passes."""
     name, settings = context.topic_name, context.topic_settings
     if settings.get("message.timestamp.type") == "LogAppendTime":
         return [

@@ -110,7 +110,7 @@ def _use_this_python() -> str:
 
 
 def spark_python(context: CheckContext) -> list[Finding]:
-    """Spark finds the Python that it has to start."""
+    """Spark finds the Python of its workers."""
     if _version("pyspark") is None:
         return [skipped("pyspark is not installed here: run doctor where the driver runs")]
     findings = []
@@ -209,7 +209,7 @@ def _version(package: str) -> str | None:
 
 
 def executors(context: CheckContext) -> list[Finding]:
-    """The executors' Python has the same packages; checked by a job of one task per core."""
+    """The executors' Python has the same packages. Only in a session (``diagnose``)."""
     spark = context.spark
     if spark is None:
         return [not_applicable("needs a running session")]
@@ -259,7 +259,7 @@ def _cores(spark: SparkSession) -> int:
 
 
 def kafka_nb_python(context: CheckContext) -> list[Finding]:
-    """Workers start with the faster launcher."""
+    """Workers start with ``kafka-nb-python``, which is faster."""
     pythons = workers_pythons(os.environ, context.spark)
     others = [each for each in pythons if Path(each.path or "").resolve().name != LAUNCHER]
     if others:
@@ -274,7 +274,7 @@ def kafka_nb_python(context: CheckContext) -> list[Finding]:
 
 
 def arrow_batches(context: CheckContext) -> list[Finding]:
-    """The size of the batches in which Spark passes rows to Python."""
+    """Spark's Arrow batches are not too large. Only in a session (``diagnose``)."""
     spark = context.spark
     if spark is None:
         return [not_applicable("needs a running session")]

@@ -89,7 +89,7 @@ def clock_skew(context: CheckContext) -> list[Finding]:
 
 @with_exactly_once
 def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """A transaction like a task's can begin, under an id of its own; it is aborted."""
+    """A transaction can begin, under an id of doctor's own; it is aborted."""
     if not context.write_test_record:
         return [skipped(_ASK)]
     name, topic = doctor_transactional_id(settings), settings.ledger_topic

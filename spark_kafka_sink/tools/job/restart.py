@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_kafka_sink import errors
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
     InvalidConfiguration,
@@ -17,7 +18,9 @@ from spark_kafka_sink.errors import (
     LedgerLost,
     LibraryUnavailable,
     PartitionsChanged,
+    RegistryRefused,
     ReplayDiffers,
+    SchemaIncompatible,
     TransactionFenced,
     UnsupportedSaveMode,
 )
@@ -28,8 +31,8 @@ from spark_kafka_sink.tools.job.stop import Stop
 #: exit codes; of several queries, the highest is the job's
 DONE, FAILED, INVALID = 0, 1, 2
 
-#: A restart would fail with these again, or do harm: a login that is refused too often may be
-#: locked, and a fenced query would fence the one that fenced it.
+#: A restart would fail with these and their subclasses again, or do harm: a login that is refused
+#: too often may be locked, and a fenced query would fence the one that fenced it.
 PERMANENT: tuple[type[KafkaSinkError], ...] = (
     AuthenticationFailed,
     InvalidConfiguration,
@@ -40,11 +43,17 @@ PERMANENT: tuple[type[KafkaSinkError], ...] = (
     LedgerLost,
     LibraryUnavailable,
     PartitionsChanged,
+    RegistryRefused,
     ReplayDiffers,
+    SchemaIncompatible,
     TransactionFenced,
     UnsupportedSaveMode,
 )
-_PERMANENT_NAMES = frozenset(each.__name__ for each in PERMANENT)
+_PERMANENT_NAMES = frozenset(
+    name
+    for name, each in vars(errors).items()
+    if isinstance(each, type) and issubclass(each, PERMANENT)
+)
 
 # As Kafka's clients do it, so that queries that failed together do not start together.
 _JITTER = 0.2
