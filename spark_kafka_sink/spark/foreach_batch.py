@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +41,12 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.serialization.serializer import Serializer
 
+_log = logging.getLogger("spark_kafka_sink")
+
 _REPORT = StructType([StructField("report", BinaryType())])
+# Makes the sink's repartition differ from any of the user's. Otherwise Spark removes it after a
+# groupBy, join or repartition by the same columns, and adaptive execution combines partitions.
+_REPARTITION = "kafka-nb"
 
 
 def foreach_batch(
@@ -60,9 +66,9 @@ def foreach_batch(
     ``spark_kafka_sink``, level INFO) and given to ``on_report``, in the process that runs the
     function: yours, or under Spark Connect a Python worker of the server. If ``on_report`` raises,
     the query fails, like with any error in a function for foreachBatch. The micro-batch is in Kafka
-    then, and a restarted query sends it again; so catch errors that are not worth that. The report
-    of a failed micro-batch covers only failed tasks, and those only with the option
-    ``report.path``: Spark drops the reports of the others.
+    then, and a restarted at-least-once query sends it again; so catch errors that are not worth
+    that. An error after a failed micro-batch is only logged. If tasks failed, the report covers
+    only these, and only with the option ``report.path``: Spark drops the reports of the others.
 
     The first micro-batch issues a UserWarning if the session has ``spark.speculation``, or if a
     column that is not written has a name like one that is missing, such as ``keys``.
@@ -71,6 +77,7 @@ def foreach_batch(
     """
     require_minimum_pandas_version()
     parsed = parse({name: Secret(value) for name, value in options.items()})
+    reports = _Reports(parsed, on_report)
     is_first = True
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -88,31 +95,46 @@ def foreach_batch(
             serializer = prepare_serializer(batch.schema, parsed)
             check(parsed)
             prepare_reports(parsed)
+            named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)
         columns = [name for name in used_columns(parsed.topic) if name in names]
         if len(columns) < len(names):
             batch = batch.select(columns)  # otherwise Spark passes the others to Python too
-        named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
         batch, named = _repartitioned(batch, named)
         frame = batch.mapInArrow(WriteToKafka(named, serializer), _REPORT)
+        # If a task fails, Spark drops the reports of the others.
+        report = DeliveryReport(tasks=1, failed_tasks=1, query_id=_query_id(batch.sparkSession))
         try:
             # Our own tasks pickled these; the format's commit messages are pickled too.
-            reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
-            write_batch_marker(named, None, batch_id, len(reports))
+            of_tasks = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
+            report = total(of_tasks)
+            write_batch_marker(named, None, batch_id, len(of_tasks))
         except Exception:
-            report = DeliveryReport(tasks=1, failed_tasks=1, outcome="failed")
-            publish(replace(report, batch_id=batch_id, query_id=_query_id(batch.sparkSession)))
+            reports.publish_failed(replace(report, batch_id=batch_id))
             raise
-        publish(replace(total(reports), batch_id=batch_id))
-
-    def publish(report: DeliveryReport) -> None:
-        report = keep_report(report, parsed)
-        if on_report is not None:
-            on_report(report)
+        reports.publish(replace(report, batch_id=batch_id))
 
     return write
+
+
+@dataclass(frozen=True)
+class _Reports:
+    options: SinkOptions
+    on_report: Callable[[DeliveryReport], object] | None
+
+    def publish(self, report: DeliveryReport) -> None:
+        report = keep_report(report, self.options)
+        if self.on_report is not None:
+            self.on_report(report)
+
+    def publish_failed(self, report: DeliveryReport) -> None:
+        """Raises nothing: the query ends with the error of the micro-batch, which says more."""
+        try:
+            self.publish(replace(report, outcome="failed"))
+        except Exception:  # noqa: BLE001 - the user's code
+            _log.exception("on_report failed after micro-batch %s had failed", report.batch_id)
 
 
 def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, SinkOptions]:
@@ -123,9 +145,11 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
     settings = options.exactly_once
     if settings is None or settings.partitions is not None:
         return batch, options
+    from pyspark.sql import functions as F
+
     number = checkpointed_partitions(batch.sparkSession)
     names = ["key"] if "key" in batch.columns else batch.columns
-    batch = batch.repartition(number, *names)
+    batch = batch.repartition(number, *names, F.lit(_REPARTITION))
     return batch, replace(options, exactly_once=replace(settings, partitions=number))
 
 

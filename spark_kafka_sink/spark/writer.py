@@ -162,7 +162,10 @@ def write_batch_marker(
     from spark_kafka_sink.transactions import batch_marker, partition
 
     prefix = partition.prefix_of(options.exactly_once, query_id)
-    batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
+    try:
+        batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
+    except KafkaSinkError as error:
+        raise error.with_traceback(None) from headline(error)
 
 
 def _origin(options: SinkOptions) -> Origin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged
+from spark_kafka_sink.errors import LedgerAhead, PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.transactions.ledger import (
     BatchMarker,
     commit_entry_group,
@@ -21,8 +21,12 @@ def write(
 ) -> None:
     """Write the batch marker, before Spark records the micro-batch as done.
 
-    Raises PartitionsChanged, after writing it, if the micro-batch had another number of tasks than
-    the option says; LedgerAhead if a later micro-batch is marked, LedgerLost, TransactionFailed or
+    A micro-batch without rows may have fewer tasks than the option says, or none, because Spark
+    leaves out what it knows to be empty. Such a micro-batch is marked with 0 partitions.
+
+    Raises PartitionsChanged, after writing the marker, if a micro-batch with rows had another
+    number of tasks than the option says; ReplayDiffers if it has none now, but an earlier attempt
+    committed rows; LedgerAhead if a later micro-batch is marked, LedgerLost, TransactionFailed or
     DeadlineExceeded.
     """
     seconds = options.close_timeout_ms / 1000
@@ -32,6 +36,7 @@ def write(
         f"micro-batch {batch_id}: marking it as complete in the ledger {prefix}",
     )
     group = marker_group(prefix)
+    expected = settings.partitions or tasks
     with GroupOffset(options.producer.client, settings.ledger_topic, group) as offset:
         before = read_batch_marker(offset.read(wait), group)
         if before is not None and before.batch_id > batch_id:
@@ -41,14 +46,22 @@ def write(
                 "is nothing to do. Otherwise two queries use the same "
                 "transactional.id.prefix or checkpoint: stop one of them"
             )
-        offset.write(BatchMarker(batch_id, tasks).to_offset(), wait)
-    expected = settings.partitions or tasks
-    if tasks == expected:
+        if tasks == expected:
+            offset.write(BatchMarker(batch_id, tasks).to_offset(), wait)
+            return
+        committed = _committed_rows(options, settings, prefix, batch_id, expected, wait)
+        rows = sum(committed.values())
+        if rows and not tasks:
+            raise ReplayDiffers(
+                f"micro-batch {batch_id} has no rows, but an earlier attempt has committed {rows}. "
+                "Make the query deterministic. To continue, restore the former query until this "
+                "micro-batch is complete; or keep those rows, and set a new "
+                f"transactional.id.prefix and exactly.once.first.batch={batch_id}"
+            )
+        offset.write(BatchMarker(batch_id, tasks if rows else 0).to_offset(), wait)
+    if not rows:
         return
-    groups = [commit_entry_group(prefix, partition) for partition in range(tasks, expected)]
-    others = read_offsets(options.producer.client, settings.ledger_topic, groups, wait)
-    entries = [read_commit_entry(committed, group) for group, committed in others.items()]
-    if any(entry is not None and entry.batch_id == batch_id for entry in entries):
+    if any(partition >= tasks for partition in committed):
         state = (
             "An earlier attempt had more of them and committed some, so rows may be duplicated. "
             "The query has no number in its repartition: end it with "
@@ -57,7 +70,8 @@ def write(
     else:
         state = (
             f"It is in Kafka, and nothing is sent twice. To have {expected} from now on, end the "
-            f"query with repartition({expected}, key)"
+            f"query with repartition({expected}, key); if it ends so, Spark has combined "
+            "partitions: set spark.sql.adaptive.coalescePartitions.enabled=false"
         )
     raise PartitionsChanged(
         f"micro-batch {batch_id} had {tasks} Spark partitions, and "
@@ -65,3 +79,22 @@ def write(
         f"exactly.once.partitions={tasks} and start the query as it is, so that Spark records this "
         "micro-batch as done"
     )
+
+
+def _committed_rows(
+    options: SinkOptions,
+    settings: ExactlyOnceOptions,
+    prefix: str,
+    batch_id: int,
+    partitions: int,
+    wait: BrokerWait,
+) -> dict[int, int]:
+    """How many rows of a micro-batch each of its partitions has committed."""
+    groups = {commit_entry_group(prefix, each): each for each in range(partitions)}
+    offsets = read_offsets(options.producer.client, settings.ledger_topic, list(groups), wait)
+    entries = {groups[group]: read_commit_entry(at, group) for group, at in offsets.items()}
+    return {
+        partition: entry.rows
+        for partition, entry in entries.items()
+        if entry is not None and entry.batch_id == batch_id
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
@@ -32,7 +32,7 @@ from spark_kafka_sink.transactions.transaction import Transaction, fence
 # A claim needs a tenth of a second, and about 0.02 s for each partition of the former number.
 _OPEN_CLAIM_SECONDS = 3.0
 _SECONDS_PER_FORMER = 0.04
-# Parts of kafka.max.block.ms.
+# Parts of the time that a task has for the ledger.
 _TURNS = (0.05, 0.1, 0.2, 0.4)
 _LAST_TURNS = (0.6, 0.8)
 _PAUSE_SECONDS = (0.05, 1.0)
@@ -160,16 +160,15 @@ def claim(
         if found.decide(task, prefix) is not Decision.CLAIM:
             return
         former = partitions_of(task.batch_id, found.marker, found.layout) or 0
+        change = f"from {former} to {task.partitions}"
+        wait = replace(wait, purpose=f"{task}: changing the number of partitions {change}")
         transaction.begin()
         # Until the transaction ends, readers of the layout wait. So a task of the former number has
         # either taken over its id by now, and is fenced below, or finds the new number.
         claimed = Layout(task.batch_id, task.partitions)
         transaction.send_offset(group, topic, claimed.to_offset(), wait)
         ids = [commit_entry_group(prefix, partition) for partition in range(former)]
-        for transactional_id in ids:
-            fence(
-                options.producer, transactional_id, settings.transaction_timeout_ms, [topic], wait
-            )
+        fence(options.producer, ids, settings.transaction_timeout_ms, [topic], wait)
         claimed = claimed_layout(task, _entries(options, topic, ids, wait))
         if claimed.is_final:
             transaction.send_offset(group, topic, claimed.to_offset(), wait)

@@ -32,7 +32,10 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class BatchMarker:
-    """The latest micro-batch that all tasks have committed, and how many tasks it had."""
+    """The latest micro-batch that all tasks have committed, and how many tasks it had.
+
+    ``partitions`` 0: it had no rows, and perhaps no tasks.
+    """
 
     batch_id: int
     partitions: int
@@ -198,7 +201,7 @@ def _begun(
     task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
 ) -> BatchMarker | Layout | CommitEntry | None:
     """What shows that a partition of the micro-batch was committed, which fixes their number."""
-    if marker is not None and marker.batch_id == task.batch_id:
+    if marker is not None and marker.batch_id == task.batch_id and marker.partitions:
         return marker  # it has the actual number of tasks; entries have the option's
     if entry is not None and entry.batch_id == task.batch_id:
         return entry
@@ -210,7 +213,7 @@ def _begun(
 def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) -> bool:
     """Whether the ledger lacks something, given that the partition is not committed yet."""
     now = task.batch_id
-    if marker is not None and marker.batch_id == now:
+    if marker is not None and marker.batch_id == now and marker.partitions:
         return True  # a marked micro-batch has a commit entry of every partition
     if now == task.first_batch:
         return False
@@ -265,7 +268,8 @@ def ledger_error(
     )
     if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
         cause = (
-            "The driver's marker is older: restored, or written by a driver that had been paused"
+            "The driver's marker is older: restored, or written by a driver that had been paused, "
+            "or by a request that arrived late"
         )
     return LedgerLost(
         f"{task}: {known}. {cause}. Find out "

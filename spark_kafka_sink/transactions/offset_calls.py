@@ -32,8 +32,8 @@ _REQUEST_SECONDS = 5.0
 _RECONNECT_SECONDS = 4.0
 _PAUSE_SECONDS = 0.05
 _FREE_SECONDS = 0.8
-# Each client has some threads and connections.
-_CLIENTS_AT_ONCE = 16
+#: each client has some threads and connections
+CLIENTS_AT_ONCE = 16
 
 _REFUSED: Mapping[int, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this user Read on consumer groups that begin "
@@ -68,7 +68,8 @@ class BrokerWait:
         return DeadlineExceeded(
             f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. Check that the "
             "brokers are reachable, and that the coordinators of transactions and groups have "
-            "enough replicas in sync; Spark's next attempt reads from the ledger what was committed"
+            "enough replicas in sync, or raise that option; Spark's next attempt reads from the "
+            "ledger what was committed"
         )
 
     def is_over(self, code: int) -> bool:
@@ -170,11 +171,11 @@ def read_offsets(
 ) -> dict[str, CommittedOffset | None]:
     """The stable offsets of many groups; raises what ``GroupOffset.read`` raises."""
     found: dict[str, CommittedOffset | None] = {}
-    for first in range(0, len(groups), _CLIENTS_AT_ONCE):
+    for first in range(0, len(groups), CLIENTS_AT_ONCE):
         with ExitStack() as stack:
             offsets = [
                 stack.enter_context(GroupOffset(settings, topic, group))
-                for group in groups[first : first + _CLIENTS_AT_ONCE]
+                for group in groups[first : first + CLIENTS_AT_ONCE]
             ]
             found.update((each.group, each.read(wait)) for each in offsets)
     return found

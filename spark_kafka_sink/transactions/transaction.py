@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
 
@@ -28,7 +28,7 @@ from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.error_messages import rejection_advice
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.transactions.offset_calls import BrokerWait
+from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
@@ -70,18 +70,29 @@ class Transaction:
         #: when the first record or offset was sent; the brokers begin a little later
         self._opened_at: float | None = None
 
+    def start(self, topics: Sequence[str]) -> None:
+        """Begin in the background what ``initialize`` waits for; call that next."""
+        self._prefetch(topics)
+        with self.producer.exclusive_client() as client:
+            if calls.init_transactions(client, 0.0) is None:
+                self.state = TransactionState.INITIALIZED
+
+    def _prefetch(self, topics: Sequence[str]) -> None:
+        # Not only for the records: librdkafka requests a producer id half a second after its
+        # start, or as soon as it finds a broker.
+        self.producer.prefetch(topics)
+
     def initialize(self, topics: Sequence[str], wait: BrokerWait) -> None:
         """Fence earlier clients, end their transactions; fetch the topics' metadata meanwhile.
 
         Raises InvalidOption if the brokers do not allow the transaction's time-out.
         """
-        # Not only for the records: librdkafka requests a producer id half a second after its
-        # start, or as soon as it finds a broker.
-        self.producer.prefetch(topics)
-        failure = self._repeat(calls.init_transactions, wait)
-        if failure is not None:
-            raise self._call_error(failure, wait)
-        self.state = TransactionState.INITIALIZED
+        if self.state is TransactionState.CREATED:
+            self._prefetch(topics)
+            failure = self._repeat(calls.init_transactions, wait)
+            if failure is not None:
+                raise self._call_error(failure, wait)
+            self.state = TransactionState.INITIALIZED
 
     def begin(self) -> None:
         with self.producer.exclusive_client() as client:
@@ -252,18 +263,23 @@ class Transaction:
 
 def fence(
     options: ProducerOptions,
-    transactional_id: str,
+    transactional_ids: Sequence[str],
     timeout_ms: int,
     topics: Sequence[str],
     wait: BrokerWait,
 ) -> None:
-    """Take over a transactional id, and wait until its current transaction has ended.
+    """Take over transactional ids, and wait until their current transactions have ended.
 
     A transaction whose commit has begun is committed, any other is aborted. Raises what
     ``Transaction.initialize`` raises.
     """
-    successor = Transaction(options, transactional_id, timeout_ms)
-    try:
-        successor.initialize(topics, wait)
-    finally:
-        successor.close()
+    for first in range(0, len(transactional_ids), CLIENTS_AT_ONCE):
+        with ExitStack() as stack:
+            successors = []
+            for transactional_id in transactional_ids[first : first + CLIENTS_AT_ONCE]:
+                successor = Transaction(options, transactional_id, timeout_ms)
+                stack.callback(successor.close)
+                successor.start(topics)
+                successors.append(successor)
+            for successor in successors:
+                successor.initialize(topics, wait)

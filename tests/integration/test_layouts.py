@@ -10,12 +10,14 @@ import itertools
 
 import pytest
 from exactly_once_sink import SETTINGS, Process, Sink
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 from streams import run, stream_of
 from suspension import suspended
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.errors import PartitionsChanged
+from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.transactions import claim
 
@@ -210,6 +212,88 @@ def test_foreach_batch_with_a_number_leaves_the_partitions_as_they_are(spark, si
     run(words.writeStream.foreachBatch(foreach_batch(sink.options, reports.append)), tmp_path)
     assert [report.tasks for report in reports] == [1]
     assert sink.committed() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda batch: batch.persist(),
+        lambda batch: batch.repartition("key").sortWithinPartitions("value"),
+        lambda batch: batch.groupBy("key").agg(F.max("value").alias("value")),
+    ],
+    ids=["persist", "repartition and sort", "groupBy"],
+)
+def test_foreach_batch_keeps_its_number_whatever_spark_optimizes(spark, sink, tmp_path, shape):
+    """Spark runs no task for what it knows to be empty, and merges equal repartitions."""
+    del sink.options["exactly.once.partitions"]
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", 3)
+    reports = []
+    to_kafka = foreach_batch(sink.options, reports.append)
+    batches = ["a", "b"], ["nothing"], ["c"], ["nothing"]
+    words = stream_of(session, tmp_path / "words", *batches).where("value <> 'nothing'")
+    words = words.selectExpr("upper(value) AS key", "value")
+    run(words.writeStream.foreachBatch(lambda batch, i: to_kafka(shape(batch), i)), tmp_path)
+    assert [report.tasks for report in reports if report.delivered_records()] == [3, 3]
+    assert [(report.batch_id, report.outcome) for report in reports] == [
+        (batch_id, "delivered") for batch_id in range(4)
+    ]
+    assert sink.committed() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("former", [1, 2, 3])
+def test_a_micro_batch_without_tasks_is_complete_and_any_number_may_follow(sink, former):
+    complete(sink, 0, former)
+    for _ in range(2):  # Spark had not recorded the first one as done
+        sink.write_batch_marker(1, tasks=0)
+    sink.write_batch_marker(2, tasks=0)
+    complete(sink, 3, 2)
+    assert sink.committed() == sorted(rows(0) + rows(3))
+
+
+def test_a_micro_batch_without_rows_may_be_repeated_with_tasks(sink):
+    sink.options["exactly.once.partitions"] = "3"
+    sink.write_batch_marker(0, tasks=0)
+    for partition in range(3):
+        sink.write(0, partition, [])
+    sink.write_batch_marker(0, tasks=3)
+    complete(sink, 1, 3)
+    assert sink.committed() == rows(1)
+
+
+def test_a_micro_batch_without_rows_may_have_fewer_tasks_than_the_option_says(sink):
+    complete(sink, 0, 3)
+    sink.write(1, 0, [])
+    sink.write_batch_marker(1, tasks=1)
+    complete(sink, 2, 3)
+    assert sink.committed() == sorted(rows(0) + rows(2))
+
+
+def test_a_micro_batch_that_has_lost_its_rows_is_not_complete(sink):
+    complete(sink, 0, 3)
+    write(sink, 1, 2, 3)
+    with pytest.raises(ReplayDiffers, match=r"micro-batch 1 has no rows, but .* committed 2\."):
+        sink.write_batch_marker(1, tasks=0)
+    complete(sink, 1, 3)
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
+def test_foreach_batch_reports_what_was_delivered_if_the_ledger_is_not_marked(
+    spark, sink, tmp_path
+):
+    reports = []
+
+    def on_report(report):
+        reports.append(report)
+        raise ValueError("not this one")
+
+    words = stream_of(spark, tmp_path / "words", ["a", "b"]).repartition(1)
+    query = words.writeStream.foreachBatch(foreach_batch(sink.options, on_report))
+    with pytest.raises(StreamingQueryException, match="PartitionsChanged: micro-batch 0 had 1"):
+        run(query, tmp_path)
+    [report] = reports
+    assert (report.outcome, report.tasks, report.failed_tasks) == ("failed", 1, 0)
+    assert (report.batch_id, report.delivered_records()) == (0, {sink.topic: 2})
 
 
 def test_fewer_tasks_than_an_earlier_attempt_are_told_that_rows_may_be_doubled(sink):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from mock_cluster import PRODUCE
+from mock_cluster import INIT_PRODUCER_ID, PRODUCE
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import TransactionFailed
+from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.transactions.offset_calls import BrokerWait
-from spark_kafka_sink.transactions.transaction import Transaction, TransactionState
+from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
+from spark_kafka_sink.transactions.transaction import Transaction, TransactionState, fence
 
 
 @pytest.fixture
@@ -36,3 +36,20 @@ def test_a_transaction_fails_if_brokers_reject_a_request_and_accept_those_behind
     assert raised.value.code == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert transaction.state is TransactionState.ENDED
     assert transaction.producer.collect_report().total_failed == 3
+
+
+def test_many_transactional_ids_are_taken_over_at_the_same_time(options, cluster):
+    """One after another, they would need some 16 s."""
+    cluster.set_round_trip(1, 250)
+    wait = BrokerWait(Deadline(8.0), "kafka.max.block.ms, 8 s", "a task")
+    ids = [f"an-id.{partition}" for partition in range(CLIENTS_AT_ONCE)]
+    fence(options(kafka_enable_idempotence="true").producer, ids, 60_000, ["t"], wait)
+
+
+def test_an_id_that_cannot_be_taken_over_is_an_error(options, cluster):
+    cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.INVALID_TRANSACTION_TIMEOUT] * 3)
+    wait = BrokerWait(Deadline(20.0), "kafka.max.block.ms, 20 s", "a task")
+    with pytest.raises(InvalidOption, match=r"more than the brokers allow"):
+        fence(
+            options(kafka_enable_idempotence="true").producer, ["a", "b", "c"], 60_000, ["t"], wait
+        )

@@ -4,7 +4,8 @@ Every step of a task or of the driver is atomic, and any of them may come next. 
 chosen any more has crashed; one that is chosen late is a zombie. What a task decides is decided by
 the functions of ``transactions.ledger``, which the sink itself calls.
 
-A row is a number below ``ROWS``; its partition is the row modulo the number of partitions.
+A row is a number below ``ROWS``; its partition is the row modulo the number of partitions. Of a
+micro-batch without rows, Spark may run tasks or none.
 """
 
 from __future__ import annotations
@@ -97,11 +98,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much is searched: numbers of partitions, micro-batches, and stages that Spark starts."""
+    """How much is searched: numbers of partitions, micro-batches, and stages that Spark starts.
+
+    ``empty``: the micro-batches without rows.
+    """
 
     numbers: tuple[int, ...]
     batches: int
     stages: int
+    empty: tuple[int, ...] = ()
 
 
 @cache
@@ -270,7 +275,7 @@ _STEPS = {
 
 
 def first_state(bounds: Bounds) -> Run:
-    log = ((0,) * ROWS,) * bounds.batches
+    log = tuple(() if each in bounds.empty else (0,) * ROWS for each in range(bounds.batches))
     return Run(
         Kafka((None,) * max(bounds.numbers), None, None, None, log), (), (), 0, bounds.stages
     )
@@ -289,7 +294,7 @@ def next_states(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
     yield from _after_a_running_task(run, variant)
     yield from _after_a_zombie(run, variant)
     if run.running and all(attempt.step == DONE for attempt in run.running):
-        yield write_marker(run)
+        yield write_marker(run, run.running[0].task.partitions)
     if run.stages:
         yield from _new_stages(run, variant, bounds)
 
@@ -320,15 +325,17 @@ def _new_stages(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
             # The stage before has failed, or the driver has died, at whatever step the tasks are.
             given_up = _sorted(zombies + running, kafka)
             yield Run(kafka, begin(variant, batch_id, number), given_up, batch_id, stages - 1)
+            if batch_id in bounds.empty:
+                yield write_marker(Run(kafka, (), given_up, batch_id, stages - 1), 0)
         if batch_id and not running:
             # The driver has died before Spark recorded the marked micro-batch as done.
             again = begin(variant, batch_id - 1, number)
             yield Run(kafka, again, zombies, batch_id - 1, stages - 1)
 
 
-def write_marker(run: Run) -> Run:
+def write_marker(run: Run, tasks: int) -> Run:
     """The driver's step when all tasks have ended well; Spark goes on with the next micro-batch."""
-    marker = (run.batch_id, run.running[0].task.partitions)
+    marker = (run.batch_id, tasks)
     kafka = run.kafka._replace(marker=marker)
     return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + 1, run.stages)
 

@@ -80,7 +80,7 @@ def _completes_with(number: int, run: Run, variant: Variant, bounds: Bounds) -> 
             run = _to_its_end(run, index, variant)
         if any(attempt.step != DONE for attempt in run.running):
             return False
-        run = write_marker(run)
+        run = write_marker(run, number)
     return all(times == 1 for batch in run.kafka.log for times in batch)
 
 

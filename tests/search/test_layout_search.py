@@ -34,6 +34,8 @@ JOINED = Variant(joined=frozenset({MARKER, ENTRY, LAYOUT, LOOK, OPEN, FENCE, REA
             marks=pytest.mark.slow,
         ),
         pytest.param(JOINED, Bounds((1, 2, 3), 3, 2), id="numbers 1 to 3, three micro-batches"),
+        pytest.param(JOINED, Bounds((1, 2), 3, 3, empty=(1,)), id="the second one has no rows"),
+        pytest.param(JOINED, Bounds((1, 2), 2, 3, empty=(0,)), id="the first one has no rows"),
     ],
 )
 def test_every_row_is_written_once_and_some_number_always_completes(

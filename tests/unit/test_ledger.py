@@ -116,6 +116,24 @@ def test_only_the_number_of_partitions_that_was_claimed_may_send(
     assert decide(task, marker, layout, own) is decision
 
 
+# Of micro-batch 5, which was marked without rows or follows one that was.
+@pytest.mark.parametrize(
+    ("latest_marked", "layout", "own", "decision"),
+    [
+        (4, None, entry(3), CLAIM),
+        (4, None, None, CLAIM),
+        (4, Layout(5, 2), entry(3), SEND),
+        (4, None, entry(5), VERIFY),
+        (5, None, entry(3), CLAIM),
+        (5, Layout(5, 2), None, SEND),
+        (5, None, entry(5), VERIFY),
+        (5, None, entry(5, 3), CHANGED),
+    ],
+)
+def test_a_micro_batch_without_rows_leaves_no_entries(latest_marked, layout, own, decision):
+    assert decide(Task(5, 0, 2), marker(latest_marked, 0), layout, own) is decision
+
+
 def test_a_micro_batch_has_the_number_of_the_one_before_until_another_is_claimed():
     assert partitions_of(5, None, None) is None
     assert partitions_of(5, marker(3), None) is None

@@ -15,4 +15,4 @@ def abort(options: ProducerOptions, transaction: TransactionalId, wait: BrokerWa
     ``transactions.transaction.fence`` raises.
     """
     topics = [each.topic for each in transaction.partitions if not each.is_internal]
-    fence(options, transaction.name, transaction.timeout_ms, topics[:1], wait)
+    fence(options, [transaction.name], transaction.timeout_ms, topics[:1], wait)
