@@ -29,6 +29,7 @@ from spark_kafka_sink.records.rejection import (
     INVALID_TIMESTAMP,
     INVALID_TOPIC,
     NEGATIVE_PARTITION,
+    NOT_SERIALIZED,
     NULL_TOPIC,
     SERIALIZATION_FAILED,
     RejectedRecords,
@@ -90,9 +91,10 @@ def split_by_topic(
         codes = np.zeros(batch.num_rows, dtype=np.int64)
     else:
         names, codes = _topics(columns["topic"], problems)
+    masks = _masks(problems, batch.num_rows)
     rejected: list[RejectedRecords] = []
     for problem in _one_per_row(problems, batch.num_rows):
-        rejected += _rejected_records(problem, all_records, names, codes, columns)
+        rejected += _rejected_records(problem, all_records, names, codes, columns, masks)
         codes[problem.rows] = len(names)
     records = [
         replace(all_records if rows is None else all_records.take(rows), topic=names[code].decode())
@@ -136,15 +138,26 @@ def _with_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:
 
 
 def _one_per_row(problems: Sequence[_Problem], rows: int) -> list[_Problem]:
-    """The problems in the order of their first rows, each row only in the first one that has it."""
+    """The problems in the order of their first rows, each row only in the first one that has it.
+
+    A row that was not serialized has a problem that says so: a replay must not send it as it is.
+    """
     is_seen = np.zeros(rows, dtype=bool)
     found = []
-    for problem in sorted(problems, key=lambda problem: int(problem.rows[0])):
+    for problem in sorted(problems, key=lambda p: (p.error not in NOT_SERIALIZED, p.rows[0])):
         unseen = problem.rows[~is_seen[problem.rows]]
         is_seen[unseen] = True
         if len(unseen):
             found.append(replace(problem, rows=unseen))
-    return found
+    return sorted(found, key=lambda problem: int(problem.rows[0]))
+
+
+def _masks(problems: Sequence[_Problem], rows: int) -> dict[str, npt.NDArray[np.bool_]]:
+    """By error, which rows have it."""
+    masks: dict[str, npt.NDArray[np.bool_]] = {}
+    for problem in problems:
+        masks.setdefault(problem.error, np.zeros(rows, dtype=bool))[problem.rows] = True
+    return masks
 
 
 def _rejected_records(
@@ -153,16 +166,21 @@ def _rejected_records(
     names: Sequence[bytes],
     codes: npt.NDArray[np.int64],
     columns: Mapping[str, pa.Array],
+    masks: Mapping[str, npt.NDArray[np.bool_]],
 ) -> Iterator[RejectedRecords]:
     """The problem's rows as rejected records, topic by topic."""
     for code in np.unique(codes[problem.rows]).tolist():  # -1: null
         rows = problem.rows[codes[problem.rows] == code]
+        also = {error: mask[rows] for error, mask in masks.items()}
         yield RejectedRecords(
             all_records.take(rows),
             problem.error,
             problem.reason,
             names[code] if code >= 0 else None,
-            _headers_json(columns["headers"], rows) if problem.error == INVALID_HEADER else None,
+            also,
+            _headers_json(columns["headers"], rows, also[INVALID_HEADER])
+            if INVALID_HEADER in also
+            else None,
         )
 
 
@@ -299,9 +317,14 @@ def _add_header_problem(
         problems.append(_Problem(rows, INVALID_HEADER, reason))
 
 
-def _headers_json(array: pa.Array, rows: npt.NDArray[np.int64]) -> list[bytes]:
+def _headers_json(
+    array: pa.Array, rows: npt.NDArray[np.int64], is_wanted: npt.NDArray[np.bool_]
+) -> list[bytes | None]:
     """The headers of those rows as JSON, even without a key or with one that is not text."""
-    return [json.dumps([_header_json(header) for header in array[row]]).encode() for row in rows]
+    return [
+        json.dumps([_header_json(header) for header in array[row]]).encode() if wanted else None
+        for row, wanted in zip(rows, is_wanted, strict=True)
+    ]
 
 
 def _header_json(header: pa.StructScalar) -> dict[str, str | None] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,19 +37,31 @@ class BytesColumn:
 class HeaderColumn:
     """Zero or more headers per record: those of record i are ``starts[i]:starts[i + 1]``.
 
-    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed).
+    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed; those that
+    were appended are in ``other_buffers``, which keeps their memory alive).
     """
 
     starts: npt.NDArray[np.int64]
     names: npt.NDArray[np.int64]
     unique_names: Sequence[bytes]
     values: BytesColumn
+    other_buffers: tuple[npt.NDArray[np.uint8], ...] = ()
+
+    def only(self, names: Collection[bytes]) -> HeaderColumn:
+        """The headers that have one of these names."""
+        has_name = np.array([name in names for name in self.unique_names], dtype=bool)
+        is_kept = has_name[self.names]
+        totals = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(is_kept, dtype=np.int64)])
+        kept = np.flatnonzero(is_kept)
+        return replace(
+            self, starts=totals[self.starts], names=self.names[kept], values=self.values.take(kept)
+        )
 
     def take(self, indices: npt.NDArray[np.int64]) -> HeaderColumn:
         counts = self.starts[1:] - self.starts[:-1]
         headers, starts = ranges(self.starts[:-1][indices], counts[indices])
-        return HeaderColumn(
-            starts, self.names[headers], self.unique_names, self.values.take(headers)
+        return replace(
+            self, starts=starts, names=self.names[headers], values=self.values.take(headers)
         )
 
 
@@ -118,9 +130,14 @@ def appended(
         slots: npt.NDArray[np.int64] = starts[1:] - width + position
         codes[slots] = len(originals.unique_names) + position
         addresses[slots], lengths[slots] = column.addresses, column.lengths
-    # The buffer is not that of all values: only partitioning needs it, and headers are not keys.
-    values = BytesColumn(addresses, lengths, added[0].buffer)
-    return HeaderColumn(starts, codes, [*originals.unique_names, *names], values)
+    return HeaderColumn(
+        starts,
+        codes,
+        [*originals.unique_names, *names],
+        # A fingerprint reads this buffer, and omits what was added: the ids of schemas.
+        BytesColumn(addresses, lengths, originals.values.buffer),
+        (*originals.other_buffers, *(each.buffer for each in added)),
+    )
 
 
 def ranges(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, 
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns, appended
 from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import (
+    INVALID_HEADER,
     INVALID_TIMESTAMP,
     NEGATIVE_PARTITION,
     RejectedRecords,
 )
+from spark_kafka_sink.records.serialized import ID_HEADERS
 
 PREFIX = "kafka-nb."
 
@@ -38,34 +41,36 @@ _LATEST_MS = 3_600_000
 def dead_letters(
     rejected: RejectedRecords, topic: str, origin: Origin, now_ms: int
 ) -> list[RecordColumns]:
-    """The rejected records as records of ``topic``, with their own or with new timestamps.
+    """The rejected records as records of ``topic``.
 
-    Keys decide the partition.
+    With their own timestamps and headers, or without those that cannot be sent. Keys decide the
+    partition.
     """
+    has_new = _has_new_timestamp(rejected, now_ms)
+    has_json = rejected.has(INVALID_HEADER)
+    found = []
+    for new, as_json in product((False, True), repeat=2):
+        rows = np.flatnonzero((has_new == new) & (has_json == as_json))
+        if len(rows):
+            found.append(_dead_letters(rejected.take(rows), topic, origin, new, as_json))
+    return found
+
+
+def _has_new_timestamp(rejected: RejectedRecords, now_ms: int) -> npt.NDArray[np.bool_]:
+    is_invalid = rejected.has(INVALID_TIMESTAMP)
     timestamps = rejected.records.timestamps_ms
     if timestamps is None:
-        return [_dead_letters(rejected, topic, origin)]
-    has_new = (timestamps < 0) | (timestamps - now_ms > _LATEST_MS)
-    if rejected.error == INVALID_TIMESTAMP:
-        has_new[:] = True
-    return [
-        _dead_letters(_some(rejected, np.flatnonzero(has_new == new)), topic, origin, is_new=new)
-        for new in (False, True)
-        if (has_new == new).any()
-    ]
-
-
-def _some(rejected: RejectedRecords, indices: npt.NDArray[np.int64]) -> RejectedRecords:
-    headers = rejected.headers_json
-    return replace(
-        rejected,
-        records=rejected.records.take(indices),
-        headers_json=None if headers is None else [headers[i] for i in indices],
-    )
+        return is_invalid
+    late: npt.NDArray[np.bool_] = timestamps - now_ms > _LATEST_MS
+    return is_invalid | late
 
 
 def _dead_letters(
-    rejected: RejectedRecords, topic: str, origin: Origin, *, is_new: bool = False
+    rejected: RejectedRecords,
+    topic: str,
+    origin: Origin,
+    has_new_timestamp: bool,
+    has_headers_as_json: bool,
 ) -> RecordColumns:
     records = rejected.records
     timestamps = records.timestamps_ms
@@ -79,11 +84,12 @@ def _dead_letters(
         "task.partition": [origin.task_partition],
         "row": records.rows.tolist(),
     }
-    if is_new and timestamps is not None:
+    if has_new_timestamp and timestamps is not None:
         columns["timestamp"], timestamps = timestamps.tolist(), None
     originals = records.headers
-    if rejected.headers_json is not None:
-        columns["headers"], originals = rejected.headers_json, None
+    if has_headers_as_json and originals is not None and rejected.headers_json is not None:
+        columns["headers"] = rejected.headers_json
+        originals = originals.only(ID_HEADERS.values())
     texts = {name: [_as_bytes(each) for each in column] for name, column in columns.items()}
     names = [(PREFIX + name).encode() for name in columns]
     added = _columns(texts.values())
@@ -102,11 +108,11 @@ def _no_kept_numbers() -> dict[str, Any]:
 
 
 def _kept_numbers(column: Column, rejected: RejectedRecords) -> list[int | None]:
-    """-1 stands for no partition, unless it was rejected."""
+    """-1 stands for no partition, unless the row has it."""
     numbers = getattr(rejected.records, column.field)
     if numbers is None:
         return [None]
-    is_null = (numbers == column.if_null) & (rejected.error != NEGATIVE_PARTITION)
+    is_null = (numbers == column.if_null) & ~rejected.has(NEGATIVE_PARTITION)
     return [None if null else n for null, n in zip(is_null, numbers.tolist(), strict=True)]
 
 

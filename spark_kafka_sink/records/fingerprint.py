@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,16 +106,24 @@ def _of_headers(headers: HeaderColumn) -> _Words:
         ],
         dtype=np.uint64,
     )
-    each = _of_bytes(headers.values) + _NAME
+    is_id_name = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
+    is_id = is_id_name[headers.names]
+    each = _of_bytes(_without(is_id, headers.values)) + _NAME
     if len(names):
         each += _mixed(names[headers.names])
-    is_id = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     _, begins = ranges(headers.starts[:-1], counts)
     number = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
     hashes = _mixed(each + number.view(np.uint64) * _HEADER)
-    if is_id.any():
-        hashes[is_id[headers.names]] = 0  # they are the last ones of their records
+    hashes[is_id] = 0  # they are the last ones of their records
     return _sums(hashes, begins)
+
+
+def _without(rows: npt.NDArray[np.bool_], column: BytesColumn) -> BytesColumn:
+    """The column with nulls in those rows, which may be outside of its buffer."""
+    if not rows.any():
+        return column
+    addresses, lengths = (np.where(rows, 0, each) for each in (column.addresses, column.lengths))
+    return replace(column, addresses=addresses.astype(np.uint64), lengths=lengths)
 
 
 def _of_bytes(column: BytesColumn) -> _Words:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from spark_kafka_sink.records.columns import RecordColumns
 
@@ -24,12 +27,29 @@ class RejectedRecords:
 
     ``error`` is one of the names above, or librdkafka's name for the code of a broker or of the
     client; ``reason`` is a sentence. ``topic``: the one they were meant for, in the bytes of the
-    row, which may not be valid text; None for null. ``headers_json``: only if the headers cannot
-    be sent, all headers of each record.
+    row, which may not be valid text; None for null. ``also``: by the name of another error of rows,
+    which records have it too. ``headers_json``: all headers of the records whose headers cannot be
+    sent, None for the others.
     """
 
     records: RecordColumns
     error: str
     reason: str
     topic: bytes | None
-    headers_json: Sequence[bytes] | None = None
+    also: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    headers_json: Sequence[bytes | None] | None = None
+
+    def take(self, indices: npt.NDArray[np.int64]) -> RejectedRecords:
+        headers = self.headers_json
+        return replace(
+            self,
+            records=self.records.take(indices),
+            also={error: mask[indices] for error, mask in self.also.items()},
+            headers_json=None if headers is None else [headers[i] for i in indices],
+        )
+
+    def has(self, error: str) -> npt.NDArray[np.bool_]:
+        """Which of the records have an error of rows."""
+        if error == self.error:
+            return np.ones(len(self.records), dtype=bool)
+        return self.also.get(error, np.zeros(len(self.records), dtype=bool))

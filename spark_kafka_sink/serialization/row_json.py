@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# As Spark's from_json reads them; JSON has no such numbers.
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
-def with_json(values: pa.Array, array: pa.Array, lost: Sequence[npt.NDArray[np.int64]]) -> pa.Array:
-    """``values``, but in the rows ``lost`` what ``array`` has there, as JSON; null stays null."""
-    rows = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
+
+def with_json(values: pa.Array, array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """``values``, but in those rows what ``array`` has there, as JSON; null stays null."""
     if not len(rows):
         return values
     mask = np.zeros(len(values), dtype=bool)
@@ -47,5 +49,19 @@ def _plain(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one per kind of type
         return [_plain(each) for each in scalar.values]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return bytes(scalar.as_buffer()).decode(errors="backslashreplace")
+    if pa.types.is_date(kind):
+        return str(scalar.cast(pa.string()))
+    if pa.types.is_timestamp(kind):
+        return _time(scalar)
     value = scalar.as_py()
+    if isinstance(value, float) and not math.isfinite(value):
+        return _NOT_FINITE[str(value)]
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def _time(scalar: pa.TimestampScalar) -> str:
+    """In UTC. ``as_py`` knows neither the years beyond 9999 nor all zones that Spark has."""
+    kind = scalar.type
+    ticks = pa.array([scalar.value], pa.int64()).view(pa.timestamp(kind.unit))
+    text = str(ticks.cast(pa.string())[0]).replace(" ", "T")
+    return text if kind.tz is None else f"{text}Z"

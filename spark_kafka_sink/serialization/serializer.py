@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
@@ -70,7 +71,8 @@ class Serializer:
     def serialize(self, batch: pa.RecordBatch, topic: str | None) -> Serialized:
         """The batch with key and value as binary; ``topic`` None: the column ``topic`` names it.
 
-        Rows without a valid topic have no schema; they become JSON, as they will be rejected.
+        Rows that will be rejected, because they have no valid topic and so no schema, or because
+        their schema does not allow them, become JSON.
         Raises RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound for new
         topics, and SchemaMismatch if the latest schema of one does not fit.
         """
@@ -78,20 +80,24 @@ class Serializer:
         groups = groups_by_topic(batch, topic)
         self._resolve(present, groups)
         unserializable: list[UnserializableRows] = []
+        encoded = []
+        for column in present:
+            values, problems = self._encode(column, batch.column(column.format.column), groups)
+            encoded.append(values)
+            unserializable += problems
+        lost = [each.rows for each in unserializable]
+        lost += [group.rows for group in groups if group.topic is None]
+        # Key and value: the reader of a dead letter cannot tell which of them was not serialized.
+        as_json = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
         id_headers = {}
         is_header = self.options.id_location == "header"
-        for column in present:
+        for column, values in zip(present, encoded, strict=True):
             name = column.format.column
-            array = batch.column(name)
-            values, problems = self._encode(column, array, groups)
-            lost = [each.rows for each in problems]
-            lost += [group.rows for group in groups if group.topic is None]
-            batch = batch.set_column(
-                batch.schema.get_field_index(name), name, with_json(values, array, lost)
-            )
-            unserializable += problems
             if is_header:
-                id_headers[name] = self._id_header(column, groups, values)
+                id_headers[name] = self._id_header(column, groups, values, as_json)
+            index = batch.schema.get_field_index(name)
+            with_lost = with_json(values, batch.column(name), as_json)
+            batch = batch.set_column(index, name, with_lost)
         size = 0 if is_header else len(_PREFIX_MAGIC) + _ID_BYTES
         sizes = {each.format.column: size for each in present}
         return Serialized(batch, unserializable, sizes, id_headers)
@@ -138,7 +144,11 @@ class Serializer:
         return self._encoders[key]
 
     def _id_header(
-        self, column: ColumnSchema, groups: Sequence[TopicGroup], values: pa.Array
+        self,
+        column: ColumnSchema,
+        groups: Sequence[TopicGroup],
+        values: pa.Array,
+        as_json: npt.NDArray[np.int64],
     ) -> BytesColumn:
         """The header with the schema's GUID; null for records without it."""
         texts = [
@@ -158,6 +168,7 @@ class Serializer:
         valid = memory.validity(values)
         if valid is not None:
             addresses[~valid], lengths[~valid] = 0, 0
+        addresses[as_json], lengths[as_json] = 0, 0
         return BytesColumn(addresses, lengths, buffer)
 
 

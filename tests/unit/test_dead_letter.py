@@ -75,6 +75,62 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
     assert dict(row.headers)[b"kafka-nb.headers"] == b'[{"key": null, "value": "eA=="}]'
 
 
+def test_each_problem_of_a_row_shows_in_its_dead_letter_whichever_one_names_it():
+    """The rows have the same problem first, so all are rejected for that one."""
+    batch = pa.record_batch(
+        {
+            "value": ["none", "header", "timestamp", "partition", "all"],
+            "topic": pa.nulls(5, pa.string()),
+            "headers": pa.array(
+                [
+                    [("k", b"0")],
+                    [(None, b"1"), ("a\0b", b"2")],
+                    [("k", b"3")],
+                    None,
+                    [(None, b"4")],
+                ],
+                HEADER,
+            ),
+            "timestamp": pa.array([7, 7, 0, 7, 0], pa.timestamp("ms")),
+            "partition": pa.array([None, None, None, -1, -1], pa.int32()),
+        }
+    )
+    (given,) = split_by_topic(batch, None).rejected
+    assert given.error == "NULL_TOPIC"
+    rows = {row.value: row for rows in letters(given) for row in rows}
+    own = {
+        value: [header for header in row.headers if not header[0].startswith(b"kafka-nb.")]
+        for value, row in rows.items()
+    }
+    assert own == {
+        b"none": [(b"k", b"0")],
+        b"header": [],
+        b"timestamp": [(b"k", b"3")],
+        b"partition": [],
+        b"all": [],
+    }
+    added = {
+        value: [dict(row.headers).get(b"kafka-nb." + name) for name in (b"partition", b"timestamp")]
+        for value, row in rows.items()
+    }
+    assert added == {
+        b"none": [None, None],
+        b"header": [None, None],
+        b"timestamp": [None, b"0"],
+        b"partition": [b"-1", None],
+        b"all": [b"-1", b"0"],
+    }
+    as_json = {value: dict(row.headers).get(b"kafka-nb.headers") for value, row in rows.items()}
+    assert as_json == {
+        b"none": None,
+        b"header": b'[{"key": null, "value": "MQ=="}, {"key": "a\\u0000b", "value": "Mg=="}]',
+        b"timestamp": None,
+        b"partition": None,
+        b"all": b'[{"key": null, "value": "NA=="}]',
+    }
+    assert [rows[value].timestamp_ms for value in sorted(rows)] == [0, 7, 7, 7, 0]
+
+
 def test_what_a_dead_letter_points_to_stays_alive():
     (records,) = dead_letters(rejected(key=["k"]), "dlq", UNKNOWN_ORIGIN, NOW_MS)
     assert records.batch is not None

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
+from record_rows import read as read_rows
 from stub_registry import running_stub
 
 from spark_kafka_sink.config.options import parse
@@ -33,9 +34,12 @@ from spark_kafka_sink.errors import (
     UnsupportedType,
 )
 from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import Fingerprint
+from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN
 from spark_kafka_sink.registry import known_schemas
 from spark_kafka_sink.serialization.preparation import prepare
+from spark_kafka_sink.serialization.row_json import with_json
 from spark_kafka_sink.spark.arrow_type import column_types
 
 ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
@@ -225,6 +229,104 @@ def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_
     whole = Fingerprint()
     whole.add(records.take(np.array([0])))
     assert changed.text() != whole.text()
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def test_ids_in_headers_leave_the_fingerprint_of_other_headers_as_it_is(registry):
+    """Each in memory of its own: that of the batch, and one for each column's ids."""
+    own = pa.array([[("h", b"x" * 200)], None, [("h", None), ("i", b"y")]], HEADERS)
+    columns = {"key": pa.array([1, None, 3], pa.int32()), "headers": own}
+    texts = set()
+    for location in ("prefix", "header"):
+        serializer = prepared(registry, schema_id_location=location, key_format="avro")
+        (records,) = split_by_topic(serializer.serialize(batch(**columns), "t"), "t").records
+        fingerprint = Fingerprint()
+        fingerprint.add(records)
+        texts.add(fingerprint.text())
+    assert len(texts) == 1
+    assert records.headers is not None
+    changed = own.take(pa.array([0, 1, 1]))
+    (others,) = split_by_topic(
+        serializer.serialize(batch(**columns | {"headers": changed}), "t"), "t"
+    ).records
+    other = Fingerprint()
+    other.add(others)
+    assert other.text() not in texts
+
+
+def test_a_dead_letter_with_a_header_that_cannot_be_sent_keeps_the_id(registry):
+    serializer = prepared(registry, schema_id_location="header")
+    bad = pa.array([[(None, b"x")], None, None], HEADERS)
+    (given,) = split_by_topic(serializer.serialize(batch(headers=bad), "t"), "t").rejected
+    ((letter,),) = (read_rows(each) for each in dead_letters(given, "dead", UNKNOWN_ORIGIN, 0))
+    headers = dict(letter.headers)
+    assert len(headers[b"__value_schema_id"]) == 17
+    assert headers[b"kafka-nb.headers"] == b'[{"key": null, "value": "eA=="}]'
+
+
+def test_a_row_that_was_not_serialized_is_rejected_for_that_whatever_else_is_wrong(registry):
+    """A replay sends all others as they are."""
+    serializer = prepared(registry, topic=None, value_schema=REQUIRED)
+    rows = [{"id": 1, "name": "x"}, {"id": 2, "name": None}, {"id": 3, "name": "z"}]
+    columns = {
+        "topic": pa.array(["a", "a", None]),
+        "partition": pa.array([-1, -1, -1], pa.int32()),
+    }
+    result = serializer.serialize(batch(rows, **columns), None)
+    rejected = split_by_topic(result, None).rejected
+    assert [(each.error, each.records.rows.tolist()) for each in rejected] == [
+        ("NEGATIVE_PARTITION", [0]),
+        ("SERIALIZATION_FAILED", [1]),
+        ("NULL_TOPIC", [2]),
+    ]
+    values = result.batch.column("value").to_pylist()
+    assert [value[:1] for value in values] == [b"\0", b"{", b"{"]
+
+
+@pytest.mark.parametrize("location", ["prefix", "header"])
+def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, location):
+    symbols = '{"type": "enum", "name": "E", "symbols": ["A"]}'
+    found = options(
+        registry,
+        key_format="avro",
+        key_schema=symbols,
+        value_schema=REQUIRED,
+        schema_id_location=location,
+    )
+    schema = StructType([StructField("value", ORDER), StructField("key", StringType())])
+    serializer = prepare(found, column_types(schema, found.serialized_columns), None)
+    rows = [{"id": 1, "name": "x"}, {"id": 2, "name": "y"}, {"id": 3, "name": None}]
+    result = serializer.serialize(batch(rows, key=pa.array(["A", "B", "A"])), "t")
+    assert [json.loads(each) for each in result.batch.column("value").to_pylist()[1:]] == rows[1:]
+    assert result.batch.column("key").to_pylist()[1:] == [b'"B"', b'"A"']
+    split = split_by_topic(result, "t")
+    (sent,), rejected = split.records, split.rejected
+    assert sent.rows.tolist() == [0]
+    assert [each.records.rows.tolist() for each in rejected] == [[1], [2]]
+    for each in rejected:
+        names = [name for name, value in read_rows(each.records)[0].headers or [] if value]
+        assert names == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (pa.array([2932897], pa.int32()).cast(pa.date32()), "10000-01-01"),
+        (pa.array([-719529], pa.int32()).cast(pa.date32()), "-0001-12-31"),
+        (pa.array([0], pa.int64()).view(pa.timestamp("us", "Z")), "1970-01-01T00:00:00.000000Z"),
+        (pa.array([0], pa.int64()).view(pa.timestamp("us", "-08")), "1970-01-01T00:00:00.000000Z"),
+        (pa.array([1], pa.int64()).view(pa.timestamp("us")), "1970-01-01T00:00:00.000001"),
+        (pa.array([float("nan")]), "NaN"),
+        (pa.array([float("-inf")]), "-Infinity"),
+        (pa.array([b"\xff"]), "/w=="),
+    ],
+)
+def test_what_python_or_json_do_not_have_is_text_in_a_dead_letter(value, text):
+    rows = np.array([0])
+    found = with_json(pa.nulls(1, pa.large_binary()), value, rows)
+    assert json.loads(found[0].as_py()) == text
 
 
 def test_a_registry_without_guids_is_told_apart(registry):

@@ -47,7 +47,7 @@ def _original(column: RecordColumn) -> Column:
     if column.kept is Kept.AS_HEADER:
         return _header(column.name).try_cast(column.types[0])
     if column.name == "headers":
-        return F.coalesce(_unsendable_headers(), _kept_headers())
+        return F.coalesce(F.concat(_unsendable_headers(), _kept_headers()), _kept_headers())
     if column.name == "timestamp":
         changed = F.timestamp_millis(_header("timestamp").try_cast("bigint"))
         return F.coalesce(changed, "timestamp")
