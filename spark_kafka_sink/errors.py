@@ -59,7 +59,8 @@ class InvalidSchema(KafkaSinkError):
 
 
 class SchemaMismatch(InvalidSchema):
-    """A column does not fit the schema with which it is to be serialized. Raised on the driver.
+    """A column does not fit the schema with which it is to be serialized. Raised on the driver;
+    by a task for the latest schema of a topic that comes from the column.
 
     What to do: change the column or the schema, as the message says for each field.
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
-from spark_kafka_sink.errors import SchemaMismatch, add_sentence
 from spark_kafka_sink.registry.known_schemas import resolve
 from spark_kafka_sink.serialization.formats import check_fit, derived_schema, record_name
 from spark_kafka_sink.serialization.serializer import ColumnSchema, Serializer
@@ -44,18 +43,8 @@ def prepare(
     serializer.known = resolve(serialization.registry, list(wanted), folder)
     for each, column in wanted.items():
         if each.schema is None:
-            name = column.format.column
-            try:
-                check_fit(
-                    each.format,
-                    serializer.known[each].schema,
-                    types[name].spark,
-                    types[name].arrow,
-                    name,
-                )
-            except SchemaMismatch as error:
-                add_sentence(error, f"The schema is the latest of the subject {each.subject}")
-                raise
+            arrow_type = types[column.format.column].arrow
+            column.check_latest(each.subject, serializer.known[each].schema, arrow_type)
     return serializer
 
 
@@ -73,12 +62,12 @@ def column_schemas(
     ]
 
 
-def given_schema(column: ColumnFormat) -> ColumnSchema:
+def given_schema(column: ColumnFormat, spark_type: Any = None) -> ColumnSchema:
     """The schema of the options; its text is None if they have none."""
     if column.schema is None or column.subject_name_strategy == "topic":
-        return ColumnSchema(column, column.schema, "")
+        return ColumnSchema(column, column.schema, "", spark_type)
     name = record_name(column.format, column.schema, column.column)
-    return ColumnSchema(column, column.schema, name)
+    return ColumnSchema(column, column.schema, name, spark_type)
 
 
 def _column_schema(
@@ -86,10 +75,10 @@ def _column_schema(
 ) -> ColumnSchema:
     # Also with another schema: it finds types that the format does not have.
     derived = derived_schema(column.format, kind.spark, column.column)
-    given = given_schema(column)
+    given = given_schema(column, kind.spark)
     if options.use_latest_version:
         return given
     if given.text is None:
-        return ColumnSchema(column, derived, "")
+        return ColumnSchema(column, derived, "", kind.spark)
     check_fit(column.format, given.text, kind.spark, kind.arrow, column.column)
     return given

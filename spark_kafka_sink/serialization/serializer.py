@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,12 @@ import pyarrow as pa
 
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
 from spark_kafka_sink.encoding import arrow_memory as memory
-from spark_kafka_sink.errors import RegistryRefused
+from spark_kafka_sink.errors import RegistryRefused, SchemaMismatch, add_sentence
 from spark_kafka_sink.records.columns import BytesColumn
 from spark_kafka_sink.records.serialized import Serialized, UnserializableRows
 from spark_kafka_sink.registry.client import RegisteredSchema
 from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
-from spark_kafka_sink.serialization.formats import Encoder, encoder
+from spark_kafka_sink.serialization.formats import Encoder, check_fit, encoder
 from spark_kafka_sink.serialization.row_json import with_json
 from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined
 
@@ -34,11 +35,15 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True)
 class ColumnSchema:
-    """A column's schema. ``text`` None: the subject's latest. ``name``: of its record, or ""."""
+    """A column's schema. ``text`` None: the subject's latest. ``name``: of its record, or "".
+
+    ``spark_type``: the column's, as ``DataType.jsonValue`` gives it; None: not known.
+    """
 
     format: ColumnFormat
     text: str | None
     name: str
+    spark_type: Any
 
     def wanted(self, topic: str, options: SerializationOptions) -> WantedSchema:
         """What the registry is asked for a topic."""
@@ -50,6 +55,14 @@ class ColumnSchema:
         return WantedSchema(
             subject, self.format.format, self.text, options.auto_register, options.normalize
         )
+
+    def check_latest(self, subject: str, schema: str, arrow_type: pa.DataType) -> None:
+        """Raise SchemaMismatch unless the column fits the subject's latest schema."""
+        try:
+            check_fit(self.format.format, schema, self.spark_type, arrow_type, self.format.column)
+        except SchemaMismatch as error:
+            add_sentence(error, f"The schema is the latest of the subject {subject}")
+            raise
 
 
 @dataclass
@@ -126,8 +139,9 @@ class Serializer:
             if group.topic is None:
                 parts.append(pa.nulls(len(rows), pa.large_binary()))
                 continue
-            registered = self.known[column.wanted(group.topic, self.options)]
-            encoded = self._encoder(column, registered.schema, array.type).encode(
+            wanted = column.wanted(group.topic, self.options)
+            registered = self.known[wanted]
+            encoded = self._encoder(column, wanted.subject, registered.schema, array.type).encode(
                 rows, b"" if self.options.id_location == "header" else _prefix(registered)
             )
             parts.append(encoded.values)
@@ -136,10 +150,14 @@ class Serializer:
             ]
         return joined(groups, parts), problems
 
-    def _encoder(self, column: ColumnSchema, schema: str, arrow_type: pa.DataType) -> Encoder:
+    def _encoder(
+        self, column: ColumnSchema, subject: str, schema: str, arrow_type: pa.DataType
+    ) -> Encoder:
         name = column.format.column
         key = (name, schema, arrow_type)
         if key not in self._encoders:
+            if column.text is None:
+                column.check_latest(subject, schema, arrow_type)
             self._encoders[key] = encoder(column.format.format, schema, arrow_type, name)
         return self._encoders[key]
 

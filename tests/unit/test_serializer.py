@@ -181,6 +181,24 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
         prepared(registry, "u", value_format="json", **latest)
 
 
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        ("avro", '{"type":"record","name":"R","fields":[{"name":"id","type":"string"}]}'),
+        ("json", '{"type":"object","properties":{"id":{"type":"string"}}}'),
+    ],
+)
+def test_the_latest_schema_of_a_topic_of_the_column_must_fit_too(registry, kind, schema):
+    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
+    registry.add("u-value", schema, kind.upper())
+    serializer = pickle.loads(
+        pickle.dumps(prepared(registry, topic=None, value_format=kind, **latest))
+    )
+    rows = batch(ROWS[:1], topic=pa.array(["u"]))
+    with pytest.raises(SchemaMismatch, match=r"value\.id: .* the latest of the subject u-value"):
+        serializer.serialize(rows, None)
+
+
 @pytest.fixture
 def as_in_a_new_process(monkeypatch):
     """Forgets schemas and clients, but those of other tests: their connections are open."""
