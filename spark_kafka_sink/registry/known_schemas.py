@@ -1,7 +1,7 @@
-"""Schemas that a registry has answered for, kept for the process and for the application.
+"""Schemas that a registry has answered for, kept for the process and in a folder.
 
 A registry that goes away stops no query whose schemas are known. Spark plans micro-batches in
-Python processes that come and go; they share the application's folder.
+Python processes that come and go. Those of the driver share a folder, and those of each executor.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def resolve(
     ):
         if call.error is not None:
             raise call.error
-        found[each] = call.value
-        _keep(registry, each, call.value, folder)
+        if call.value is not None:
+            found[each] = _kept(registry, each, call.value, folder)
     return {each: schema for each, schema in found.items() if schema is not None}
 
 
@@ -92,25 +92,35 @@ def _find(
     return known
 
 
-def _keep(
-    registry: RegistryOptions,
-    wanted: WantedSchema,
-    schema: RegisteredSchema | None,
-    folder: Path | None,
-) -> None:
-    """Remember an answer; a folder that cannot be written is as good as none."""
-    if schema is None:
-        return
+def _kept(
+    registry: RegistryOptions, wanted: WantedSchema, schema: RegisteredSchema, folder: Path | None
+) -> RegisteredSchema:
+    """Remember an answer; returns that of another process if it was first.
+
+    A folder that cannot be written is as good as none.
+    """
+    if folder is not None:
+        path = _file(registry, wanted, folder)
+        with suppress(OSError):
+            _write(path, schema)
+        schema = _read(path) or schema
     with _lock:
-        _known[registry, wanted] = schema
-    if folder is None:
+        return _known.setdefault((registry, wanted), schema)
+
+
+def _write(path: Path, schema: RegisteredSchema) -> None:
+    """Write a file that is not there yet. It appears complete, readable for this user only."""
+    handle, draft = tempfile.mkstemp(prefix="kafka-nb-schema-", dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(schema), file)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links; there the last one wins
+        Path(draft).replace(path)
         return
-    with suppress(OSError):
-        # Renamed when it is complete, and readable for this user only.
-        handle, draft = tempfile.mkstemp(prefix="kafka-nb-schema-", dir=folder)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(schema), file)
-        Path(draft).replace(_file(registry, wanted, folder))
+    Path(draft).unlink()
 
 
 def _read(path: Path) -> RegisteredSchema | None:

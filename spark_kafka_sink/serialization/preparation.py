@@ -29,14 +29,15 @@ def prepare(
 ) -> Serializer | None:
     """What the tasks need to serialize the columns; None if they are sent as they are.
 
-    With the option ``topic``, its schemas are registered or looked up here. Raises SchemaMismatch,
-    UnsupportedType, SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRefused.
+    With the option ``topic``, its schemas are registered or looked up here. ``folder``: the
+    application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,
+    SchemaIncompatible, SchemaNotFound, RegistryUnavailable, RegistryRefused.
     """
     serialization = options.serialization
     if serialization is None:
         return None
     columns = column_schemas(serialization, types)
-    serializer = Serializer(serialization, columns, {}, folder)
+    serializer = Serializer(serialization, columns, {})
     if options.topic is None:
         return serializer
     wanted = {each.wanted(options.topic, serialization): each for each in columns}

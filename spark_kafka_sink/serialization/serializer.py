@@ -67,9 +67,9 @@ class ColumnSchema:
 
 @dataclass
 class Serializer:
-    """``known``: what the driver has resolved; ``folder``: the application's, or None.
+    """``known``: what the driver has resolved.
 
-    Picklable; encoders are made where it runs.
+    Picklable; where it runs, encoders are made, and ``folder`` is the application's, or None.
     """
 
     options: SerializationOptions

@@ -20,6 +20,8 @@ from spark_kafka_sink.spark.schema_check import check_schema, warn_of_unused_col
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -85,7 +87,7 @@ class KafkaSink(DataSource):
                 warn_of_unused_columns(schema, options.topic)
                 if options.exactly_once is not None:
                     check_worker()
-                serializer = prepare_serializer(schema, options)
+                serializer = prepare_serializer(schema, options, application_folder())
                 _preflight(options)
                 prepare_reports(options)
         except KafkaSinkError as error:
@@ -109,7 +111,9 @@ def _preflight(options: SinkOptions) -> None:
     check(options, application_folder())
 
 
-def prepare_serializer(schema: StructType, options: SinkOptions) -> Serializer | None:
+def prepare_serializer(
+    schema: StructType, options: SinkOptions, folder: Path | None = None
+) -> Serializer | None:
     """On the driver, before the tasks; raises what ``serialization.preparation`` raises."""
     if options.serialization is None:
         return None
@@ -117,7 +121,7 @@ def prepare_serializer(schema: StructType, options: SinkOptions) -> Serializer |
     from spark_kafka_sink.spark.arrow_type import column_types
 
     types = column_types(schema, options.serialized_columns)
-    return prepare(options, types, application_folder())
+    return prepare(options, types, folder)
 
 
 def prepare_reports(options: SinkOptions) -> None:

@@ -21,6 +21,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait, total
 from spark_kafka_sink.spark.private_api import (
+    application_folder,
     require_end_of_rows,
     rows_socket,
     running_batch_id,
@@ -106,6 +107,8 @@ def _send(
     from spark_kafka_sink.records.arrow import split_by_topic
 
     rows = 0
+    if serializer is not None:
+        serializer.folder = application_folder()
     if options.topic:
         # Before the first batch is requested from Spark, so that the two overlap.
         sender.prefetch([options.topic])

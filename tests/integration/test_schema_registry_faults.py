@@ -142,6 +142,17 @@ def test_tasks_ask_once_for_each_topic_whatever_their_rows(spark, bootstrap_serv
     assert sorted(i for name in names for i in ids(stub, topics.read(name))) == [*range(90_000)]
 
 
+def test_foreach_batch_keeps_no_schema_where_another_application_would_find_it(
+    spark, tmp_path, stub, monkeypatch
+):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))  # of the machine
+    sink = spark_kafka_sink.foreach_batch(options(stub.url, "127.0.0.1:1", topic="t"))
+    with pytest.raises(spark_kafka_sink.BrokerUnavailable):
+        sink(spark.range(1).selectExpr(ROWS), 0)
+    assert list(stub.subjects) == ["t-value"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_warm_up_registers_nothing(spark, bootstrap_servers, topics, stub):
     given = options(stub.url, bootstrap_servers, topic=topics.create())
     assert not spark_kafka_sink.warm_up(spark, given).problem

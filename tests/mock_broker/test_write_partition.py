@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import weakref
@@ -11,12 +12,15 @@ import pyarrow as pa
 import pytest
 from mock_cluster import PRODUCE
 from mock_reader import last_offset, read
+from stub_registry import running_stub
 
 from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.registry import known_schemas
+from spark_kafka_sink.serialization.preparation import ColumnType, prepare
 from spark_kafka_sink.spark.writer import write_partition
 
 
@@ -95,6 +99,24 @@ def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_t
     written = last_offset(cluster.bootstrap_servers, "t")
     values = [m.value() for m in read(cluster.bootstrap_servers, "t", written)]
     assert values in ([b"a", b"end"], [b"end"])
+
+
+def test_a_schema_that_a_task_has_asked_for_is_known_to_the_other_workers_of_its_executor(
+    options, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    with running_stub() as stub:
+        made = options(value_format="avro", schema_registry_url=stub.url)
+        of_column = replace(made, topic=None)
+        types = {"value": ColumnType("string", pa.string())}
+        prepared = pickle.dumps(prepare(of_column, types, tmp_path / "of the driver's machine"))
+        new_client = known_schemas._client.__wrapped__
+        for _ in range(2):
+            # As in another worker:
+            monkeypatch.setattr(known_schemas, "_known", {})
+            monkeypatch.setattr(known_schemas, "_client", new_client)
+            write_partition([batch("a", topic=["t"])], of_column, pickle.loads(prepared))
+        assert len(stub.requests) == 1
 
 
 def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -220,6 +222,44 @@ def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(
     as_in_a_new_process()
     with pytest.raises(RegistryUnavailable, match="503"):
         prepared(registry, folder=None)
+
+
+def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
+    registry, tmp_path, as_in_a_new_process, monkeypatch
+):
+    latest = {"auto_register_schemas": "false", "use_latest_version": "true", "folder": tmp_path}
+    registry.add("t-value", REQUIRED)
+    request = known_schemas._request
+    first = []
+
+    def overtaken(client, wanted):
+        monkeypatch.setattr(known_schemas, "_request", request)
+        as_in_a_new_process()
+        first.append(prepared(registry, **latest).known)
+        as_in_a_new_process()
+        registry.add("t-value", REQUIRED.replace("Order", "NewOrder"))
+        return request(client, wanted)
+
+    monkeypatch.setattr(known_schemas, "_request", overtaken)
+    second = prepared(registry, **latest).known
+    assert len(registry.requests) == 2
+    assert [second] == first
+    as_in_a_new_process()
+    assert [prepared(registry, **latest).known] == first
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_without_hard_links_keeps_schemas_too(
+    registry, tmp_path, as_in_a_new_process, monkeypatch
+):
+    def link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    known = prepared(registry, folder=tmp_path).known
+    as_in_a_new_process()
+    assert prepared(registry, folder=tmp_path).known == known
+    assert len(registry.requests) == len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_in_a_new_process):
