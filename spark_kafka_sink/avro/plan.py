@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_kafka_sink.avro import writers
+from spark_kafka_sink.avro.branches import best
 from spark_kafka_sink.avro.defaults import encoded_default, long_bytes
 from spark_kafka_sink.avro.fields import match_fields
 from spark_kafka_sink.avro.parsed import (
@@ -27,22 +28,25 @@ from spark_kafka_sink.encoding.arrow_memory import plain_type
 
 _INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
 
-#: the Avro types for which a column's every value has to be checked
-_CHECKED = (Enum, Fixed)
 
+def compile_writer(
+    node: Node, arrow_type: pa.DataType, path: str, problems: list[str], *, is_nullable: bool = True
+) -> Writer:
+    """The writer of a value that may be null. Adds a sentence for each field that does not fit.
 
-def compile_writer(node: Node, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
-    """The writer of a value that may be null. Adds a sentence for each field that does not fit."""
+    ``is_nullable``: whether the column's type allows null. Null is checked in any case.
+    """
     if isinstance(node, Primitive) and node.type == "null" and pa.types.is_null(arrow_type):
         return writers.Nothing()
     if not isinstance(node, Union):
-        return writers.Required(path, _writer(node, arrow_type, path, problems))
+        inner = _writer(node, arrow_type, path, problems)
+        return writers.Required(path, inner, is_nullable=is_nullable)
     null = _null_branch(node)
     if pa.types.is_null(arrow_type) and null is not None:
         return writers.Constant(long_bytes(null))
     branch, inner = _branch(node, arrow_type, path, problems)
     if null is None:
-        return writers.Required(path, inner, long_bytes(branch))
+        return writers.Required(path, inner, long_bytes(branch), is_nullable)
     return writers.Nullable(null, branch, inner)
 
 
@@ -56,7 +60,7 @@ def _null_branch(node: Union) -> int | None:
 def _branch(
     node: Union, arrow_type: pa.DataType, path: str, problems: list[str]
 ) -> tuple[int, Writer]:
-    """The first branch that fits, if possible one that fits every value; and its writer."""
+    """The branch that fits best, and its writer."""
     null = _null_branch(node)
     others = [(i, each) for i, each in enumerate(node.branches) if i != null]
     if len(others) == 1:
@@ -67,17 +71,11 @@ def _branch(
         found: list[str] = []
         writer = _writer(branch, arrow_type, path, found)
         if not found:
-            fitting.append((_is_checked(branch, arrow_type), index, writer))
+            fitting.append((index, writer))
     if not fitting:
         problems.append(_mismatch(node, arrow_type, path))
         return 0, writers.Nothing()
-    _, index, writer = min(fitting, key=lambda each: each[:2])
-    return index, writer
-
-
-def _is_checked(node: Node, arrow_type: pa.DataType) -> bool:
-    is_narrower = isinstance(node, Primitive) and node.type == "int" and arrow_type == pa.int64()
-    return is_narrower or isinstance(node, _CHECKED)
+    return best(fitting)
 
 
 def _writer(node: Node, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
@@ -109,13 +107,17 @@ def _nested(
     if isinstance(node, Array):
         if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
             return None
-        inner = f"{path}.element"
-        element = compile_writer(node.items, arrow_type.value_type, inner, problems)
+        element = _of_field(node.items, arrow_type.value_field, f"{path}.element", problems)
         return writers.Lists([(None, element)])
     if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
         return None
-    value = compile_writer(node.values, arrow_type.item_type, f"{path}.value", problems)
-    return writers.Lists([(0, writers.Required(f"{path}.key", writers.Bytes())), (1, value)])
+    key = writers.Required(f"{path}.key", writers.Bytes(), is_nullable=False)
+    value = _of_field(node.values, arrow_type.item_field, f"{path}.value", problems)
+    return writers.Lists([(0, key), (1, value)])
+
+
+def _of_field(node: Node, field: pa.Field, path: str, problems: list[str]) -> Writer:
+    return compile_writer(node, field.type, path, problems, is_nullable=field.nullable)
 
 
 def _mismatch(node: Node, arrow_type: pa.DataType, path: str) -> str:
@@ -133,7 +135,7 @@ def _record(node: Record, arrow_type: pa.DataType, path: str, problems: list[str
         else:
             column = arrow_type.field(position)
             inner = f"{path}.{column.name}"
-            fields.append((position, compile_writer(field.type, column.type, inner, problems)))
+            fields.append((position, _of_field(field.type, column, inner, problems)))
     return writers.Record(fields)
 
 
@@ -182,7 +184,9 @@ def _double(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | N
 def _bytes(node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
     if node.logical_type == "decimal":
         return _decimal(node, arrow_type, path, 0)
-    is_bytes = arrow_type in {pa.binary(), pa.string()} or pa.types.is_fixed_size_binary(arrow_type)
+    if arrow_type == pa.string():
+        return writers.Bytes(is_text_as_bytes=True)
+    is_bytes = arrow_type == pa.binary() or pa.types.is_fixed_size_binary(arrow_type)
     return writers.Bytes() if is_bytes else None
 
 

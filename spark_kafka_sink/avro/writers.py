@@ -74,11 +74,15 @@ class Constant:
 
 @dataclass(frozen=True)
 class Required:
-    """A value that must not be null, after ``prefix``, the index of a union's branch."""
+    """A value that must not be null, after ``prefix``, the index of a union's branch.
+
+    ``is_nullable``: whether the column's type allows null.
+    """
 
     path: str
     inner: Writer
     prefix: bytes = b""
+    is_nullable: bool = True
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         valid = memory.validity(array)
@@ -157,6 +161,8 @@ class Float:
 @dataclass(frozen=True)
 class Bytes:
     """Strings and binaries with their length."""
+
+    is_text_as_bytes: bool = False
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         offsets, data = memory.byte_strings(memory.plain(array))

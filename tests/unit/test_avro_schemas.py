@@ -170,6 +170,81 @@ def test_a_column_fits_a_schema_that_loses_nothing(
             ]
 
 
+LONG, INT = {"x": 2**40}, {"x": 5}
+POINT = pa.struct({"x": pa.int64()})
+FIVE_DIGITS = {"logicalType": "decimal", "precision": 5, "scale": 2}
+TWENTY_DIGITS = {"logicalType": "decimal", "precision": 20, "scale": 2}
+
+
+def pair(first: Any, second: Any) -> list[Any]:
+    """A union of two records that differ in the type of their field."""
+    return ["null", record({"x": first}, name="A"), record({"x": second}, name="B")]
+
+
+@pytest.mark.parametrize(
+    ("union", "arrow_type", "row", "index"),
+    [
+        # One that refuses no value.
+        (pair("int", "long"), POINT, LONG, 2),
+        (pair("int", ["null", "long"]), POINT, LONG, 2),
+        (pair("long", ["null", "long"]), POINT, {"x": None}, 2),
+        (
+            pair({"type": "array", "items": "int"}, {"type": "array", "items": "long"}),
+            pa.struct([pa.field("x", pa.list_(pa.field("element", pa.int64(), False)), False)]),
+            {"x": [2**40]},
+            2,
+        ),
+        (
+            pair({"type": "map", "values": "int"}, {"type": "map", "values": "long"}),
+            pa.struct({"x": pa.map_(pa.string(), pa.int64())}),
+            {"x": {"k": 2**40}},
+            2,
+        ),
+        (
+            [
+                {"type": "fixed", "name": "A", "size": 3, **FIVE_DIGITS},
+                {"type": "fixed", "name": "B", "size": 9, **TWENTY_DIGITS},
+            ],
+            pa.decimal128(20, 2),
+            Decimal("123456.00"),
+            1,
+        ),
+        # One that converts no value.
+        (["null", "bytes", "string"], pa.string(), "é", 2),
+        (["double", "int"], pa.int32(), 5, 1),
+        (pair("bytes", "string"), pa.struct({"x": pa.string()}), {"x": "é"}, 2),
+        (
+            pair(
+                logical("long", "timestamp-millis"),
+                ["null", logical("long", "timestamp-micros")],
+            ),
+            pa.struct([pa.field("x", UTC, nullable=False)]),
+            {"x": 1001},
+            2,
+        ),
+        # Rather convert values than refuse some.
+        (["null", {"type": "enum", "name": "E", "symbols": ["A"]}, "bytes"], pa.string(), "C", 2),
+        # The first of those that are as good.
+        (pair("long", ["null", "long"]), pa.struct([pa.field("x", pa.int64(), False)]), INT, 1),
+        (["float", "double"], pa.float32(), 0.5, 0),
+        (["long", "int"], pa.int32(), 5, 0),
+        (pair("long", "long"), POINT, LONG, 1),
+        # Only branches that refuse some.
+        (["null", "int"], pa.int64(), 5, 1),
+        ([{"type": "enum", "name": n, "symbols": ["A"]} for n in "EF"], pa.string(), "A", 0),
+    ],
+)
+def test_of_several_branches_the_one_that_fits_best_is_written(
+    union: list[Any], arrow_type: pa.DataType, row: Any, index: int
+) -> None:
+    encoded = encode(union, pa.array([row], arrow_type))
+    assert encoded.problems == []
+    (value,) = encoded.values.to_pylist()
+    assert value[0] == 2 * index
+    alone = encode(union[index], pa.array([row], arrow_type))
+    assert value[1:] == alone.values[0].as_py()
+
+
 MISMATCHES = [
     ("int", pa.string(), "the schema wants int, the column has string; cast it to int"),
     ("float", pa.int32(), "the schema wants float, the column has int; cast it to float"),
