@@ -22,6 +22,7 @@ from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.registry_options import RegistryOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.registry.client import RegisteredSchema, RegistryClient
+from spark_kafka_sink.registry.failures import unavailable
 
 # The questions of a client may wait for one another; each has the deadline of its own, too.
 _EXTRA_SECONDS = 1.0
@@ -51,13 +52,15 @@ def resolve(
     """
     found = {each: _find(registry, each, folder) for each in dict.fromkeys(wanted)}
     missing = [each for each, schema in found.items() if schema is None]
-    deadline = Deadline(registry.timeout_ms / 1000 + _EXTRA_SECONDS)
     client = _client(registry, os.getpid()) if missing else None
+    deadline = Deadline(registry.timeout_ms / 1000 + _EXTRA_SECONDS)
     for each, call in zip(
         missing,
         call_each(lambda each: _request(client, each), missing, deadline),
         strict=True,
     ):
+        if isinstance(call.error, TimeoutError):
+            raise unavailable(registry, each.subject, str(call.error))
         if call.error is not None:
             raise call.error
         if call.value is not None:

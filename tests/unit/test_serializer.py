@@ -16,6 +16,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
+from fake_clock import FakeClock
 from pyspark.sql.types import (
     CalendarIntervalType,
     IntegerType,
@@ -28,6 +29,7 @@ from record_rows import read as read_rows
 from stub_registry import running_stub
 
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     RegistryRefused,
     RegistryUnavailable,
@@ -433,6 +435,27 @@ def test_a_slow_registry_is_given_up_in_time(registry):
     registry.delay_seconds = 5
     with pytest.raises(RegistryUnavailable, match="300 ms"):
         prepared(registry, schema_registry_request_timeout_ms="300")
+
+
+def test_a_registry_whose_answers_wait_for_one_another_is_given_up_by_name(registry, monkeypatch):
+    registry.delay_seconds = 5
+    # Now the deadline for all questions ends before that of each.
+    monkeypatch.setattr(known_schemas, "_EXTRA_SECONDS", -0.2)
+    with pytest.raises(RegistryUnavailable, match=r"the subject t-value, .* no end after"):
+        prepared(registry, schema_registry_request_timeout_ms="300")
+
+
+def test_the_time_for_answers_begins_when_there_is_a_client(registry, monkeypatch):
+    clock = FakeClock()
+    client = known_schemas._client.__wrapped__
+
+    def slow_client(*arguments):
+        clock.now += 60
+        return client(*arguments)
+
+    monkeypatch.setattr(known_schemas, "Deadline", lambda seconds: Deadline(seconds, clock))
+    monkeypatch.setattr(known_schemas, "_client", slow_client)
+    assert prepared(registry).known
 
 
 @pytest.mark.parametrize("schema_format", ["avro", "json"])
