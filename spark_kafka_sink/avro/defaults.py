@@ -81,7 +81,10 @@ def _primitive(node: Primitive, value: Any) -> bytes:
     is_allowed, encode = _PRIMITIVES[node.type]
     if not is_allowed(value):
         raise _no_default(node, value)
-    return encode(value)
+    try:
+        return encode(value)
+    except (OverflowError, struct.error):  # a number too large for float or double
+        raise _no_default(node, value) from None
 
 
 def _named(node: Enum | Fixed, value: Any) -> bytes:

@@ -25,7 +25,8 @@ class AvroEncoder:
 
     def __init__(self, schema: str, arrow_type: pa.DataType, column: str) -> None:
         problems: list[str] = []
-        self._writer = compile_writer(parse_schema(schema), arrow_type, column, problems)
+        node = parse_schema(schema, column)
+        self._writer = compile_writer(node, arrow_type, column, problems)
         if problems:
             raise SchemaMismatch(
                 f"the column {column} does not fit its Avro schema: " + ". ".join(problems),

@@ -117,20 +117,26 @@ def described(base: str, logical_type: str | None, precision: int, scale: int) -
     return base if logical_type is None else f"{base} ({logical_type})"
 
 
-def parse_schema(text: str) -> Node:
-    """The schema in a JSON text. Raises SchemaMismatch if it is none."""
+def parse_schema(text: str, column: str) -> Node:
+    """The schema in a JSON text. Raises SchemaMismatch if it is none; ``column`` is its column."""
+    # A schema may be the name of a primitive type alone, without quotes.
+    if text.strip() in PRIMITIVES:
+        return Primitive(text.strip())
     try:
-        schema = json.loads(text)
+        return _Parser().parse(json.loads(text), "")
+    except json.JSONDecodeError as error:
+        problem = f"it is not JSON: {error}"
+    except RecursionError:
+        problem = "it is nested too deeply"
     except ValueError as error:
-        # A schema may be the name of a primitive type alone, without quotes.
-        if text.strip() in PRIMITIVES:
-            return Primitive(text.strip())
-        raise SchemaMismatch(f"the Avro schema is not JSON: {error}; correct it") from error
-    return _Parser().parse(schema, "")
+        problem = str(error)
+    raise SchemaMismatch(
+        f"the schema of column {column} is not an Avro schema: {problem}; correct it"
+    )
 
 
 def _refuse(problem: str) -> NoReturn:
-    raise SchemaMismatch(f"the Avro schema is invalid: {problem}; correct it")
+    raise ValueError(problem)
 
 
 class _Parser:

@@ -143,8 +143,11 @@ def _default(field: Field, path: str, problems: list[str]) -> Writer:
     try:
         return writers.Constant(encoded_default(field.type, field.default))
     except ValueError as error:
-        problems.append(f"{path}: the schema's default is invalid: {error}; correct the schema")
-        return writers.Nothing()
+        problem = str(error)
+    except RecursionError:
+        problem = "it contains itself, or is nested too deeply"
+    problems.append(f"{path}: the schema's default is invalid: {problem}; correct the schema")
+    return writers.Nothing()
 
 
 def _boolean(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | None:

@@ -72,6 +72,6 @@ def record_name(schema_format: str, schema: str, column: str) -> str:
 def _document(schema: str, column: str) -> dict[str, Any]:
     try:
         document = json.loads(schema)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaMismatch(f"{column}.schema is not valid JSON: {error}") from None
     return document if isinstance(document, dict) else {}

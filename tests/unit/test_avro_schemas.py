@@ -427,6 +427,7 @@ DEFAULTS = [
     ("int", -(2**31), -(2**31)),
     ("long", 2**63 - 1, 2**63 - 1),
     ("float", 1, 1.0),
+    (["float", "double"], 1e300, ("double", 1e300)),
     ("double", -0.5, -0.5),
     ("string", "é", "é"),
     ("bytes", "\u00ffa", b"\xffa"),
@@ -465,6 +466,9 @@ def test_the_default_is_written_for_a_field_that_the_column_does_not_have(
         (["null", "int"], "x"),
         (record({"x": "int"}, name="X"), {}),
         (record({"x": "int"}, name="X"), 1),
+        ("float", 1e300),
+        pytest.param("double", 10**309, id="double-10**309"),
+        (["null", "R"], {"a": 1}),  # whose own default is needed again
     ],
 )
 def test_a_default_of_another_type_is_refused(avro_type: Any, default: Any) -> None:
@@ -519,6 +523,8 @@ def test_a_recursive_schema_is_followed_as_far_as_the_column_goes() -> None:
     ("schema", "reason"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"type": "array", "items":' * 700 + '"int"' + "}" * 700, "nested too deeply"),
         ('"nothing"', "nothing is not defined"),
         ("7", "7 is not a type"),
         ('{"name": "R"}', "is not a type"),
@@ -548,7 +554,9 @@ def test_a_recursive_schema_is_followed_as_far_as_the_column_goes() -> None:
     ],
 )
 def test_an_invalid_schema_is_refused(schema: str, reason: str) -> None:
-    with pytest.raises(SchemaMismatch, match=reason):
+    with pytest.raises(
+        SchemaMismatch, match=f"the schema of column value is not an Avro schema: .*{reason}"
+    ):
         AvroEncoder(schema, pa.string(), "value")
 
 

@@ -166,6 +166,13 @@ def test_the_strategy_names_the_subject(registry, strategy, subject):
     assert list(registry.subjects) == [subject]
 
 
+@pytest.mark.parametrize("schema", ["{", "[" * 100_000])
+@pytest.mark.parametrize("strategy", ["topic", "record"])
+def test_a_schema_that_is_no_json_names_its_column(registry, strategy, schema):
+    with pytest.raises(SchemaMismatch, match=r"column key|key\.schema"):
+        prepared(registry, key_format="avro", key_schema=schema, key_subject_name_strategy=strategy)
+
+
 def test_nothing_is_registered_without_leave(registry):
     with pytest.raises(SchemaNotFound, match="t-value"):
         prepared(registry, value_schema=REQUIRED, auto_register_schemas="false")
