@@ -97,9 +97,15 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def plain_type(arrow_type: pa.DataType) -> pa.DataType:
-    """The type of ``plain``'s arrays for such a type; but the small one of a string or binary."""
+    """The type without a dictionary of strings or binaries; of these, the small one.
+
+    A dictionary of other values keeps its type: their memory is that of its indices.
+    """
     if pa.types.is_dictionary(arrow_type):
-        return plain_type(arrow_type.value_type)
+        value_type = plain_type(arrow_type.value_type)
+        is_bytes = value_type in {pa.string(), pa.binary()}
+        is_bytes |= pa.types.is_fixed_size_binary(value_type)
+        return value_type if is_bytes else arrow_type
     if pa.types.is_large_string(arrow_type):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(arrow_type) else arrow_type

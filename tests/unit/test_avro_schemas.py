@@ -74,6 +74,7 @@ FITTING = [
     ({"type": "fixed", "name": "F", "size": 3}, pa.binary(), [b"abc", None, b"\0\0\0"], None),
     ({"type": "fixed", "name": "F", "size": 40}, pa.binary(), [b"a" * 40, None], None),
     ({"type": "fixed", "name": "F", "size": 3}, pa.binary(3), [b"abc", None], None),
+    ("bytes", pa.dictionary(pa.int8(), pa.binary(3)), [b"abc", None, b"def"], None),
     ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), ["B", "A", None], None),
     (
         {"type": "enum", "name": "E", "symbols": ["A", "B"]},
@@ -251,6 +252,14 @@ MISMATCHES = [
     ("float", pa.float64(), "the schema wants float, the column has double; cast it to float"),
     ("double", pa.int64(), "the schema wants double, the column has long; cast it to double"),
     ("string", pa.binary(), "the schema wants string, the column has binary; cast it to string"),
+    (
+        "int",
+        pa.dictionary(pa.int8(), pa.int32()),
+        (
+            "the schema wants int, the column has dictionary<values=int32, indices=int8, "
+            "ordered=0>; cast it to int"
+        ),
+    ),
     ("boolean", pa.int8(), "the schema wants boolean, the column has byte; cast it to boolean"),
     ("null", pa.int8(), "the schema wants null, the column has byte; change the column"),
     (
