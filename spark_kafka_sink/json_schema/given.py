@@ -19,8 +19,9 @@ def check_fit(schema: str, spark_type: Any, column: str) -> None:
     ``spark_type`` is ``DataType.jsonValue()``. Compared are types, the formats of dates and times,
     required and closed properties, and nulls, through references inside the schema and through
     ``allOf``, ``anyOf`` and ``oneOf``. Not checked is what depends on values, such as ``enum``,
-    ``pattern``, ranges, lengths, ``not`` and ``if``; nor are tuples and references to other
-    documents. The encoder leaves null fields out, so a nullable field fits if it is not required.
+    ``pattern``, ranges, lengths, ``not`` and ``if``; nor are tuples, references to other documents
+    and ``unevaluatedProperties``. The encoder leaves null fields out, so a nullable field fits if
+    it is not required.
     """
     document = Document(schema, column)
     derive_schema(spark_type, title=column, column=column)  # types that JSON does not have

@@ -225,6 +225,7 @@ def test_every_problem_is_in_one_message():
         {"patternProperties": {"^(id|name)$": {}, "^[a-z]+$": True}, "additionalProperties": False},
         {"$ref": "https://example.com/other.json"},
         {"type": "object", "properties": {"id": {"type": "integer"}}, "not": {}, "if": True},
+        {"properties": {"id": {}}, "unevaluatedProperties": False},
     ],
 )
 def test_a_schema_that_the_row_can_fit_is_accepted(schema):
