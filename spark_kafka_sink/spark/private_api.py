@@ -120,7 +120,7 @@ def _files(spark: SparkSession, path: str) -> DataFrame | None:
 
 
 def application_folder() -> Path | None:
-    """In a Python worker: the folder of Spark's block manager, which all its workers share.
+    """In a Python worker: the folder of Spark's block manager, one on the driver and each executor.
 
     Spark creates that folder for the application, removes it at the end, and names it in the
     environment of every Python worker. In other processes that variable may name another folder.
