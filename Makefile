@@ -12,6 +12,7 @@ JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_
 # of the classes that they load, they take less than half of the CPU time.
 SHORT_JAVA = -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m
 ARCHIVES = $(abspath $(VENV))/class-archives
+make_archive = $(JAVA) SPARK_SUBMIT_OPTS="$(SHORT_JAVA)" KAFKA_OPTS="$(SHORT_JAVA)" $(BIN)/python tests/support/class_archives.py $(ARCHIVES).draft/$(1).jsa
 archived = $(SHORT_JAVA) -Xlog:disable -XX:SharedArchiveFile=$(ARCHIVES)/$(1).jsa
 # JDK_JAVA_OPTIONS: it reaches Spark's masters, workers and executors too. They write warnings about
 # these flags to their standard output, which tests read, unless the log is off.
@@ -124,7 +125,7 @@ $(VENV)/.dependencies: setup.cfg
 
 $(ARCHIVES): $(VENV)/.dependencies | setup
 	rm -rf $@ $@.draft && mkdir $@.draft
-	$(JAVA) SPARK_SUBMIT_OPTS="$(SHORT_JAVA)" KAFKA_OPTS="$(SHORT_JAVA)" $(BIN)/python tests/support/class_archives.py $@.draft
+	$(call make_archive,kafka) & kafka=$$!; $(call make_archive,spark); spark=$$?; wait $$kafka && exit $$spark
 	mv $@.draft $@
 
 # Installed as users install it, not linked: the tests run what is shipped.
