@@ -72,6 +72,7 @@ def for_sending(options: ProducerOptions) -> ClientSettings:
         # A dead letter is larger than its record.
         largest = min(options.buffer_memory_bytes, _LARGEST_MESSAGE_BYTES)
         added["message.max.bytes"] = str(largest)
+        # The client drops the records of a deleted topic early, and the engine takes them back.
         added["topic.metadata.propagation.max.ms"] = str(round(MISSING_TOPIC_SECONDS * 1000))
     return _with(options.client, added)
 

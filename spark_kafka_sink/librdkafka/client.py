@@ -195,6 +195,9 @@ class Client:
                 if code == ErrorCode.QUEUE_FULL:
                     return first + index, rejected
                 rejected.append((first + index, code))
+                if code == ErrorCode.UNKNOWN_TOPIC:
+                    # The topic may be back before the next record, which must not overtake this.
+                    return first + index + 1, rejected
         return first + len(counts), rejected
 
     def flush(self, seconds: float) -> None:

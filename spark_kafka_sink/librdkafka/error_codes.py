@@ -81,6 +81,15 @@ REJECTIONS = frozenset(
     }
 )
 
+#: librdkafka fails a topic's records with one of these as soon as one answer does not name it.
+MISSING_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC,
+        ErrorCode.UNKNOWN_PARTITION,
+    }
+)
+
 #: Brokers reject a whole batch with one of these, and do not say because of which record.
 BATCH_ERRORS = frozenset({ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
 

@@ -129,7 +129,8 @@ def read_reports(
         if failure[2] in REJECTIONS:
             positions[failure] += (opaques[start : start + number] & c.POSITION_MASK).tolist()
     return [acknowledged] * bool(len(first)) + [
-        FailedRecords(*failure, number, tuple(positions[failure]))
+        # Sorted, because those that were on their way to a broker may be reported last.
+        FailedRecords(*failure, number, tuple(sorted(positions[failure])))
         for failure, number in failures.items()
     ]
 

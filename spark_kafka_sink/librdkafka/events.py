@@ -42,8 +42,8 @@ class FailedRecords:
     """``count`` records of one send, for one partition (-1: not assigned yet), with one error.
 
     ``possibly_persisted`` says whether the brokers may have stored them anyway
-    (``rd_kafka_message_status``). ``positions``: which records of the send, if ``code`` is among
-    ``REJECTIONS``.
+    (``rd_kafka_message_status``). ``positions``: which records of the send, in ascending order,
+    if ``code`` is among ``REJECTIONS``.
     """
 
     delivery_id: int

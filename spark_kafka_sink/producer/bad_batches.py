@@ -27,6 +27,8 @@ alone, for its content    a dead letter
 in a batch, and the       retries: the two halves of the batch, one after the other, until a bad
 brokers do not say why    record is alone
 because of others         a retry: they keep their order
+by the client, because    a retry, once an answer says that the topic is there
+an answer lacks the topic
 ========================= ==========================================================================
 
 Retries are passed on in the order of their sends, and of their first positions within a send.
@@ -40,7 +42,7 @@ from enum import Enum, auto
 import numpy as np
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, MISSING_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
@@ -124,11 +126,13 @@ class BadBatches:
     def retries(
         self, delivery: Delivery, records: RecordColumns, failed: FailedRecords
     ) -> list[SendRequest]:
-        """Requests for records whose batch was rejected; mutes their topic."""
+        """Requests for records that were rejected, in their order; mutes their topic."""
         count = len(records)
         positions = np.array(failed.positions, dtype=np.int64)
+        # A topic that is created again may have fewer partitions.
+        partition = UNASSIGNED if failed.code in MISSING_ERRORS else failed.partition
         partitioned = PartitionedRecords(
-            records, np.array([failed.partition], dtype=np.int32), np.array([0, count]), positions
+            records, np.array([partition], dtype=np.int32), np.array([0, count]), positions
         )
         middle = count // 2 if failed.code in BATCH_ERRORS else 0
         halves = np.split(np.arange(count), [middle])

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.session import explained
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.librdkafka.error_codes import STALE_METADATA_ERRORS, ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import (
+    MISSING_ERRORS,
+    STALE_METADATA_ERRORS,
+    ErrorCode,
+)
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
@@ -193,23 +197,45 @@ class Engine:
             self._apply_failure(failed, by_broker=False)
 
     def _apply_failure(self, failed: FailedRecords, *, by_broker: bool) -> None:
-        """``by_broker``: a whole batch was rejected, perhaps because of only some records."""
+        """``by_broker``: a whole batch was rejected, perhaps because of only some records.
+
+        Or the client dropped them, because one answer did not name the topic. Then the answers of
+        the next seconds decide whether it is missing.
+        """
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
         queue, bad_batches = self._dead_letters, self._bad_batches
-        if queue is None or bad_batches is None or not queue.accepts(delivery.topic, failed):
+        may_be_missing = failed.code == ErrorCode.UNKNOWN_TOPIC or (
+            by_broker and failed.code in MISSING_ERRORS
+        )
+        if (
+            queue is None
+            or bad_batches is None
+            or not queue.accepts(delivery.topic, failed)
+            # A record that is stored must neither become a dead letter nor be sent again.
+            or (may_be_missing and failed.possibly_persisted)
+        ):
             self.deliveries.fail(delivery, failed)
+        elif may_be_missing:
+            self.topics.await_answer(delivery.topic)
+            self._send_again(bad_batches, delivery, failed)
         elif by_broker and bad_batches.may_contain_good(failed):
             # The topic's configuration has changed, or does not show this limit.
             self.topics.renew_limits(delivery.topic)
-            records = self.deliveries.records(failed)
-            self._buffer.buffer_retries(bad_batches.retries(delivery, records, failed))
+            self._send_again(bad_batches, delivery, failed)
         else:
             self._send_dead_letters(queue, delivery, failed)
         if failed.code in STALE_METADATA_ERRORS:
             self.topics.request_update(delivery.topic)
         self._release_topic(delivery.topic)
+
+    def _send_again(
+        self, bad_batches: BadBatches, delivery: Delivery, failed: FailedRecords
+    ) -> None:
+        """Buffer rejected records again, before all later ones of their topic."""
+        records = self.deliveries.records(failed)
+        self._buffer.buffer_retries(bad_batches.retries(delivery, records, failed))
 
     def _apply_broker_error(self, error: BrokerError) -> None:
         report = self.deliveries.report

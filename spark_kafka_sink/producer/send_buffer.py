@@ -207,7 +207,12 @@ class SendBuffer:
             rejected[code].append(position)
         return [
             FailedRecords(
-                request.delivery.delivery_id, UNASSIGNED, code, False, len(some), tuple(some)
+                request.delivery.delivery_id,
+                UNASSIGNED,
+                code,
+                False,
+                len(some),
+                tuple(sorted(some)),
             )
             for code, some in rejected.items()
         ]

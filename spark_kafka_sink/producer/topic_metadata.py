@@ -98,6 +98,20 @@ class TopicMetadata:
             state.metadata = replace(state.metadata, is_stale=True)
         self._search_at = 0.0
 
+    def await_answer(self, topic: str) -> None:
+        """The client says that the topic is missing: its records wait for the next answer.
+
+        The client may say so for some seconds after an answer that it is there, so the next request
+        is not sent at once.
+        """
+        state = self._use(topic)
+        state.is_delegated = False
+        if isinstance(state.metadata, Metadata):
+            state.metadata = NoMetadata()
+            state.request = state.request.delayed(self._clock())
+            self._search_at = min(self._search_at, state.request.retry_at)
+        self.waits.start(topic)
+
     def request_update_of_all(self) -> None:
         """A broker was lost: any topic may have lost a leader."""
         for topic in self._topics:

@@ -8,6 +8,7 @@ is             becomes                       when
 NoMetadata     Metadata, or TopicError       an answer arrives
 Metadata       the same, stale               a leader or a broker was lost
 Metadata       Metadata, or TopicError       an answer arrives
+Metadata       NoMetadata                    the client says that the topic is missing
 TopicError     Metadata, or TopicError       an answer arrives
 TopicError     NoMetadata                    the first records arrive after the answer
 
@@ -99,6 +100,10 @@ class MetadataRequest:
 
     def succeeded(self) -> MetadataRequest:
         return MetadataRequest(False, self.retry_at)
+
+    def delayed(self, now: float) -> MetadataRequest:
+        """The next request waits for the longest backoff."""
+        return MetadataRequest(self.is_in_flight, now + _LONGEST_BACKOFF_SECONDS)
 
     def failed(self, now: float) -> MetadataRequest:
         """The next request waits twice as long as this one did."""

@@ -189,6 +189,21 @@ def test_a_record_that_is_too_large_is_rejected_alone(client, cluster, records, 
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"c"]
 
 
+def test_after_a_record_of_a_missing_topic_no_record_is_enqueued(cluster, records):
+    """The topic may be back at any time, and later records must not overtake the first."""
+    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    grace = {"topic.metadata.propagation.max.ms": "0"}
+    client = Client({"bootstrap.servers": cluster.bootstrap_servers, **grace})
+    times = pa.array([1_000] * 3, pa.timestamp("ms"))
+    client.enqueue(MessageBatch(unpartitioned(records(["a"] * 3, "missing", timestamp=times)), 1))
+    (dropped,) = flush(client)  # the client has an answer now
+    assert (dropped.count, dropped.positions) == (3, (0, 1, 2))
+    batch = MessageBatch(unpartitioned(records(["b"] * 3, "missing", timestamp=times)), 2)
+    assert client.enqueue(batch) == [(0, ErrorCode.UNKNOWN_TOPIC)]
+    assert batch.enqueued == 1
+    assert client.close(Deadline(5))
+
+
 def test_failed_records_are_reported_as_counts_by_send_partition_and_error(cluster, records):
     client = Client({"bootstrap.servers": cluster.bootstrap_servers})
     cluster.create_topic("two", partitions=2)

@@ -17,6 +17,7 @@ from black_hole import black_hole
 from mock_cluster import CONTROLLER, PRODUCE
 from mock_reader import read
 
+from spark_kafka_sink.config import added_settings
 from spark_kafka_sink.config.producer_options import BlockBudget
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -490,6 +491,40 @@ def test_a_topic_that_vanishes_for_a_while_fails_no_record_within_the_budget(
     with pytest.raises(DeliveryFailed) if propagation_ms else nullcontext():
         p.flush(20)
     assert bool(sent.delivery.failed) == bool(propagation_ms)
+
+
+@pytest.mark.parametrize("grace_seconds", [0.0, 0.5])
+@pytest.mark.parametrize("has_timestamps", [True, False])
+def test_with_dead_letters_the_records_of_a_topic_that_vanishes_for_a_while_keep_their_order(
+    producer, records, cluster, monkeypatch, grace_seconds, has_timestamps
+):
+    """The client drops them if the topic is older than the grace, and refuses more that long."""
+    monkeypatch.setattr(added_settings, "MISSING_TOPIC_SECONDS", grace_seconds)
+    cluster.create_topic("two", partitions=2)
+    p = producer(kafka_linger_ms="60000", on_record_error="dead-letter", dead_letter_topic="dead")
+
+    def some(values):
+        times = pa.array([1_000_000] * len(values), pa.timestamp("us"))
+        columns = {"timestamp": times} if has_timestamps else {}
+        return records(values, topic="two", key=pa.array([v[-1] for v in values]), **columns)
+
+    values = [f"{number:03}" for number in range(100)]
+    p.send(some(values[:10]))
+    p.flush(20)
+    time.sleep(grace_seconds)  # the age of the topic
+    p.send(some(values[10:40]))
+    p.send(some(values[40:70]))
+    cluster.set_topic_error("two", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    p._engine.topics.request_update("two")
+    wait_until(lambda: p.poll() or p._engine.has_buffered_records)
+    p.send(some(values[70:]))
+    cluster.set_topic_error("two", 0)
+    p.flush(20)
+    report = p.collect_report()
+    assert (dict(report.dead_letters), report.total_failed) == ({}, 0)
+    read_values = [m.value().decode() for m in read(cluster.bootstrap_servers, "two", 100, 2)]
+    for digit in "0123456789":
+        assert [v for v in read_values if v[-1] == digit] == values[int(digit) :: 10]
 
 
 def test_a_send_that_waits_for_room_ends_when_records_fail(producer, records, cluster):

@@ -11,6 +11,7 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     ConfigurationDescription,
     FailedRecords,
+    RequestFailed,
     TopicDescription,
 )
 from spark_kafka_sink.producer.topic_metadata import RECENT_SECONDS
@@ -389,3 +390,96 @@ def test_other_errors_stay_failures(engine):
     engine.answer(FailedRecords(delivery.delivery_id, 0, timed_out, True, 1))
     assert engine.deliveries.first_failed is delivery
     assert engine.dead == {}
+
+
+# --- topics that are missing by one answer --------------------------------------------------------
+
+MISSING = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
+DROPPED = [
+    ErrorCode.UNKNOWN_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+]
+
+
+@pytest.mark.parametrize("code", DROPPED)
+def test_records_that_the_client_drops_for_one_answer_are_sent_again_before_later_ones(
+    engine, code
+):
+    first, second = engine.send_values("t", ["a", "b", "c"]), engine.send_values("t", ["d"])
+    engine.know("t", DLQ)
+    engine.answer(MISSING)
+    engine.report(second, [0], code)
+    engine.report(first, [1, 2], code)
+    later = engine.send_values("t", ["e"])
+    engine.report(first, [0])  # was on its way to a broker
+    engine.client.positions.clear()
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
+    for delivery, positions in ((first, [1, 2]), (second, [0]), (later, [0])):
+        assert engine.sent(delivery) == positions
+        engine.report(delivery, positions)
+    assert [engine.deliveries.find(each.delivery_id) for each in (first, second, later)] == [
+        None
+    ] * 3
+    assert engine.dead == {}
+
+
+def test_records_that_the_client_drops_wait_for_an_answer_from_afterwards(engine):
+    delivery = engine.send_values("t", ["a"])
+    engine.know("t", DLQ)
+    engine.client.positions.clear()
+    engine.report(delivery, [0], ErrorCode.UNKNOWN_PARTITION)
+    assert engine.sent(delivery) == []
+    before = len(engine.client.requests)
+    engine.clock.now += 1
+    engine.handle([])
+    assert engine.client.requests[before:] == [(["t"], 5.0)]
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
+    assert engine.sent(delivery) == [0]
+
+
+def test_records_that_the_client_drops_become_dead_letters_once_the_topic_is_missing(engine):
+    delivery = engine.send_values("t", ["a"])
+    engine.know("t", DLQ)
+    engine.report(delivery, [0], ErrorCode.UNKNOWN_PARTITION)
+    engine.answer(MISSING)
+    assert engine.dead == {}
+    engine.clock.now += MISSING_TOPIC_SECONDS
+    engine.answer(MISSING)
+    assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 1}
+
+
+def test_a_record_that_may_be_stored_neither_becomes_a_dead_letter_nor_is_sent_again(engine):
+    delivery = engine.send_values("t", ["a"])
+    engine.know("t", DLQ)
+    engine.client.unreported["t"] -= 1
+    engine.answer(
+        FailedRecords(delivery.delivery_id, 0, ErrorCode.UNKNOWN_PARTITION, True, 1, (0,))
+    )
+    assert engine.deliveries.first_failed is delivery
+    assert engine.dead == {}
+
+
+@pytest.mark.parametrize("is_delegated", [True, False])
+def test_records_that_the_client_refuses_for_one_answer_wait_for_the_next_one(engine, is_delegated):
+    """The client calls a topic missing for some seconds after an answer that it is there."""
+    delivery = engine.send_values("t", ["a"])
+    engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_TOPIC
+    if is_delegated:
+        engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
+    else:
+        engine.know("t", DLQ)
+    engine.client.unreported["t"] -= 1  # the fake counts what it refuses
+    engine.handle([])
+    assert engine.sent(delivery) == [0]  # not again without an answer
+    engine.client.rejects.clear()
+    engine.know("t")
+    assert engine.sent(delivery) == [0, 0]
+    assert engine.dead == {}
+
+
+def test_a_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_once(engine):
+    delivery = engine.send_values("t", ["a"])
+    engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_PARTITION
+    engine.know("t", DLQ)
+    assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 1}
