@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from itertools import chain
 
@@ -15,7 +14,7 @@ from spark_kafka_sink.producer.topic_state import TopicError
 class MetadataWaits:
     """With a ``dead_letter_topic``, records of other topics become dead letters instead of failing.
 
-    No call searches all topics, unless one of them has become unusable.
+    No call searches all topics, except for those that are unusable.
     """
 
     def __init__(self, clock: Clock = time.monotonic, dead_letter_topic: str | None = None) -> None:
@@ -27,10 +26,10 @@ class MetadataWaits:
         self._errors: dict[str, int] = {}
         #: those of them that are forbidden or invalid
         self._non_retriable: dict[str, None] = {}
-        #: those of them whose records become dead letters, and when
-        self._unusable_at: dict[str, float] = {}
-        #: no topic is unusable before this time
-        self._first_unusable_at = math.inf
+        #: those of them whose records become dead letters if the next answer is late enough
+        self._missing: set[str] = set()
+        #: those of them whose records become dead letters now
+        self._unusable: dict[str, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._since)
@@ -51,7 +50,12 @@ class MetadataWaits:
     def clear_error(self, topic: str) -> None:
         """The latest answer is no error."""
         self._errors.pop(topic, None)
-        self._unusable_at.pop(topic, None)
+        self._missing.discard(topic)
+        self._unusable.pop(topic, None)
+
+    def note_silence(self, topic: str) -> None:
+        """The latest request got no answer: the budget of a missing topic counts again."""
+        self._missing.discard(topic)
 
     def set_error(self, topic: str, error: TopicError) -> None:
         """The latest answer is an error."""
@@ -62,23 +66,19 @@ class MetadataWaits:
         if error.code in NON_RETRIABLE_TOPIC_ERRORS:
             self._non_retriable[topic] = None
         if self._becomes_dead_letters(topic, error.code):
-            missing_since = error.missing_since
-            at = self._clock() if missing_since is None else missing_since + MISSING_TOPIC_SECONDS
-            self._unusable_at[topic] = at
-            self._first_unusable_at = min(self._first_unusable_at, at)
+            since = error.missing_since
+            if since is not None and self._clock() - since < MISSING_TOPIC_SECONDS:
+                self._missing.add(topic)
+            else:
+                self._unusable[topic] = None
 
     def unusable(self) -> list[tuple[str, int]]:
         """Topics whose records become dead letters now, each with its error.
 
-        They are forbidden or invalid, or have been missing for ``MISSING_TOPIC_SECONDS``.
+        They are forbidden or invalid, or answers say that they are missing, the first and the
+        latest of them at least ``MISSING_TOPIC_SECONDS`` apart.
         """
-        now = self._clock()
-        if now < self._first_unusable_at:
-            return []
-        self._first_unusable_at = min(self._unusable_at.values(), default=math.inf)
-        return [
-            (topic, self._errors[topic]) for topic, at in self._unusable_at.items() if at <= now
-        ]
+        return [(topic, self._errors[topic]) for topic in self._unusable]
 
     def first_failure(
         self, budget_seconds: float, topic: str | None = None
@@ -92,13 +92,17 @@ class MetadataWaits:
             return None
         if topic is None:
             waiting = chain(self._non_retriable, self._since)
-            topic = next((each for each in waiting if each not in self._unusable_at), None)
-        if topic is None or topic not in self._since or topic in self._unusable_at:
+            topic = next((each for each in waiting if not self._is_rejected(each)), None)
+        if topic is None or topic not in self._since or self._is_rejected(topic):
             return None
         is_overdue = self._clock() - self._since[topic] >= budget_seconds
         if not is_overdue and topic not in self._non_retriable:
             return None
         return topic, self._errors.get(topic, ErrorCode.NO_ERROR)
+
+    def _is_rejected(self, topic: str) -> bool:
+        """Whether the topic's records become dead letters, or will, instead of failing."""
+        return topic in self._unusable or topic in self._missing
 
     def _becomes_dead_letters(self, topic: str, code: int) -> bool:
         return self._dead_letter_topic not in (None, topic) and (

@@ -169,6 +169,7 @@ class TopicMetadata:
         failed = [topic for topic in topics if topic in self._topics]  # others were evicted
         for topic in failed:
             self._back_off(self._topics[topic])
+            self.waits.note_silence(topic)
         return [topic for topic in failed if topic in self.waits]
 
     def update_limits(self, answer: ConfigurationDescription) -> None:

@@ -338,6 +338,19 @@ def test_a_topic_is_missing_only_after_a_while(engine):
     assert engine.dead == {("t", "UNKNOWN_TOPIC_OR_PART"): 1}
 
 
+def test_one_answer_and_then_silence_do_not_make_a_topic_missing_but_use_up_its_budget(engine):
+    engine.send_values("t", ["a"])
+    engine.answer(TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
+    engine.clock.now += 0.2
+    engine.handle([])  # sends the next request
+    engine.clock.now += MISSING_TOPIC_SECONDS
+    engine.handle([])
+    assert engine.dead == {}
+    assert engine.topics.waits.first_failure(0.5) is None  # its answer is still due
+    engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
+    assert engine.topics.waits.first_failure(0.5) == ("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 def test_a_topic_that_was_missing_long_enough_is_asked_for_once_more(engine):
     missing = TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ())
     engine.send_values("t", ["a"])
