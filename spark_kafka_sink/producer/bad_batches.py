@@ -49,6 +49,7 @@ from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.precheck import PreCheck
 from spark_kafka_sink.producer.send_request import SendRequest
+from spark_kafka_sink.producer.topic_limits import TopicLimits
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
@@ -100,7 +101,10 @@ class BadBatches:
     ) -> tuple[list[FailedRecords], PartitionedRecords] | None:
         """The records that would be rejected, and the others; None: wait for newer limits."""
         topic = partitioned.records.topic
-        failures, good = self._precheck.apply(partitioned, self._topics.limits(topic), delivery_id)
+        # Of a delegated topic, whose brokers cannot confirm its limits, only the client's counts.
+        is_delegated = bool((partitioned.partitions == UNASSIGNED).any())
+        limits = TopicLimits() if is_delegated else self._topics.limits(topic)
+        failures, good = self._precheck.apply(partitioned, limits, delivery_id)
         is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
         if is_by_topic and not self._topics.are_limits_recent(topic):
             self._topics.renew_limits(topic)

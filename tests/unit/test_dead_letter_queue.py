@@ -277,6 +277,15 @@ def test_nobody_is_asked_about_records_that_the_client_may_not_send():
     assert "t" not in asked_again(engine)
 
 
+def test_old_limits_reject_no_record_of_a_delegated_topic(with_old_limits):
+    engine = with_old_limits
+    engine.answer(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
+    large = engine.send_values("t", LARGE)
+    engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
+    assert engine.sent(large) == [0]
+    assert engine.dead == {}
+
+
 def test_limits_stay_what_they_are_if_new_ones_may_not_be_read(with_old_limits):
     engine = with_old_limits
     first = engine.send_values("t", LARGE)
