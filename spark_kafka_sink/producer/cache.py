@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MOST_IDLE = 4
+# How often the producers' events are read while no task calls them.
+_CARE_SECONDS = 1.0
 
 
 class BorrowedProducer:
@@ -71,10 +74,17 @@ class _Idle:
 
 
 class ProducerCache:
-    """The idle producers of one process."""
+    """The producers of one process.
+
+    A thread reads their events while a task waits for its rows, or no task runs, and closes those
+    that are idle for too long. It ends with the last producer.
+    """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()  # guards the next three
+        self._caretaker: threading.Thread | None = None
+        self._borrowed: list[NonBlockingProducer] = []
         self._idle: dict[ProducerOptions, _Idle] = {}  # longest idle first
         #: recently used topics of producers that were closed, for their successors
         self._live_topics: dict[ProducerOptions, list[str]] = {}  # latest last
@@ -92,7 +102,8 @@ class ProducerCache:
         # Of the previous task: glibc would keep more than a whole Arrow batch.
         release_freed_memory()
         key = options.producer
-        idle = self._idle.pop(key, None)
+        with self._lock:
+            idle = self._idle.pop(key, None)
         if idle is not None and not idle.producer.is_idle:
             self._close(key, idle.producer)
             idle = None
@@ -100,18 +111,45 @@ class ProducerCache:
         producer.begin_task(origin)
         borrowed = BorrowedProducer(producer, is_new=idle is None)
         try:
+            self._take_care_of(producer)
             yield borrowed
         except BaseException as error:
+            with self._lock:
+                self._borrowed.remove(producer)
             self._close(key, producer)
             borrowed.collect_report()
             if isinstance(error, KafkaSinkError) and borrowed.report.total_sent:
                 add_sentence(error, borrowed.report.counts())
             raise
-        if producer.is_mostly_evicted or not producer.is_idle or key in self._idle:
-            self._close(key, producer)
-            return
         timeout_seconds = options.producer_cache_timeout_ms / 1000
-        self._idle[key] = _Idle(producer, self._clock(), timeout_seconds)
+        is_usable = not producer.is_mostly_evicted and producer.is_idle
+        with self._lock:
+            self._borrowed.remove(producer)
+            is_kept = is_usable and key not in self._idle
+            if is_kept:
+                self._idle[key] = _Idle(producer, self._clock(), timeout_seconds)
+        if not is_kept:
+            self._close(key, producer)
+
+    def _take_care_of(self, producer: NonBlockingProducer) -> None:
+        with self._lock:
+            self._borrowed.append(producer)
+            # It is replaced if it has failed, as in a handler of the client's log lines.
+            if self._caretaker is None or not self._caretaker.is_alive():
+                self._caretaker = threading.Thread(target=self._take_care, daemon=True)
+                self._caretaker.start()
+
+    def _take_care(self) -> None:
+        while True:
+            time.sleep(_CARE_SECONDS)
+            with self._lock:
+                producers = [*self._borrowed, *(idle.producer for idle in self._idle.values())]
+                if not producers:
+                    self._caretaker = None
+                    return
+            for producer in producers:
+                producer.read_events()
+            self.evict_expired()
 
     def _new_producer(self, options: ProducerOptions) -> NonBlockingProducer:
         producer = NonBlockingProducer(options)
@@ -129,15 +167,22 @@ class ProducerCache:
     def evict_expired(self) -> None:
         """Close producers that were idle for too long; of too many, the longest idle ones."""
         now = self._clock()
-        too_many = len(self._idle) - _MOST_IDLE
-        for position, (options, idle) in enumerate(list(self._idle.items())):
-            if position < too_many or now - idle.since >= idle.timeout_seconds:
+        with self._lock:
+            too_many = len(self._idle) - _MOST_IDLE
+            expired = {
+                options: idle.producer
+                for position, (options, idle) in enumerate(self._idle.items())
+                if position < too_many or now - idle.since >= idle.timeout_seconds
+            }
+            for options in expired:
                 del self._idle[options]
-                idle.producer.close(0)
+        for producer in expired.values():
+            producer.close(0)
 
     def close(self, timeout_seconds: float) -> None:
         """Close one producer after another until the timeout."""
-        idle, self._idle = list(self._idle.values()), {}
+        with self._lock:
+            idle, self._idle = list(self._idle.values()), {}
         end = self._clock() + timeout_seconds
         for each in idle:
             if self._clock() < end:

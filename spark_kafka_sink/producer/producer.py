@@ -238,6 +238,12 @@ class NonBlockingProducer:
             if is_granted:
                 self._handle_events(0.0)
 
+    def read_events(self) -> None:
+        """Apply pending events, and send nothing. The client keeps events without any bound."""
+        with self._access(Deadline(0.0)) as is_granted:
+            if is_granted:
+                self._engine.apply(self._session.poll())
+
     def _flush_client(self, deadline: Deadline) -> None:
         """Let the client send without lingering, and handle the first events."""
         # Its flush waits until all reports are polled, which only this thread does: keep it short.

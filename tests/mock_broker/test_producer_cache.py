@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from fake_clock import FakeClock
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.producer.cache import ProducerCache
+from spark_kafka_sink.producer.producer import NonBlockingProducer
 
 
 @pytest.fixture
@@ -25,6 +27,13 @@ def cache(clock):
     cache = ProducerCache(clock)
     yield cache
     cache.close(5)
+
+
+def wait_until(condition, seconds=20):
+    deadline = Deadline(seconds)
+    while not condition():
+        assert not deadline.expired
+        time.sleep(0.01)
 
 
 def producer_of(cache, options):
@@ -40,6 +49,43 @@ def test_an_idle_producer_is_evicted_after_its_timeout(cache, clock, options):
     clock.now += 600
     assert producer_of(cache, made) is not first
     assert not first.is_idle
+
+
+def test_an_idle_producer_is_closed_after_its_timeout_although_no_task_follows(
+    cache, clock, options
+):
+    producer = producer_of(cache, options(producer_cache_timeout="10m"))
+    clock.now += 600
+    wait_until(lambda: not producer.is_idle)
+
+
+@pytest.mark.parametrize("is_borrowed", [True, False])
+def test_events_are_read_although_no_task_calls_the_producer(cache, options, is_borrowed):
+    """librdkafka keeps them without any bound."""
+    with cache.borrow(options()) as borrowed:
+        borrowed.prefetch(["t"])
+        topics = borrowed.producer._engine.topics
+        if is_borrowed:
+            wait_until(lambda: topics.partitions("t"))
+    wait_until(lambda: topics.partitions("t"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_caretaker_that_has_failed_is_replaced(cache, clock, options, monkeypatch):
+    made, failed = options(producer_cache_timeout="10m"), threading.Event()
+
+    def fail(_):
+        failed.set()
+        raise KeyError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NonBlockingProducer, "read_events", fail)
+        producer = producer_of(cache, made)
+        assert failed.wait(10)
+        cache._caretaker.join(10)
+    assert producer_of(cache, made) is producer
+    clock.now += 600
+    wait_until(lambda: not producer.is_idle)
 
 
 def test_few_producers_are_kept_and_the_longest_idle_is_evicted_first(cache, options):
