@@ -13,7 +13,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet
 from spark_kafka_sink.connection.reached_brokers import mark_reached, were_reached
-from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.connection.topic_errors import topic_unavailable
 from spark_kafka_sink.deadline import Deadline
@@ -41,9 +41,6 @@ _CONFIGURATION_SECONDS = 3.0
 _STATE_INTERVAL_MS = 10
 _POLL_SECONDS = 0.1
 _FREE_SECONDS = 1.0
-
-_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
-_ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
 
 Answer = TopicDescription | ClusterDescription | ConfigurationDescription
 AnswerT = TypeVar("AnswerT", TopicDescription, ClusterDescription, ConfigurationDescription)
@@ -141,17 +138,8 @@ class _Brokers:
         return answers
 
     def _note(self, error: BrokerError) -> None:
-        if error.code == ErrorCode.AUTHENTICATION and error.text.startswith(_NO_TOKEN):
-            source = "oauth.callback" if self.settings.oauth_callback else _ENDPOINT
-            raise AuthenticationFailed(
-                f"no token for the login at {self.settings['bootstrap.servers']}"
-                f"{error.text.removeprefix(_NO_TOKEN)}. Correct {source} or what it needs"
-            )
         if error.code == ErrorCode.AUTHENTICATION:
-            raise AuthenticationFailed(
-                f"the brokers at {self.settings['bootstrap.servers']} refuse the login: "
-                f"{error.text}. Correct kafka.security.protocol or kafka.sasl.*"
-            )
+            raise AuthenticationFailed(explained(error, self.settings))
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
             raise AuthenticationFailed(explanation(error.text, self.settings))
         if error.code == ErrorCode.ALL_BROKERS_DOWN:

@@ -14,6 +14,9 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
 from spark_kafka_sink.librdkafka.protocol import EventClient
 
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
+_ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
+
 ClientT = TypeVar("ClientT", bound=EventClient)
 
 
@@ -65,8 +68,18 @@ class Session(Generic[ClientT]):
         self._tokens.discard()
 
 
-def explained(error: BrokerError) -> str:
-    """The text of an error between client and brokers, and what to do about a refused login."""
-    if error.code == ErrorCode.AUTHENTICATION:
-        return f"the brokers refuse the login: {error.text}; correct kafka.sasl.*"
-    return error.text
+def explained(error: BrokerError, settings: ClientSettings) -> str:
+    """The text of an error between client and brokers, and what to do about a failed login."""
+    if error.code != ErrorCode.AUTHENTICATION:
+        return error.text
+    servers = settings["bootstrap.servers"]
+    if error.text.startswith(_NO_TOKEN):  # no broker was asked
+        source = "oauth.callback" if settings.oauth_callback else _ENDPOINT
+        return (
+            f"no token for the login at {servers}{error.text.removeprefix(_NO_TOKEN)}. "
+            f"Correct {source} or what it needs"
+        )
+    return (
+        f"the brokers at {servers} refuse the login: {error.text}. "
+        "Correct kafka.sasl.* or kafka.security.protocol"
+    )

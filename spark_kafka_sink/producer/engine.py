@@ -55,6 +55,7 @@ class Engine:
         self, options: ProducerOptions, client: ProducerClient, clock: Clock = time.monotonic
     ) -> None:
         self._client = client
+        self._settings = options.client
         self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
         topic = options.dead_letter_topic
         rack = options.rack.resolve() if options.rack is not None else None
@@ -241,7 +242,7 @@ class Engine:
         report = self.deliveries.report
         # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
         if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
-            report.broker_error = explained(error)
+            report.broker_error = explained(error, self._settings)
         if error.code == ErrorCode.TRANSPORT:
             self.topics.request_update_of_all()
 

@@ -149,7 +149,7 @@ class GroupOffset:
             if event.code in _REFUSED:
                 self._refusal = ErrorCode(event.code)
             elif event.code != ErrorCode.ALL_BROKERS_DOWN:  # which says no reason
-                self._broker_error = explained(event)
+                self._broker_error = explained(event, self._settings)
 
     def close(self) -> None:
         self._client.close(Deadline(_FREE_SECONDS))

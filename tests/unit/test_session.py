@@ -7,7 +7,7 @@ from fake_client import FakeClient
 
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
-from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
@@ -65,3 +65,22 @@ def test_a_client_with_a_token_function_awaits_its_token_until_that_was_passed_o
 
 def test_a_client_without_a_token_function_awaits_no_token(session):
     assert not session.awaits_token
+
+
+NO_TOKEN = BrokerError(
+    ErrorCode.AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: no route to host"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "callback", "sentence"),
+    [
+        (REFUSED, "", "the brokers at b:1 refuse the login: invalid token. Correct kafka.sasl.*"),
+        (NO_TOKEN, "module:function", "b:1: no route to host. Correct oauth.callback or what"),
+        (NO_TOKEN, "", "no token for the login at b:1: no route to host. Correct kafka.sasl.oauth"),
+        (LOST, "", "connection refused"),
+    ],
+)
+def test_a_login_that_brokers_refuse_is_told_from_one_without_a_token(error, callback, sentence):
+    settings = ClientSettings((("bootstrap.servers", "b:1"),), callback)
+    assert sentence in explained(error, settings)
