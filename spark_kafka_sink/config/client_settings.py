@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
 
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
+_UNQUOTABLE = re.compile(r'["\\\x00-\x1f]')
 _TRUE = ("true", "t", "1")  # what librdkafka reads as true, in any case
 _CLOSE_SECONDS = 5.0
 
@@ -156,6 +157,9 @@ def _refusal(setting: str, value: str) -> str | None:
     """What is wrong with a value, or None."""
     from spark_kafka_sink.librdkafka.setting_specs import refusal_of
 
+    if setting == "client.id" and _UNQUOTABLE.search(value):
+        # librdkafka's statistics, which are JSON, contain it as it is.
+        return "remove its quotation marks, backslashes and control characters"
     if setting in ALLOWED:
         return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"
     refusal, spec = refusal_of(setting, value), _setting_specs().get(setting)

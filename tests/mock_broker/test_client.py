@@ -204,6 +204,18 @@ def test_after_a_record_of_a_missing_topic_no_record_is_enqueued(cluster, record
     assert client.close(Deadline(5))
 
 
+def test_statistics_that_are_no_json_are_skipped(cluster, monkeypatch):
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "statistics.interval.ms": "10"}
+    client = Client({**settings, "client.id": 'a"b'})
+    texts, deadline = [], Deadline(10)
+    read_text = c.event_stats
+    monkeypatch.setattr(c, "event_stats", lambda event: texts.append(read_text(event)) or texts[-1])
+    while not texts:
+        assert not deadline.expired
+        assert list(client.poll(0.1)) == []
+    assert client.close(Deadline(5))
+
+
 def test_failed_records_are_reported_as_counts_by_send_partition_and_error(cluster, records):
     client = Client({"bootstrap.servers": cluster.bootstrap_servers})
     cluster.create_topic("two", partitions=2)

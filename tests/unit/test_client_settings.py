@@ -65,6 +65,12 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
     }
 
 
+@pytest.mark.parametrize("value", ['a"b', "a\\b", "a\tb", "a\x00b"])
+def test_a_client_id_that_would_spoil_the_clients_statistics_is_refused(value):
+    with pytest.raises(InvalidOption, match=r"kafka\.client\.id=.* is invalid; remove its quot"):
+        translate({"bootstrap.servers": "b:1", "client.id": value})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
