@@ -60,10 +60,11 @@ class TopicLimits:
 
 
 def limits_from(settings: Mapping[str, str]) -> TopicLimits:
-    """From a topic's configuration by name; what is missing limits nothing."""
+    """From a topic's configuration by name; what is missing, empty or negative limits nothing."""
 
     def number(name: str) -> int:
-        return int(settings.get(name, sys.maxsize))
+        text = settings.get(name, "")
+        return int(text) if text.isdecimal() else sys.maxsize
 
     if settings.get("message.timestamp.type") == "LogAppendTime":
         before = after = sys.maxsize

@@ -31,6 +31,15 @@ def test_an_unknown_configuration_rejects_nothing():
     assert limits_from({}) == TopicLimits()
 
 
+@pytest.mark.parametrize("text", ["", "-1", "none"])
+@pytest.mark.parametrize(
+    "name",
+    ["max.message.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"],
+)
+def test_a_setting_that_is_not_set_or_no_number_limits_nothing(name, text):
+    assert limits_from({name: text}) == TopicLimits()
+
+
 def test_a_compacted_topic_rejects_records_without_a_key():
     limits = limits_from({"cleanup.policy": "delete,compact"})
     assert rejected(limits, key=["", None, "k"]) == {("INVALID_RECORD", 1)}
