@@ -392,9 +392,11 @@ class NonBlockingProducer:
 
     def _release(self) -> None:
         # Closed while this thread handled an event, or by a thread whose wait expired.
-        if self._lifecycle.state is ProducerState.ABORTING:
-            self._abort(Deadline(_ABORT_SECONDS, self._clock))
-        self._lifecycle.release()
+        try:
+            if self._lifecycle.state is ProducerState.ABORTING:
+                self._abort(Deadline(_ABORT_SECONDS, self._clock))
+        finally:
+            self._lifecycle.release()
 
     def _check_open(self) -> None:
         """Raise ProducerClosed once waiting is pointless."""

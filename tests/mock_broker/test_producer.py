@@ -701,6 +701,18 @@ def test_reports_that_were_read_before_a_handler_closed_still_count(new_producer
     assert p.collect_report().possibly_persisted_records == 0
 
 
+def test_a_handler_that_raises_while_the_producer_is_aborted_keeps_no_other_thread_out(
+    new_producer, monkeypatch
+):
+    p = new_producer(kafka_bootstrap_servers="127.0.0.1:1")
+    with monkeypatch.context() as patch, pytest.raises(KeyError), p.exclusive_client():
+        patch.setattr(p._session, "poll", lambda _: (_ for _ in ()).throw(KeyError))
+        p._engine.deliveries.begin("t").accepted = 1  # the abort waits for its report
+        p.close(0)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(p.close, 0).result(10)
+
+
 @contextmanager
 def handling(handler):
     """The handler gets the client's log lines."""
