@@ -76,7 +76,7 @@ class NonBlockingProducer:
     """Sends records to Kafka in the background.
 
     One thread sends; any thread may call ``close``. Raises InvalidOption if librdkafka refuses its
-    settings.
+    settings, or if the variable with its rack is not set.
     """
 
     def __init__(self, options: ProducerOptions, clock: Clock = time.monotonic) -> None:
@@ -86,7 +86,11 @@ class NonBlockingProducer:
         # Only the thread with exclusive access uses the client and what follows.
         self._session = Session(Client, for_sending(options), clock)
         self._client = self._session.client
-        self._engine = Engine(options, self._client, clock)
+        try:
+            self._engine = Engine(options, self._client, clock)
+        except BaseException:
+            self._client.close(Deadline(_ABORT_SECONDS, clock))
+            raise
         self._drainer: threading.Thread | None = None
         self._is_freed = False
 

@@ -24,12 +24,15 @@ from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
     DeliveryFailed,
+    InvalidOption,
     MetadataTimeout,
     ProducerClosed,
     TopicUnavailable,
 )
+from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer.lifecycle import ProducerState
+from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 
 SLACK_SECONDS = 1.0
@@ -659,6 +662,16 @@ def test_result_after_a_close_says_so_unless_the_records_failed_before(
         refused.result(0)
     with pytest.raises(ProducerClosed):
         unsent.result(0)
+
+
+def test_a_producer_that_cannot_be_created_frees_its_client(options, monkeypatch):
+    made = options(client_rack_variable="RACK").producer
+    freed, close = [], Client.close
+    monkeypatch.setattr(Client, "close", lambda *given: freed.append(close(*given)))
+    monkeypatch.delenv("RACK", raising=False)
+    with pytest.raises(InvalidOption, match="RACK"):
+        NonBlockingProducer(made)
+    assert freed == [True]
 
 
 @pytest.mark.parametrize("waiting_in", ["flush", "send"])
