@@ -16,6 +16,7 @@ _SECRETS = frozenset(
         "basic.auth.user.info",
         "bearer.auth.token",
         "bearer.auth.client.secret",
+        "proxy",  # its URL may contain a password
         "ssl.key.password",
     }
 )
@@ -29,7 +30,6 @@ _PUBLIC = frozenset(
         "bearer.auth.issuer.endpoint.url",
         "bearer.auth.logical.cluster",
         "bearer.auth.scope",
-        "proxy",
         "ssl.ca.location",
         "ssl.certificate.location",
         "ssl.key.location",
@@ -57,6 +57,11 @@ class RegistryOptions(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting, named without prefix and in lower case, holds a secret."""
+    return name in _SECRETS
 
 
 def is_public(name: str) -> bool:

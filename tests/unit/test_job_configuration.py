@@ -421,7 +421,32 @@ def test_a_secret_in_set_is_refused_and_not_shown():
 @pytest.mark.parametrize(
     "name",
     [
+        "basic.auth.user.info",
+        "Bearer.Auth.Token",
+        "bearer.auth.client.secret",
+        "proxy",
+        "ssl.key.password",
+    ],
+)
+def test_secrets_of_the_schema_registry_are_refused_too(name):
+    registry = f"""topic: numbers
+    value.format: avro
+    schema.registry.url: https://registry
+    schema.registry.{name}: """
+    text = GOOD.replace("topic: numbers", registry + "hunter2")
+    (found,) = mistakes(text)
+    assert f"sink.options.schema.registry.{name}: is a secret" in found
+    assert "hunter2" not in found
+    configuration = checked(text.replace("hunter2", "${env:P}"), P="hunter2")
+    assert configuration.job.sink.options[f"schema.registry.{name}"] == "hunter2"
+    assert "hunter2" not in repr(configuration.job)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
         "password",
+        "schema.registry.ssl.truststore.password",
         "kafka.sasl.jaas.config",
         "fs.s3a.access.key",
         "eventhubs.connectionString",

@@ -104,7 +104,13 @@ def test_credentials_in_the_url_are_refused_and_not_shown():
 
 @pytest.mark.parametrize(
     "name",
-    ["basic.auth.user.info", "bearer.auth.token", "bearer.auth.client.secret", "ssl.key.password"],
+    [
+        "basic.auth.user.info",
+        "bearer.auth.token",
+        "bearer.auth.client.secret",
+        "proxy",
+        "ssl.key.password",
+    ],
 )
 def test_secrets_do_not_show_in_the_repr(name):
     options = parse({**AVRO, f"schema.registry.{name}": "swordfish"})

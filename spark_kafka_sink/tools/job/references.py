@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from spark_kafka_sink.config.client_settings import is_secret
+from spark_kafka_sink.config import client_settings, registry_options
 from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.tools.job import databricks_secrets
 from spark_kafka_sink.tools.job.document import Document, Mistake, Path, is_options
@@ -103,7 +104,11 @@ def _holds_secret(path: Path) -> bool:
         return False
     name = path[-1].lower()
     if name.startswith(PREFIX):
-        return is_secret(name.removeprefix(PREFIX))
+        return client_settings.is_secret(name.removeprefix(PREFIX))
+    if name.startswith(REGISTRY_PREFIX):
+        setting = name.removeprefix(REGISTRY_PREFIX)
+        if registry_options.is_secret(setting):
+            return True
     return path[0] == "source" and bool(_SOUNDS_SECRET.search(name))
 
 
