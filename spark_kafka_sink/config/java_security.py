@@ -89,7 +89,8 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     for name in ("username", "password"):
         if name not in options:
             raise InvalidOption(f"{option} has no {name}")
-    return {"sasl.username": options["username"], "sasl.password": options["password"]}
+    # Only the password is secret: doctor's commands name the user.
+    return {"sasl.username": str(options["username"]), "sasl.password": options["password"]}
 
 
 def parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:

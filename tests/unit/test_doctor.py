@@ -125,6 +125,35 @@ def test_a_secret_that_a_library_quotes_is_hidden(monkeypatch):
     assert result.advice == "not [hidden]"
 
 
+def test_a_secret_that_contains_another_is_hidden_whole(monkeypatch):
+    def answer(context):
+        return [failed(context.settings["ssl.key.password"], context.settings["sasl.password"])]
+
+    longer = {"kafka.sasl.password": "planted", "kafka.ssl.key.password": "planted-secret"}
+    shorter = {"kafka.sasl.password": "planted-secret", "kafka.ssl.key.password": "planted"}
+    monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
+    for secrets in (longer, shorter):
+        options = {"kafka.bootstrap.servers": "a:1", "kafka.sasl.mechanism": "PLAIN", **secrets}
+        _, result = diagnose(options)
+        assert (result.message, result.advice) == ("[hidden]", "[hidden]")
+
+
+def test_the_user_of_a_jaas_login_is_named(monkeypatch):
+    def answer(context):
+        return [failed("refused", f"Grant it: kafka-acls.sh --allow-principal {context.user}")]
+
+    jaas = 'PlainLoginModule required username="kafka" password="planted-secret";'
+    options = {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": jaas,
+    }
+    monkeypatch.setattr(diagnosis, "CHECKS", (CHECKS[0], check_named("b", answer, ("options",))))
+    _, result = diagnose(options)
+    assert result.advice == "Grant it: kafka-acls.sh --allow-principal User:kafka"
+
+
 def test_wrong_options_fail_and_only_spark_is_looked_at():
     results = list(diagnose({"kafka.bootstrap.servers": "a:1", "kafka.lingr.ms": "5"}))
     assert results[0].outcome is Outcome.FAILED

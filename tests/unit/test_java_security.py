@@ -63,6 +63,12 @@ def test_jaas_is_read_as_java_reads_it(text, username, password):
     assert translated("PLAIN", f"{PLAIN} required {text}") == ("PLAIN", username, password)
 
 
+def test_of_jaas_only_the_password_is_hidden():
+    result = translate({"sasl.mechanism": "PLAIN", "sasl.jaas.config": COMPLETE})
+    assert repr(result["sasl.username"]) == "'u'"
+    assert repr(result["sasl.password"]) == "[hidden]"
+
+
 def test_jaas_may_lack_the_last_semicolon():
     assert translated("PLAIN", COMPLETE.removesuffix(";")) == ("PLAIN", "u", "hunter2")
 

@@ -178,7 +178,8 @@ def _result(check: Check, finding: Finding, context: CheckContext) -> Result:
 
 def _without_secrets(text: str, context: CheckContext) -> str:
     """``text``, which may quote a library, without the values of secret settings."""
-    for value in context.secrets():
+    # The longest first, because it may contain another one.
+    for value in sorted(context.secrets(), key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, repr(Secret(value)))
     return text
