@@ -99,6 +99,12 @@ def test_set_changes_the_source_of_the_replay_and_the_sink(load):
     assert job.sink.options["kafka.linger.ms"] == "9"
 
 
+def test_a_replay_writes_no_reports_into_the_streams_folder(load):
+    configuration = load(report_path="/data/reports/orders").configuration
+    assert configuration.sink_options.report_path is None
+    assert "report.path" not in configuration.job.sink.options
+
+
 def test_without_a_dead_letter_topic_there_is_nothing_to_replay(load):
     with pytest.raises(InvalidConfiguration, match=r"dead\.letter\.topic is required"):
         load(dead_letter_topic=None, on_record_error=None)

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
-from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, ON_RECORD_ERROR, TOPIC
+from spark_kafka_sink.config.option_table import (
+    DEAD_LETTER_TOPIC,
+    ON_RECORD_ERROR,
+    REPORT_PATH,
+    TOPIC,
+)
 from spark_kafka_sink.config.options import as_bytes, parse
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
@@ -18,8 +23,9 @@ from spark_kafka_sink.tools.job.selection import Selection
 
 # A replay that is killed repeats at most one micro-batch.
 _RECORDS_A_MICRO_BATCH = "10000"
-# Each row has its topic, and a second refusal ends the replay: see Replay.
-_LEFT_OUT = {option.name for option in (TOPIC, DEAD_LETTER_TOPIC, ON_RECORD_ERROR)}
+# Each row has its topic, a second refusal ends the replay (see Replay), and the folder of reports
+# belongs to the stream's query.
+_LEFT_OUT = {option.name for option in (TOPIC, DEAD_LETTER_TOPIC, ON_RECORD_ERROR, REPORT_PATH)}
 
 
 @dataclass(frozen=True)
