@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -51,7 +54,8 @@ def shown(view):
 
 
 def test_a_micro_batch_is_one_line_of_json(capsys):
-    JsonLines().ended(MicroBatch.of(progress(), reported(b=3, a=4)))
+    with closing(JsonLines()) as output:
+        output.ended(MicroBatch.of(progress(), reported(b=3, a=4)))
     (line,) = capsys.readouterr().out.splitlines()
     expected = {
         "batch_id": 0,
@@ -130,6 +134,7 @@ sys.stdin.readline()
 output.ended(micro_batch)
 output.ended(micro_batch)
 output.say("still here")
+output.close()
 """
     job = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -146,10 +151,50 @@ output.say("still here")
     said = job.stderr.read()
     job.stderr.close()
     assert job.wait(60) == 0
-    assert said.splitlines() == [
+    assert sorted(said.splitlines()) == [
         "standard output: Broken pipe; the job continues without lines of JSON",
         "still here",
     ]
+
+
+@pytest.mark.parametrize("messages", [subprocess.PIPE, subprocess.STDOUT])
+def test_a_reader_of_standard_output_that_reads_no_further_does_not_hold_up_the_job(
+    messages, tmp_path
+):
+    code = """
+from spark_kafka_sink.tools.job import line_writer
+from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.output import JsonLines
+
+line_writer._CLOSE_SECONDS = 0.5
+output = JsonLines()
+micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)
+for _ in range(10_000):
+    output.ended(micro_batch)
+output.say("still here")
+output.close()
+"""
+    # As users start it: without this variable, Python waits for the stream when it exits.
+    environment = {name: os.environ[name] for name in os.environ.keys() - {"PYTHONUNBUFFERED"}}
+    job = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=messages,
+        text=True,
+    )
+    try:
+        assert job.wait(60) == 0
+    finally:
+        job.kill()
+        out, said = job.communicate()
+    assert json.loads(out.splitlines()[0])["batch_id"] == 0
+    if messages == subprocess.PIPE:
+        assert said.splitlines() == [
+            "standard output: its reader reads no further; the job continues without lines of JSON",
+            "still here",
+        ]
 
 
 def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
@@ -157,7 +202,8 @@ def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
     view = View("job")
     view.ended(MicroBatch.of(progress(), reported(**{f"a{title}{clear}": 4})))
     assert "a�]0;owned��[2J" in shown(view)
-    JsonLines().say(f"the query failed: {title}\nas before")
+    with closing(JsonLines()) as output:
+        output.say(f"the query failed: {title}\nas before")
     assert capsys.readouterr().err == "the query failed: �]0;owned�\nas before\n"
     screen = io.StringIO()
     with output_of("job", Console(file=screen, force_terminal=True, width=80)) as output:
@@ -174,9 +220,9 @@ def test_a_bad_rows_topic_is_no_markup():
 
 
 def test_a_micro_batch_names_its_query_only_if_the_job_has_several(capsys):
-    output = JsonLines()
-    output.ended(MicroBatch.of(progress(), None))
-    output.of_query("shop.orders").ended(MicroBatch.of(progress(), None))
+    with closing(JsonLines()) as output:
+        output.ended(MicroBatch.of(progress(), None))
+        output.of_query("shop.orders").ended(MicroBatch.of(progress(), None))
     alone, named = map(json.loads, capsys.readouterr().out.splitlines())
     assert "query" not in alone
     assert named.pop("query") == "shop.orders"
@@ -184,37 +230,37 @@ def test_a_micro_batch_names_its_query_only_if_the_job_has_several(capsys):
 
 
 def test_messages_of_one_of_several_queries_name_it(capsys):
-    JsonLines().of_query("shop.orders").say("stopping")
+    with closing(JsonLines()) as output:
+        output.of_query("shop.orders").say("stopping")
     assert capsys.readouterr().err == "shop.orders: stopping\n"
 
 
-def test_messages_go_on_while_a_reader_of_standard_output_reads_no_further(capsys, monkeypatch):
-    output, writes, reads = JsonLines(), threading.Event(), threading.Event()
+def test_nobody_waits_for_a_reader_of_standard_output_that_reads_no_further(monkeypatch):
+    output, writes, reads, is_said = JsonLines(), *(threading.Event() for _ in range(3))
+    lines, messages = [], []
 
-    class Full:
-        is_over = False
+    def blocked(text):
+        writes.set()
+        assert reads.wait(60)
+        lines.append(text)
 
-        def write(self, text):
-            writes.set()
-            reads.wait(60)
-            self.is_over = True
+    def said(text):
+        messages.append(text)
+        is_said.set()
 
-        def flush(self):
-            pass
-
-    full = Full()
-    monkeypatch.setattr(sys, "stdout", full)
-    of_query = output.of_query("shop.orders")
-    thread = threading.Thread(target=of_query.ended, args=[MicroBatch.of(progress(), None)])
-    thread.start()
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=blocked, flush=lambda: None))
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=said, flush=lambda: None))
+    output.of_query("shop.orders").ended(MicroBatch.of(progress(), None))
     try:
         assert writes.wait(60)
         output.say("shop.orders has failed: the query has not ended")
-        assert not full.is_over
+        assert is_said.wait(60)
+        assert lines == []
     finally:
         reads.set()
-        thread.join(60)
-    assert capsys.readouterr().err == "shop.orders has failed: the query has not ended\n"
+        output.close()
+    assert messages[0] == "shop.orders has failed: the query has not ended"
+    assert json.loads("".join(lines))["batch_id"] == 0
 
 
 def test_lines_of_several_queries_are_not_mixed(capsys):
@@ -231,6 +277,7 @@ def test_lines_of_several_queries_are_not_mixed(capsys):
         thread.start()
     for thread in threads:
         thread.join(60)
+    output.close()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     expected = {f"q{number}": list(range(100)) for number in range(4)}
     found = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from contextlib import closing
 
 from rich.console import Console
 
@@ -19,7 +20,8 @@ REPORT = ReplayReport(
 
 
 def test_a_report_is_one_line_of_json(capsys):
-    JsonLines().sum_up(REPORT)
+    with closing(JsonLines()) as output:
+        output.sum_up(REPORT)
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == {
         "replayed_by_topic": {"a": 1200, "b": 1},

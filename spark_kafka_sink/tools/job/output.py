@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,11 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from spark_kafka_sink.report.reading import printable
+from spark_kafka_sink.tools.job.line_writer import LineWriter
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 
 _MAX_TOPICS = 15
 _OWN_LINE = ""  # so that Java's output does not begin at the end of ours
 _NO_TOPIC = "(null)"
+_STALLED = "its reader reads no further"
 _NOT_KNOWN = "not known: no report has arrived"
 
 
@@ -60,7 +62,8 @@ class JobOutput(Output, Protocol):
 def output_of(name: str, console: Console) -> Iterator[JobOutput]:
     """The output that suits standard output."""
     if not console.is_terminal:
-        yield JsonLines()
+        with closing(JsonLines()) as lines:
+            yield lines
         return
     view = View(name)
     live = Live(get_renderable=view.render, console=console, refresh_per_second=4)
@@ -73,14 +76,13 @@ def output_of(name: str, console: Console) -> Iterator[JobOutput]:
 class JsonLines:
     """A line of JSON on standard output for every micro-batch; messages on standard error.
 
-    If standard output cannot be written to, for example because its reader has ended, the job
-    continues without lines: no query fails because of a report.
+    If standard output cannot be written to, because its reader has ended or reads no further, the
+    job continues without lines: no query fails or waits because of a report.
     """
 
     def __init__(self) -> None:
-        # So that no thread's line interrupts another's. Two, because a reader of standard output
-        # that stops reading blocks the threads that write there, but not the messages of others.
-        self._lines_lock, self._messages_lock = threading.Lock(), threading.Lock()
+        self._lines = LineWriter("stdout", self._give_up_after)
+        self._messages = LineWriter("stderr", lambda _: None)  # its reader may have ended too
         self._is_read = True
 
     def of_query(self, name: str) -> Output:
@@ -93,26 +95,30 @@ class JsonLines:
         """Not shown: standard output is for programs."""
 
     def say(self, message: str) -> None:
-        with self._messages_lock, suppress(OSError):  # its reader may have ended too
-            print(_printable_lines(message), file=sys.stderr, flush=True)  # noqa: T201
+        self._messages.write(_printable_lines(message))
 
     def sum_up(self, summary: Summary) -> None:
         self._print(summary.to_json())
 
+    def close(self) -> None:
+        """Wait for what is not written yet, but for seconds only."""
+        if not self._lines.close() and self._is_read:
+            self.say(f"standard output: {_STALLED}; the last lines of JSON are lost")
+        self._messages.close()
+
     def _print(self, line: str) -> None:
-        with self._lines_lock:
-            if not self._is_read:
-                return
-            try:
-                print(line, flush=True)  # noqa: T201
-            except OSError as error:
-                self._is_read = False
-                # What is left in the buffer would fail the process when Python flushes it at the
-                # end.
-                _discard_standard_output()
-                self.say(
-                    f"standard output: {error.strerror}; the job continues without lines of JSON"
-                )
+        if self._is_read and not self._lines.write(line):
+            self._give_up(_STALLED)
+
+    def _give_up_after(self, error: OSError) -> None:
+        # What is left in the buffer would fail the process when Python flushes it at the end.
+        _discard_standard_output()
+        self._give_up(error.strerror or str(error))
+
+    def _give_up(self, why: str) -> None:
+        if self._is_read:
+            self._is_read = False
+            self.say(f"standard output: {why}; the job continues without lines of JSON")
 
 
 class _LinesOfQuery:
