@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from job_output import Said
+from pyspark.sql.types import DayTimeIntervalType, StringType, StructType
 
+from spark_kafka_sink.tools.job import run
 from spark_kafka_sink.tools.job.command import main
+from spark_kafka_sink.tools.job.configuration import load
 
 JOB = Path(__file__).parents[2] / "jobs" / "stream_to_kafka.py"
 
@@ -21,6 +28,30 @@ def test_a_wrong_configuration_ends_with_2_and_all_mistakes(tmp_path, capsys):
     assert out == ""
     assert f"{file}:2:1: soruce: unknown key; did you mean source?" in err
     assert "--set sink.mode: sink.mode: allowed: foreach_batch or format" in err
+
+
+def test_a_dry_run_checks_the_columns_of_each_sink_against_its_formats(tmp_path, monkeypatch):
+    servers = "kafka.bootstrap.servers: '127.0.0.1:1'"
+    registry = "schema.registry.url: 'http://127.0.0.1:1', value.format: avro"
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: shop\nsource: {format: rate}\nsinks:\n"
+        f"  orders: {{checkpoint: /a, options: {{{servers}, topic: orders}}}}\n"
+        f"  audit: {{checkpoint: /b, options: {{{servers}, topic: audit, {registry}}}}}\n"
+    )
+    values = {"shop.orders": StringType(), "shop.audit": DayTimeIntervalType()}
+
+    def build(spark, query):
+        return SimpleNamespace(schema=StructType().add("value", values[query.job.name]))
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "session", lambda name, output: nullcontext())
+    monkeypatch.setenv("COLUMNS", "300")
+    output = Said()
+    assert run.dry_run(load(file), output) == 1
+    _, of_orders, of_audit = "\n".join(output.messages).split("checking shop.")
+    assert re.search("passed +columns .*rows can become records: value", of_orders)
+    assert re.search("failed +columns .*the column value has no Avro schema", of_audit)
 
 
 def test_a_missing_config_is_refused_with_the_usage(capsys):

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 # Any subject shows whether the registry answers; this one is not there.
 _NO_TOPIC = "kafka-nb-doctor"
 _ADVICE = "Correct schema.registry.*"
-_NO_SCHEMA = "no DataFrame's schema is given; only diagnose(options, schema=df.schema) checks it"
+_NO_SCHEMA = (
+    "no DataFrame's schema is given; only diagnose(options, schema=df.schema) and the --dry-run of "
+    "a job check it"
+)
 
 
 def columns(context: CheckContext) -> list[Finding]:

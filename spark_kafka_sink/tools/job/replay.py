@@ -40,8 +40,8 @@ def dry_run(replay: Replay, output: Output) -> int:
     with session(replay.configuration.job.name, output) as spark:
         output.waits_for("checking checkpoint and SQL")
         check_owner(spark, replay)
-        _rows(spark, replay)
-        code = run_doctor(spark, replay.configuration, output)
+        rows = _rows(spark, replay)
+        code = run_doctor(spark, replay.configuration, rows.schema, output)
         if code == DONE:  # or Spark might wait for brokers for minutes
             output.waits_for("counting the dead letters")
             output.sum_up(ReplayReport(Counter(), *counted(spark, replay)))

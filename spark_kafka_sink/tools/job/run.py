@@ -32,6 +32,7 @@ from spark_kafka_sink.tools.job.supervision import run_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 # For a query that was interrupted: Spark's own time, that of its planner, and a busy machine's.
@@ -52,20 +53,23 @@ def _dry_run(spark: SparkSession, file: JobFile, query: QueryConfiguration, outp
         output.say(f"checking {query.job.name}")
     output.waits_for("checking source and schema")
     try:
-        build(spark, query)
-        return run_doctor(spark, query, output)
+        rows = build(spark, query)
+        return run_doctor(spark, query, rows.schema, output)
     except KafkaSinkError as error:
         return report_error(error, output)
 
 
-def run_doctor(spark: SparkSession, query: QueryConfiguration, output: Output) -> int:
-    """Run doctor on the sink's options and the brokers; returns the exit code."""
+def run_doctor(
+    spark: SparkSession, query: QueryConfiguration, schema: StructType, output: Output
+) -> int:
+    """Run doctor on the sink's options, the rows' schema and the brokers; returns the exit code."""
     output.waits_for("running doctor")
     results = diagnose(
         query.job.sink.options,
         timeout_seconds=_DOCTOR_SECONDS,
         spark=spark,
         created_topics=query.created_topics(),
+        schema=schema,
     )
     return DONE if report.say_text(results, output.say) else FAILED
 
