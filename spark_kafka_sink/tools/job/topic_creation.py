@@ -8,6 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -52,19 +53,20 @@ def create_missing(configuration: QueryConfiguration, output: Output) -> None:
     if not wanted:
         return
     deadline = Deadline(_SECONDS)
-    servers = configuration.sink_options.producer.client["bootstrap.servers"]
+    client = configuration.sink_options.producer.client
+    if client.oauth_callback:
+        # First, because confluent_kafka waits for a token, and does not say why there is none.
+        problem = TokenFunction(client).problem(deadline.remaining() / 2)
+        if problem:
+            raise AuthenticationFailed(f"{problem}. Fix the function, or what it depends on")
     try:
-        admin = _Admin(for_confluent_kafka(configuration.sink_options.producer.client))
+        admin = _Admin(for_confluent_kafka(client))
     except KafkaException as error:
         raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
     try:
-        admin.log_in(deadline)
+        _log_in(admin, client["bootstrap.servers"], deadline)
         for path, (topic, settings) in wanted.items():
             _create_if_missing(admin, topic, settings, path, configuration, output, deadline)
-    except AuthenticationFailed as error:
-        raise AuthenticationFailed(f"{servers} refuse the login: {error}. Run doctor") from None
-    except BrokerUnavailable as error:
-        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Run doctor") from None
     finally:
         admin.close()
 
@@ -96,6 +98,15 @@ class _Admin(Brokers):
         return [each.leader is not None and each.leader.id >= 0 for each in partitions]
 
 
+def _log_in(admin: _Admin, servers: str, deadline: Deadline) -> None:
+    try:
+        admin.log_in(deadline)
+    except AuthenticationFailed as error:
+        raise AuthenticationFailed(f"{servers} refuse the login: {error}. Run doctor") from None
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Run doctor") from None
+
+
 def _create_if_missing(
     admin: _Admin,
     topic: str,
@@ -125,7 +136,9 @@ def _create_if_missing(
         if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
             raise _refused(topic, path, configuration, error) from None
     except FutureTimeoutError:
-        raise BrokerUnavailable(f"topic {topic} was not created within {_SECONDS:g} s") from None
+        raise BrokerUnavailable(
+            f"topic {topic} was not created within {_SECONDS:g} s. Run doctor"
+        ) from None
 
 
 def _refused(

@@ -1,0 +1,65 @@
+"""Topics that a job creates: what fails before or without a broker's answer."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+import pytest
+from job_output import Said
+
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+from spark_kafka_sink.tools.job import topic_creation
+from spark_kafka_sink.tools.job.configuration import check
+from spark_kafka_sink.tools.job.document import Document
+
+
+def create_missing(**options):
+    document = {
+        "name": "numbers",
+        "source": {"format": "rate"},
+        "sink": {
+            "options": {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **options},
+            "create_topics": {"topic": {"partitions": "1"}},
+        },
+        "checkpoint": "/nowhere",
+    }
+    file = check(Document(json.dumps(document), "job.yaml"), {})
+    topic_creation.create_missing(file.of_sink(None), Said())
+
+
+def test_a_function_for_tokens_that_cannot_be_imported_is_named():
+    with pytest.raises(AuthenticationFailed, match="No module named 'no_such_module'") as caught:
+        create_missing(
+            **{
+                "kafka.security.protocol": "SASL_PLAINTEXT",
+                "kafka.sasl.mechanism": "OAUTHBEARER",
+                "oauth.callback": "no_such_module:make",
+            }
+        )
+    assert "oauth.callback=no_such_module:make" in str(caught.value)
+
+
+class SlowAdmin:
+    """Of a broker that accepts the login, but creates no topic in time."""
+
+    def __init__(self, settings):
+        pass
+
+    def log_in(self, deadline):
+        pass
+
+    def leaders(self, topic, deadline):
+        return None
+
+    def create(self, topic, settings, deadline):
+        raise FutureTimeoutError
+
+    def close(self):
+        pass
+
+
+def test_a_topic_that_is_not_created_in_time_is_no_broker_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(topic_creation, "_Admin", SlowAdmin)
+    with pytest.raises(BrokerUnavailable, match=r"^topic t was not created within 30 s\. Run"):
+        create_missing()
