@@ -22,7 +22,7 @@ def session(spark):
 
 @pytest.fixture
 def replay_of(tmp_path, bootstrap_servers):
-    def replay_of(dead_letters, *errors):
+    def replay_of(dead_letters, *errors, checkpoint=str(tmp_path / "checkpoint")):
         options = {
             "kafka.bootstrap.servers": bootstrap_servers,
             "on.record.error": "dead-letter",
@@ -31,7 +31,7 @@ def replay_of(tmp_path, bootstrap_servers):
         document = {"name": "orders", "sink": {"options": options}}
         file = tmp_path / "stream.yaml"
         file.write_text(json.dumps(document))
-        return load_replay(file, str(tmp_path / "checkpoint"), Selection(frozenset(errors)))
+        return load_replay(file, checkpoint, Selection(frozenset(errors)))
 
     return replay_of
 
@@ -57,6 +57,20 @@ def test_the_checkpoint_of_another_query_is_refused(session, replay_of, tmp_path
     with pytest.raises(InvalidConfiguration, match="is the checkpoint of another query"):
         claim(session, replay_of("dead"))
     assert not (tmp_path / "checkpoint" / "replay").exists()
+
+
+def test_a_checkpoint_that_spark_cannot_use_is_an_error_in_one_line(session, replay_of, tmp_path):
+    elsewhere = replay_of("dead", checkpoint="no-such-system://bucket/checkpoint")
+    with pytest.raises(InvalidConfiguration, match=r"--checkpoint: Spark cannot use no-such-s.*:/"):
+        check_owner(session, elsewhere)
+    (tmp_path / "file").write_text("")
+    below_a_file = replay_of("dead", checkpoint=str(tmp_path / "file" / "checkpoint"))
+    with pytest.raises(
+        KafkaSinkError, match=r"^--checkpoint: Spark cannot use .*name another"
+    ) as e:
+        claim(session, below_a_file)
+    assert not isinstance(e.value, InvalidConfiguration)
+    assert len(str(e.value).splitlines()) == 1
 
 
 def test_a_checkpoint_says_how_far_the_replay_has_come(session, replay_of, topics, tmp_path):

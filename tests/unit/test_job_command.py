@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,27 @@ def test_a_wrong_configuration_ends_with_2_and_all_mistakes(tmp_path, capsys):
     assert out == ""
     assert f"{file}:2:1: soruce: unknown key; did you mean source?" in err
     assert "--set sink.mode: sink.mode: allowed: foreach_batch or format" in err
+
+
+def test_a_spark_that_does_not_start_ends_with_1_and_says_what_to_check(tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: numbers\nsource: {format: rate}\nsink: {options: "
+        "{kafka.bootstrap.servers: '127.0.0.1:1', topic: t}}\ncheckpoint: /nowhere\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(JOB), "--config", str(file)],
+        env=os.environ | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    *_, said = done.stderr.splitlines()
+    assert said.startswith("KafkaSinkError: Spark does not start: [JAVA_GATEWAY_EXITED]")
+    assert "Check JAVA_HOME" in said
 
 
 def test_a_dry_run_checks_the_columns_of_each_sink_against_its_formats(tmp_path, monkeypatch):

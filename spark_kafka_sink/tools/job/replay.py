@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -14,7 +13,7 @@ from spark_kafka_sink.spark.schema_check import check_schema
 from spark_kafka_sink.tools.job.dead_letters import VIEW, is_selected, restored
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.output import Output, Summary
-from spark_kafka_sink.tools.job.replay_checkpoint import check_owner, claim, ends
+from spark_kafka_sink.tools.job.replay_checkpoint import check_owner, claim, ends, refused
 from spark_kafka_sink.tools.job.replay_job import Replay, wrong_argument
 from spark_kafka_sink.tools.job.replay_report import Kind, ReplayReport
 from spark_kafka_sink.tools.job.restart import DONE, FAILED
@@ -51,7 +50,7 @@ def dry_run(replay: Replay, output: Output) -> int:
 def run(replay: Replay, stop: Stop, output: Output) -> int:
     """Replay until all dead letters that are there have been read, or it is stopped or fails.
 
-    Returns the exit code. Raises InvalidConfiguration.
+    Returns the exit code. Raises InvalidConfiguration and KafkaSinkError.
     """
     with session(replay.configuration.job.name, output) as spark:
         output.waits_for("checking checkpoint and SQL")
@@ -98,7 +97,7 @@ class _Counting:
 
 
 def _rows(spark: SparkSession, replay: Replay) -> DataFrame:
-    """The sink's rows; raises InvalidConfiguration."""
+    """The sink's rows; raises InvalidConfiguration, or KafkaSinkError for transient errors."""
     rows = _dead_letters(spark, spark.readStream, replay).where(
         is_selected(replay.selection, replay.excluded)
     )
@@ -111,8 +110,10 @@ def _rows(spark: SparkSession, replay: Replay) -> DataFrame:
             raise wrong_argument("--sql", f"does not read the stream, the view {VIEW}")
         serialized = replay.configuration.sink_options.serialized_columns
         check_schema(rows.schema, None, serialized)
-    except (InvalidSchema, PySparkException) as error:
+    except InvalidSchema as error:
         raise wrong_argument("--sql", reason(error)) from None
+    except SPARK_ERRORS as error:
+        raise refused("--sql", reason(error), error) from None
     return rows
 
 
@@ -120,7 +121,7 @@ def _dead_letters(spark: SparkSession, reader: Any, replay: Replay) -> DataFrame
     """All records of the dead letter topic; ``reader``: ``spark.read`` or ``spark.readStream``."""
     try:
         records = reader.format("kafka").options(**replay.configuration.job.source.options).load()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         if _NO_SOURCE not in str(error):
             what = f"Spark refuses the source: {reason(error)}"
             raise replay.configuration.invalid(("source",), what) from None

@@ -27,6 +27,7 @@ from spark_kafka_sink.tools.job.restart import (
     report_error,
     until_done,
 )
+from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import Stop
 from spark_kafka_sink.tools.job.supervision import run_all
 
@@ -128,9 +129,18 @@ def execute(
 
 @contextmanager
 def session(name: str, output: Output) -> Iterator[SparkSession]:
-    """The job's session, which ends with the job; raises KafkaSinkError if it is not classic."""
+    """The job's session, which ends with the job.
+
+    Raises KafkaSinkError if Spark does not start, or the session is not classic.
+    """
     output.say("starting Spark")
-    spark = SparkSession.builder.appName(name).getOrCreate()
+    try:
+        spark = SparkSession.builder.appName(name).getOrCreate()
+    except SPARK_ERRORS as error:
+        raise KafkaSinkError(
+            f"Spark does not start: {reason(error).rstrip('.')}. Check JAVA_HOME, Spark's "
+            "properties, and Spark's own lines above"
+        ) from None
     if not is_classic(spark):
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
     try:
