@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -67,7 +68,9 @@ class ReportFiles:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(path.glob("*.jsonl"), key=lambda file: (_number(file), file.name))
+    with os.scandir(path) as entries:  # Path.glob finds nothing in a folder that may not be read
+        files = [path / each.name for each in entries if each.name.endswith(".jsonl")]
+    return sorted(files, key=lambda file: (_number(file), file.name))
 
 
 def _number(file: Path) -> int:

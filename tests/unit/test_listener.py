@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 
 import pytest
@@ -288,6 +289,16 @@ def test_a_line_that_is_no_report_is_noted_once(folder, caplog):
     (note,) = listener.snapshot().notes
     assert "line 1, was skipped: a report of version 2" in note
     assert caplog.text.count("line 1") == 1
+
+
+def test_a_folder_that_may_not_be_read_is_refused(folder, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(KafkaSinkError, match=r"reports cannot be read: .*Permission denied"):
+        KafkaSinkListener(folder)
 
 
 def test_a_folder_that_cannot_be_read_is_noted(folder, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from report_lines import line, report, write
@@ -136,6 +138,44 @@ def test_a_page_that_cannot_be_written_is_exit_code_2(tmp_path, capsys):
     page = tmp_path / "missing" / "page.html"
     assert main(["report", str(tmp_path), "--html", str(page)]) == 2
     assert capsys.readouterr().err == f"error: {page}: No such file or directory\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
+def test_a_full_disk_is_named_with_the_page(tmp_path, capsys):
+    write(tmp_path, 0)
+    assert main(["report", str(tmp_path), "--html", "/dev/full"]) == 2
+    assert capsys.readouterr().err == "error: /dev/full: No space left on device\n"
+
+
+def test_a_page_that_cannot_be_written_leaves_the_former_one(tmp_path, capsys, monkeypatch):
+    write(tmp_path, 0)
+    page = tmp_path / "page.html"
+    page.write_text("served")
+
+    def cut_off(file, text, encoding):
+        with file.open("w", encoding=encoding) as stream:
+            stream.write(text[:100])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", cut_off)
+        assert main(["report", str(tmp_path), "--html", str(page)]) == 2
+    assert capsys.readouterr().err == f"error: {page}: No space left on device\n"
+    assert page.read_text() == "served"
+    assert [each.name for each in tmp_path.glob("page*")] == ["page.html"]
+    assert main(["report", str(tmp_path), "--html", str(page)]) == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_folder_that_may_not_be_read_is_exit_code_2(tmp_path, capsys, monkeypatch):
+    write(tmp_path, 0)
+    monkeypatch.setattr(os, "scandir", refused)
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: Permission denied\n"
+
+
+def refused(path):
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_without_the_libraries_it_says_what_to_install(tmp_path, capsys, monkeypatch):

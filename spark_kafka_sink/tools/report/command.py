@@ -139,7 +139,24 @@ def _write_page(file: Path, history: History, stream: _Stream) -> None:
 
     now = datetime.now(timezone.utc)
     text = page(history, str(stream.path), now, stream.skipped())
-    file.write_text(text, encoding="utf-8")
+    try:
+        _replace(file.resolve(), text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from None
+
+
+def _replace(file: Path, text: str) -> None:
+    if file.exists() and not file.is_file():  # such as /dev/stdout
+        file.write_text(text, encoding="utf-8")
+        return
+    # Beside it first, because a web server may serve it.
+    written = file.with_name(f"{file.name}.new")
+    try:
+        written.write_text(text, encoding="utf-8")
+        written.replace(file)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
 
 
 def _fail(message: str) -> int:
