@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _CLOSE_SECONDS = 5.0
+_LAST_PORT = 65_535
 
 #: the values of each query, by the labels ``QUERY_LABELS``
 ReadValues = Callable[[], Mapping[tuple[str, str], QueryValues]]
@@ -34,9 +36,10 @@ class MetricsServer:
         registry.register(MetricsCollector(read))
         try:
             self._server, self._thread = start_http_server(port, address, registry)
-        except (OSError, OverflowError) as error:  # the latter: no such port
+        except (OSError, OverflowError, UnicodeError) as error:
+            remedy = "choose another port" if _is_of_port(error, port) else "correct the address"
             raise KafkaSinkError(
-                f"cannot serve metrics on {address}:{port}: {error}; choose another port"
+                f"cannot serve metrics on {address}:{port}: {error}; {remedy}"
             ) from error
         self._server.set_app(_with_health(make_wsgi_app(registry), read_problems))
         host = f"[{address}]" if ":" in address else address
@@ -57,6 +60,12 @@ class MetricsServer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _is_of_port(error: Exception, port: int) -> bool:
+    """Otherwise the address is no name (UnicodeError), unknown, or of another machine."""
+    is_taken = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+    return is_taken or not 0 <= port <= _LAST_PORT
 
 
 def _with_health(metrics: WSGIApplication, read_problems: ReadProblems) -> WSGIApplication:

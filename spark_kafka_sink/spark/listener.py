@@ -116,7 +116,8 @@ class KafkaSinkListener(StreamingQueryListener):
         A first micro-batch counts as a success until it fails.
 
         Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
-        Raises KafkaSinkError if the port is in use or the extra ``[metrics]`` is not installed.
+        Raises KafkaSinkError if the port is in use, the address is not one of this machine, or the
+        extra ``[metrics]`` is not installed.
         """
         try:
             from spark_kafka_sink.report.metrics_server import MetricsServer

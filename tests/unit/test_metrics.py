@@ -220,6 +220,13 @@ def test_a_port_that_cannot_exist_is_refused(listener, port):
         listener.serve_metrics(port)
 
 
+@pytest.mark.parametrize("address", ["10.0.0..7", "no-such-host.invalid", "192.0.2.1"])
+def test_an_address_that_is_not_of_this_machine_is_to_be_corrected(address):
+    expected = rf"on {re.escape(address)}:0: .*; correct the address$"
+    with pytest.raises(KafkaSinkError, match=expected):
+        KafkaSinkListener().serve_metrics(0, address)
+
+
 def test_the_url_of_an_ipv6_address_has_brackets(monkeypatch, listener):
     class Server:
         server_port = 9464
