@@ -175,6 +175,14 @@ def test_a_password_is_passed_on_and_stays_hidden(translated):
         ({"ssl.ca.location": "/no/such/file"}, "a TLS file cannot be used"),
         (
             {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "ssl.ca.location": "/no/such/file",
+            },
+            r"kafka\.sasl\.username is missing: .* needs .* and kafka\.sasl\.password",
+        ),
+        (
+            {
                 "security.protocol": "SASL_SSL",
                 "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.method": "oidc",
@@ -186,7 +194,7 @@ def test_a_password_is_passed_on_and_stays_hidden(translated):
         ),
     ],
 )
-def test_what_kafka_python_lacks_is_refused(translated, settings, error):
+def test_what_kafka_python_lacks_or_cannot_do_without_is_refused(translated, settings, error):
     with pytest.raises(InvalidOption, match=error):
         translated({"security.protocol": "SSL", **settings})
 

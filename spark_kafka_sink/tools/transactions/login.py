@@ -75,6 +75,13 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
 def _sasl(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
     mechanism = settings["sasl.mechanism"].upper()
     if mechanism != "OAUTHBEARER":
+        # With files among the settings, nothing has checked them together.
+        for name in ("sasl.username", "sasl.password"):
+            if name not in settings:
+                raise InvalidOption(
+                    f"kafka.{name} is missing: kafka.sasl.mechanism={mechanism} needs "
+                    "kafka.sasl.username and kafka.sasl.password"
+                )
         return {
             "sasl_mechanism": mechanism,
             "sasl_plain_username": settings["sasl.username"],
