@@ -279,6 +279,7 @@ def test_an_option_that_differs_only_in_case_is_there_a_second_time():
     ("text", "expected"),
     [
         ("a: [1", "job.yaml:1:6: not YAML: while parsing a flow sequence, expected"),
+        ("a: {b: ${env:C}}", "flow mapping, expected ',' or '}', but got '{'"),
         ("a: b: c", "job.yaml:1:5: not YAML: mapping values are not allowed here"),
         ("a: 1\n b: 2\n  c", "not YAML: mapping values are not allowed here"),
         ("a:\n- b\nc\n- d", "not YAML: while scanning a simple key, could not find expected"),

@@ -223,7 +223,9 @@ def test_a_micro_batch_names_its_query_only_if_the_job_has_several(capsys):
     with closing(JsonLines()) as output:
         output.ended(MicroBatch.of(progress(), None))
         output.of_query("shop.orders").ended(MicroBatch.of(progress(), None))
-    alone, named = map(json.loads, capsys.readouterr().out.splitlines())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.startswith('{"version"') for line in lines] == [True, True]
+    alone, named = map(json.loads, lines)
     assert "query" not in alone
     assert named.pop("query") == "shop.orders"
     assert named == alone

@@ -15,7 +15,8 @@ from spark_kafka_sink.errors import InvalidConfiguration
 Path = tuple[str, ...]
 
 _DEEPEST = 8
-_QUOTED_TEXT = r" *'(?!(?:<[a-z ]+>|\W)')[^']*'"
+_QUOTED = re.compile(r" *'([^']*)'")
+_SHOWN = re.compile(r"<[a-z ]+>|\W")
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -189,4 +190,5 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     # What stands in quotes may be a part of a password that needs quotes itself, unless it is the
     # name of a token, or a single character.
     words = [error.context, error.problem]
-    return re.sub(_QUOTED_TEXT, "", ", ".join(each for each in words if each))
+    text = ", ".join(each for each in words if each)
+    return _QUOTED.sub(lambda found: found[0] if _SHOWN.fullmatch(found[1]) else "", text)

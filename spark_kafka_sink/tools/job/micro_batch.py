@@ -65,13 +65,13 @@ class MicroBatch:
             report = dict.fromkeys(DeliveryReport().to_dict())
         return json.dumps(
             {
-                **({} if self.query is None else {"query": self.query}),
-                **report,
+                **report,  # first: so that every line begins with {"version"
                 "batch_id": self.batch_id,
                 "started_at": self.started_at,
                 "duration_ms": self.duration_ms,
                 "input_rows": self.input_rows,
                 "rows_per_second": _rounded(self.rows_per_second),
+                **({} if self.query is None else {"query": self.query}),
             }
         )
 
