@@ -16,7 +16,7 @@ from spark_kafka_sink.errors import (
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-_NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 409, 429, 500
+_NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 _LOGIN = (
     "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant the "
     "right to this user"
@@ -32,13 +32,31 @@ def named(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSin
     if isinstance(error, SchemaRegistryError):
         return _answered(error, registry, subject)
     if isinstance(error, OAuthTokenError):
-        return RegistryRefused(
-            f"no token for the login at the schema registry {registry.url}: {error.message}. "
-            "Correct schema.registry.bearer.auth.*"
-        )
+        what = f"no token for the login at the schema registry {registry.url}: {error.message}. "
+        if _is_refusal(error.__context__):
+            return RegistryRefused(f"{what}Correct schema.registry.bearer.auth.*")
+        endpoint = "schema.registry.bearer.auth.issuer.endpoint.url"
+        return RegistryUnavailable(f"{what}Check that {endpoint} is right and reachable")
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return unavailable(registry, subject, text)
+
+
+def _is_refusal(cause: BaseException | None) -> bool:
+    """Whether the token's endpoint has refused; otherwise it did not answer.
+
+    ``cause``: of authlib, or of the HTTP library, which differs between versions of the client.
+    """
+    from authlib.common.errors import AuthlibBaseError
+
+    status = getattr(getattr(cause, "response", None), "status_code", None)
+    if status is not None:
+        return not _is_transient(status)
+    return isinstance(cause, (AuthlibBaseError, ValueError))  # the latter: it is no such endpoint
+
+
+def _is_transient(status: int) -> bool:
+    return status >= _SERVER_ERROR or status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS)
 
 
 def _answered(
@@ -46,7 +64,7 @@ def _answered(
 ) -> KafkaSinkError:
     status, place = error.http_status_code, f"the schema registry {registry.url}"
     reason = str(error.error_message).rstrip(".")
-    if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
+    if _is_transient(status):
         return unavailable(registry, subject, f"HTTP {status}: {reason}")
     if status == _NOT_FOUND:
         return SchemaNotFound(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import ssl
+from types import SimpleNamespace
 
 import pytest
 import trustme
 from certificates import chain_pem, key_pem
+from http_stub import served
 from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
 from stub_registry import running_stub
 
@@ -95,6 +97,37 @@ def test_oauth_that_is_refused_names_its_settings_and_hides_the_secret(registry)
             register(registry.url, **wrong)
     assert "secret" not in str(caught.value)
     assert registry.requests == []
+
+
+def test_oauth_whose_endpoint_does_not_answer_is_no_refusal(registry):
+    with identity_provider() as provider:
+        pass  # and is gone
+    expected = (
+        r"no token.*Check that schema\.registry\.bearer\.auth\.issuer\.endpoint\.url is right"
+    )
+    with pytest.raises(RegistryUnavailable, match=expected):
+        register(registry.url, **oauth(provider))
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(408, RegistryUnavailable), (503, RegistryUnavailable), (404, RegistryRefused)],
+)
+def test_oauth_whose_endpoint_answers_without_a_token_is_a_refusal_unless_it_may_pass(
+    registry, status, error
+):
+    with (
+        served(lambda path, headers: (status, "later")) as url,
+        pytest.raises(error, match="no token for the login"),
+    ):
+        register(registry.url, **oauth(SimpleNamespace(token_url=f"{url}/token")))
+
+
+@pytest.mark.parametrize("status", [408, 429, 500])
+def test_a_registry_that_may_answer_later_is_unavailable(registry, status):
+    registry.failure = status, b'{"error_code": 1, "message": "later"}'
+    with pytest.raises(RegistryUnavailable, match=f"HTTP {status}: later"):
+        register(registry.url)
 
 
 def test_settings_that_contradict_each_other_are_refused(registry):
