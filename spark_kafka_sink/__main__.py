@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     or ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is invalid or
     unreadable.
     ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is invalid.
+    130 if Ctrl-C ends the command, unless it follows reports.
     """
     parser = _parser()
     words = sys.argv[1:] if arguments is None else arguments
@@ -44,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     except LocalServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130  # as a shell reports it
     except BrokenPipeError:
         # Whoever reads the output has ended, as `head` does. Python would write the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

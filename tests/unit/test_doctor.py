@@ -230,6 +230,16 @@ def test_the_command_fails_if_a_check_does(capsys):
     assert len({each["name"] for each in found["results"]}) == len(CHECKS)
 
 
+def test_ctrl_c_ends_the_command_with_130_and_without_a_traceback(monkeypatch, capsys):
+    def interrupted(results, say):
+        next(results)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "say_text", interrupted)
+    assert main(["doctor", SERVERS]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_the_command_takes_the_options_of_a_jobs_configuration(tmp_path, capsys):
     file = tmp_path / "job.yaml"
     options = "{kafka.bootstrap.servers: '127.0.0.1:1', topic: words}"
