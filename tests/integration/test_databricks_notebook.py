@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from topics import Topics
@@ -14,10 +15,13 @@ from topics import Topics
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 APP = Path(__file__).parent.parent / "support" / "notebook_app.py"
+MODES = ["format", "foreach_batch"]
 PASSWORD = "planted-secret-of-alice"
 ROWS = 100  # in each micro-batch
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+SECONDS = 600  # for three runs in one session
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 60)]
 PROGRESS = re.compile(rf"^micro-batch (\d+): {ROWS} rows in \d+\.\d s$", re.MULTILINE)
+RESULT = re.compile(r"^({.*})\n", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -26,52 +30,64 @@ def kafka():
         yield kafka
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def topics(kafka):
     topics = Topics(kafka.internal_servers)
     yield topics
     topics.close()
 
 
-@pytest.fixture
-def run(kafka, topics, tmp_path):
-    """Runs the notebook in a session of that kind; returns what it printed and its exit code."""
+class Session(NamedTuple):
+    """A session in which the notebook ran in both modes, and then with a wrong password.
 
-    def run(kind, mode, topic, password=PASSWORD):
+    ``topics``: of the two modes. ``printed``: by each run. ``results``: lines of JSON after the
+    runs that did not fail.
+    """
+
+    answer: subprocess.CompletedProcess[str]
+    topics: dict[str, str]
+    printed: list[str]
+    results: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module", params=["local[2]", "connect"])
+def session(kafka, topics, tmp_path_factory, request):
+    def run(mode, topic, password=PASSWORD):
         parameters = {
             "mode": mode,
             "bootstrap_servers": kafka.bootstrap_servers,
             "security_protocol": "SASL_PLAINTEXT",
             "secret_scope": "kafka-test",
             "topic": topic,
-            "folder": str(tmp_path),
+            "folder": str(tmp_path_factory.mktemp("volume")),
             "run_seconds": "1",
         }
-        secrets = {"kafka-test": {"username": "alice", "password": password}}
-        command = [sys.executable, str(APP), kind, json.dumps(parameters), json.dumps(secrets)]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=380, check=False)
-        assert "planted-secret" not in answer.stdout + answer.stderr
-        return answer
+        return parameters, {"kafka-test": {"username": "alice", "password": password}}
 
-    return run
+    written = {mode: topics.create(partitions=2) for mode in MODES}
+    runs = [run(mode, topic) for mode, topic in written.items()]
+    runs.append(run("foreach_batch", topics.create(), "planted-secret-of-nobody"))
+    command = [sys.executable, str(APP), request.param, json.dumps(runs)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert "planted-secret" not in answer.stdout + answer.stderr
+    parts = RESULT.split(answer.stdout)
+    assert len(parts) == 5, answer.stdout + answer.stderr[-5000:]
+    return Session(answer, written, parts[::2], [json.loads(line) for line in parts[1::2]])
 
 
-@pytest.mark.parametrize("mode", ["format", "foreach_batch"])
-@pytest.mark.parametrize("kind", ["local[2]", "connect"])
-def test_the_cells_write_a_stream_show_its_reports_and_stop_it(run, topics, kind, mode):
-    topic = topics.create(partitions=2)
-    answer = run(kind, mode, topic)
-    assert answer.returncode == 0, answer.stdout + answer.stderr[-5000:]
-    assert re.search(r"^WarmUpResult\(.*problem=''\)$", answer.stdout, re.MULTILINE), answer.stdout
-    batch_ids = [int(batch_id) for batch_id in PROGRESS.findall(answer.stdout)]
-    assert batch_ids == list(range(len(batch_ids))), answer.stdout
-    assert len(batch_ids) >= 2, answer.stdout + answer.stderr[-5000:]
+@pytest.mark.parametrize("mode", MODES)
+def test_the_cells_write_a_stream_show_its_reports_and_stop_it(session, topics, mode):
+    run, topic = MODES.index(mode), session.topics[mode]
+    printed, result = session.printed[run], session.results[run]
+    assert re.search(r"^WarmUpResult\(.*problem=''\)$", printed, re.MULTILINE), printed
+    batch_ids = [int(batch_id) for batch_id in PROGRESS.findall(printed)]
+    assert batch_ids == list(range(len(batch_ids))), printed
+    assert len(batch_ids) >= 2, printed
 
     written = {int(record.key): record for record in topics.read(topic)}
     assert written.keys() >= set(range(ROWS * len(batch_ids)))
     assert all(record.value == b'{"number":%d}' % number for number, record in written.items())
 
-    result = json.loads(answer.stdout.splitlines()[-1])
     assert result["is_active"] is False
     (reports,) = result["displayed"]
     if mode == "format":
@@ -88,11 +104,10 @@ def test_the_cells_write_a_stream_show_its_reports_and_stop_it(run, topics, kind
         }
 
 
-@pytest.mark.parametrize("kind", ["local[2]", "connect"])
-def test_a_refused_login_fails_the_cell_that_waits_for_the_stream(run, topics, kind):
-    answer = run(kind, "foreach_batch", topics.create(), "planted-secret-of-nobody")
+def test_a_refused_login_fails_the_cell_that_waits_for_the_stream(session):
+    answer, printed = session.answer, session.printed[-1]
     assert answer.returncode == 1, answer.stdout + answer.stderr[-5000:]
-    assert re.search(r"^WarmUpResult\(.*problem=.*refuse the login", answer.stdout, re.MULTILINE)
+    assert re.search(r"^WarmUpResult\(.*problem=.*refuse the login", printed, re.MULTILINE)
     where = "in <module>\n    query.awaitTermination("
     assert where in answer.stderr, answer.stdout + answer.stderr[-5000:]
     assert "AuthenticationFailed: the brokers at" in answer.stderr

@@ -1,7 +1,8 @@
 """Runs jobs/databricks_notebook.py in one kind of Spark session; see test_databricks_notebook.py.
 
-Arguments: kind of session; the widgets' values and the secrets, as JSON. Prints what the cells
-print, and then a line of JSON: what they displayed, and whether the query is still active.
+Arguments: kind of session; the runs, as JSON: the widgets' values and the secrets of each. Prints
+what the cells print, and after each run a line of JSON: what they displayed, and whether the query
+is still active. A run that fails is the last one.
 """
 
 from __future__ import annotations
@@ -35,15 +36,8 @@ def wait_for_micro_batches(query):
         time.sleep(0.5)
 
 
-kind, parameters, secrets = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
-if kind == "connect":
-    builder = local_connect(2)
-else:
-    builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
-notebook = Notebook(NOTEBOOK, spark, parameters, secrets)
-try:
+def run(spark, parameters, secrets):
+    notebook = Notebook(NOTEBOOK, spark, parameters, secrets)
     is_started = False
     for cell in notebook.cells:
         if cell.magic:
@@ -56,5 +50,17 @@ try:
     assert not unknown, f"the notebook has no widgets {unknown}"
     is_active = notebook.names["query"].isActive
     print(json.dumps({"displayed": notebook.displayed, "is_active": is_active}))
+
+
+kind, runs = sys.argv[1], json.loads(sys.argv[2])
+if kind == "connect":
+    builder = local_connect(2)
+else:
+    builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+try:
+    for parameters, secrets in runs:
+        run(spark, parameters, secrets)
 finally:
     spark.stop()
