@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from operator import attrgetter
+from unittest.mock import patch
 
 import pytest
 import spark_jars
@@ -47,44 +49,61 @@ def wait_until_ended(pids, seconds):
         time.sleep(0.05)  # there is no event for a process that is not our child
 
 
-def test_three_brokers_form_a_cluster_and_end_with_the_block():
-    with LocalKafka(brokers=3) as kafka:
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
-        assert len(admin.list_topics(timeout=10).brokers) == 3
-        pids = kafka.pids
-        folder = kafka.folder
-        assert len(pids) == 3
-        assert all(
-            "Kafka Server started" in (folder / f"broker-{n}.log").read_text() for n in (1, 2, 3)
-        )
-    wait_until_ended(pids, 1)
-    assert not folder.exists()
+@pytest.fixture(scope="module")
+def tried_ports():
+    """The ports of each start of the ``kafka`` below, in the order of the starts."""
+    return []
 
 
-def test_a_broker_that_was_killed_starts_again_with_its_data():
-    with LocalKafka() as kafka:
-        topics = Topics(kafka.bootstrap_servers)
-        topic = topics.create()
-        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
-        producer.produce(topic, b"v")
-        assert producer.flush(60) == 0
-        (before,) = kafka.pids
-        os.kill(before, signal.SIGKILL)
-        kafka.restart(1)
-        (after,) = kafka.pids
-        assert after != before
-        assert [record.value for record in topics.read(topic)] == [b"v"]
+@pytest.fixture(scope="module")
+def proxy():
+    with KafkaProxy() as proxy:
+        yield proxy
 
 
-def test_clients_are_sent_to_advertised_ports():
-    with KafkaProxy() as proxy, LocalKafka(advertised_ports=[proxy.port]) as kafka:
-        proxy.kafka = kafka
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
-        (broker,) = admin.list_topics(timeout=10).brokers.values()
-        assert broker.port == proxy.port
-        admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
-        (broker,) = admin.list_topics(timeout=10).brokers.values()
-        assert f"127.0.0.1:{broker.port}" == kafka.internal_servers
+@pytest.fixture(scope="module")
+def kafka(tried_ports, proxy):
+    """A broker behind a proxy; at its first start, its port was taken."""
+    free_ports = cluster._free_ports
+    with socket.create_server(("127.0.0.1", 0)) as taken, ExitStack() as stack:
+
+        def ports(count):
+            tried_ports.append(free_ports(count))
+            if len(tried_ports) == 1:
+                tried_ports[0][0] = taken.getsockname()[1]
+            return tried_ports[-1]
+
+        proxy.kafka = LocalKafka(advertised_ports=[proxy.port])
+        with patch.object(cluster, "_free_ports", ports):
+            stack.enter_context(proxy.kafka)
+        yield proxy.kafka
+
+
+def test_a_port_that_was_taken_in_the_meantime_is_replaced(kafka, tried_ports):
+    assert kafka.bootstrap_servers == f"127.0.0.1:{tried_ports[1][0]}"
+
+
+def test_clients_are_sent_to_advertised_ports(kafka, proxy):
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
+    (broker,) = admin.list_topics(timeout=10).brokers.values()
+    assert broker.port == proxy.port
+    admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
+    (broker,) = admin.list_topics(timeout=10).brokers.values()
+    assert f"127.0.0.1:{broker.port}" == kafka.internal_servers
+
+
+def test_a_broker_that_was_killed_starts_again_with_its_data(kafka):
+    topics = Topics(kafka.bootstrap_servers)
+    topic = topics.create()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
+    producer.produce(topic, b"v")
+    assert producer.flush(60) == 0
+    (before,) = kafka.pids
+    os.kill(before, signal.SIGKILL)
+    kafka.restart(1)
+    (after,) = kafka.pids
+    assert after != before
+    assert [record.value for record in topics.read(topic)] == [b"v"]
 
 
 def test_every_broker_needs_an_advertised_port():
@@ -92,14 +111,12 @@ def test_every_broker_needs_an_advertised_port():
         LocalKafka(3, advertised_ports=[9092])
 
 
-def test_three_secured_brokers_take_records_of_users_who_log_in(tmp_path):
+def test_three_secured_brokers_take_records_of_users_who_log_in_and_end_with_the_block(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     certificate = write_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
     security = Security(certificate, {"alice": "secret-of-alice"})
     with LocalKafka(brokers=3, security=security) as kafka:
-        topics = Topics(kafka.internal_servers)
-        topic = topics.create(replicas=3)
         settings = {
             "bootstrap.servers": kafka.bootstrap_servers,
             "security.protocol": security.protocol,
@@ -111,9 +128,19 @@ def test_three_secured_brokers_take_records_of_users_who_log_in(tmp_path):
             "log_level": 2,
         }
         producer = Producer(settings)
+        assert len(producer.list_topics(timeout=10).brokers) == 3
+        topics = Topics(kafka.internal_servers)
+        topic = topics.create(replicas=3)
         producer.produce(topic, b"v")
         assert producer.flush(60) == 0
         assert [record.value for record in topics.read(topic)] == [b"v"]
+        pids, folder = kafka.pids, kafka.folder
+        assert len(pids) == 3
+        assert all(
+            "Kafka Server started" in (folder / f"broker-{n}.log").read_text() for n in (1, 2, 3)
+        )
+    wait_until_ended(pids, 1)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])
@@ -135,20 +162,6 @@ def test_a_broker_that_cannot_start_is_reported_with_its_log():
     with pytest.raises(LocalServerError, match=r"(?s)many.*num\.partitions"), broken:
         pass
     assert broken.pids == []
-
-
-def test_a_port_that_was_taken_in_the_meantime_is_replaced(monkeypatch):
-    free_ports, tries = cluster._free_ports, []
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-
-        def ports(count):
-            tries.append(free_ports(count))
-            first = taken.getsockname()[1] if len(tries) == 1 else tries[-1][0]
-            return [first, *tries[-1][1:]]
-
-        monkeypatch.setattr(cluster, "_free_ports", ports)
-        with LocalKafka() as kafka:
-            assert kafka.bootstrap_servers == f"127.0.0.1:{tries[1][0]}"
 
 
 def test_ports_are_free(monkeypatch):
@@ -196,14 +209,10 @@ def command(action):
     )
 
 
-@pytest.mark.parametrize("surroundings", ["80 columns", "no ps"])
-def test_command_line_starts_reports_and_stops(
-    fresh_cache, temporary_files, tmp_path, monkeypatch, surroundings
-):
+def test_command_line_starts_reports_and_stops(fresh_cache, temporary_files, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(java_home()))
-    if surroundings == "80 columns":
-        monkeypatch.setenv("COLUMNS", "80")  # ps cuts its lines to this width
-    else:
+    monkeypatch.setenv("COLUMNS", "80")  # ps cuts its lines to this width
+    if sys.platform == "linux":  # which needs no ps
         for tool in ("sh", "sleep"):
             (tmp_path / tool).symlink_to(shutil.which(tool))
         monkeypatch.setenv("PATH", str(tmp_path))
