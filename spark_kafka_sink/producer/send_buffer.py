@@ -132,10 +132,13 @@ class SendBuffer:
                     break
                 failures += some
                 request = queue.first
-                failures += self._enqueue(request)
+                refused = self._enqueue(request)
+                failures += refused
                 if not request.is_enqueued:
                     return failures
                 queue.remove_first()
+                if any(each.code == ErrorCode.UNKNOWN_TOPIC for each in refused):
+                    break  # the topic may be back before the next request, which must not overtake
             if not queue:
                 del self._queues[topic], self._sendable[topic]
         return failures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,8 +37,8 @@ class BytesColumn:
 class HeaderColumn:
     """Zero or more headers per record: those of record i are ``starts[i]:starts[i + 1]``.
 
-    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed; those that
-    were appended are in ``other_buffers``, which keeps their memory alive).
+    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed). For each
+    header that was appended to every record, ``other_buffers`` has the memory of its values.
     """
 
     starts: npt.NDArray[np.int64]
@@ -47,15 +47,11 @@ class HeaderColumn:
     values: BytesColumn
     other_buffers: tuple[npt.NDArray[np.uint8], ...] = ()
 
-    def only(self, names: Collection[bytes]) -> HeaderColumn:
-        """The headers that have one of these names."""
-        has_name = np.array([name in names for name in self.unique_names], dtype=bool)
-        is_kept = has_name[self.names]
-        totals = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(is_kept, dtype=np.int64)])
-        kept = np.flatnonzero(is_kept)
-        return replace(
-            self, starts=totals[self.starts], names=self.names[kept], values=self.values.take(kept)
-        )
+    def appended_only(self) -> HeaderColumn:
+        """Without the headers that the records had before others were appended."""
+        ends, width = self.starts[1:], len(self.other_buffers)
+        kept, starts = ranges(ends - width, np.full(len(ends), width))
+        return replace(self, starts=starts, names=self.names[kept], values=self.values.take(kept))
 
     def take(self, indices: npt.NDArray[np.int64]) -> HeaderColumn:
         counts = self.starts[1:] - self.starts[:-1]

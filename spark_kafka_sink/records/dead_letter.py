@@ -25,7 +25,6 @@ from spark_kafka_sink.records.rejection import (
     NEGATIVE_PARTITION,
     RejectedRecords,
 )
-from spark_kafka_sink.records.serialized import ID_HEADERS
 
 PREFIX = "kafka-nb."
 
@@ -89,7 +88,7 @@ def _dead_letters(
     originals = records.headers
     if has_headers_as_json and originals is not None and rejected.headers_json is not None:
         columns["headers"] = rejected.headers_json
-        originals = originals.only(ID_HEADERS.values())
+        originals = originals.appended_only()  # the ids of schemas
     texts = {name: [_as_bytes(each) for each in column] for name, column in columns.items()}
     names = [(PREFIX + name).encode() for name in columns]
     added = _columns(texts.values())

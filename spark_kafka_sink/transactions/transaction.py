@@ -76,6 +76,7 @@ class Transaction:
         with self.producer.exclusive_client() as client:
             if calls.init_transactions(client, 0.0) is None:
                 self.state = TransactionState.INITIALIZED
+        self.producer.poll()  # the client may need a token before it connects
 
     def _prefetch(self, topics: Sequence[str]) -> None:
         # Not only for the records: librdkafka requests a producer id half a second after its

@@ -729,7 +729,8 @@ def test_a_handler_that_raises_while_the_producer_is_aborted_keeps_no_other_thre
         with pytest.raises(KeyError):
             close_while_handling_an_event()
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(p.close, 0).result(10)
+        pool.submit(p.close, 0).result(10)
+    assert p._lifecycle.state is ProducerState.CLOSED
 
 
 @contextmanager

@@ -500,6 +500,14 @@ def test_records_that_the_client_refuses_for_one_answer_wait_for_the_next_one(en
     assert engine.dead == {}
 
 
+def test_records_behind_those_that_the_client_refuses_wait_too(engine):
+    """It may accept them a moment later."""
+    first, second = engine.send_values("t", ["a"]), engine.send_values("t", ["b"])
+    engine.client.rejects[first.delivery_id] = ErrorCode.UNKNOWN_TOPIC
+    engine.know("t", DLQ)
+    assert (engine.sent(first), engine.sent(second)) == ([0], [])
+
+
 def test_a_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_once(engine):
     delivery = engine.send_values("t", ["a"])
     engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_PARTITION

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,26 @@ def test_a_full_disk_is_named_with_the_page(tmp_path, capsys):
     write(tmp_path, 0)
     assert main(["report", str(tmp_path), "--html", "/dev/full"]) == 2
     assert capsys.readouterr().err == "error: /dev/full: No space left on device\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux shows pipes as links to no file")
+def test_a_page_may_be_written_to_a_pipe(tmp_path):
+    write(tmp_path, 0)
+    readable, writable = os.pipe()
+    with ThreadPoolExecutor(1) as pool:
+        page = pool.submit(Path(f"/dev/fd/{readable}").read_text)
+        assert main(["report", str(tmp_path), "--html", f"/dev/fd/{writable}"]) == 0
+        os.close(writable)
+        assert "</html>" in page.result(10)
+    os.close(readable)
+
+
+def test_a_page_keeps_its_mode(tmp_path):
+    write(tmp_path, 0)
+    page = tmp_path / "page.html"
+    page.touch(0o600)
+    assert main(["report", str(tmp_path), "--html", str(page)]) == 0
+    assert page.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_page_that_cannot_be_written_leaves_the_former_one(tmp_path, capsys, monkeypatch):

@@ -24,7 +24,7 @@ class LineWriter:
     """
 
     def __init__(
-        self, name: Literal["stdout", "stderr"], on_error: Callable[[OSError], None]
+        self, name: Literal["stdout", "stderr"], on_error: Callable[[Exception], None]
     ) -> None:
         self._name = name
         self._on_error = on_error
@@ -67,5 +67,8 @@ class LineWriter:
         for line in iter(self._waiting.get, None):
             try:
                 print(line, file=stream, flush=True)
-            except OSError as error:
+            except (
+                OSError,
+                ValueError,
+            ) as error:  # closed, or no such text
                 self._on_error(error)

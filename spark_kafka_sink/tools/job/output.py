@@ -110,10 +110,10 @@ class JsonLines:
         if self._is_read and not self._lines.write(line):
             self._give_up(_STALLED)
 
-    def _give_up_after(self, error: OSError) -> None:
+    def _give_up_after(self, error: Exception) -> None:
         # What is left in the buffer would fail the process when Python flushes it at the end.
         _discard_standard_output()
-        self._give_up(error.strerror or str(error))
+        self._give_up(getattr(error, "strerror", None) or str(error))
 
     def _give_up(self, why: str) -> None:
         if self._is_read:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -140,19 +141,21 @@ def _write_page(file: Path, history: History, stream: _Stream) -> None:
     now = datetime.now(timezone.utc)
     text = page(history, str(stream.path), now, stream.skipped())
     try:
-        _replace(file.resolve(), text)
+        if file.exists() and not file.is_file():  # such as /dev/stdout
+            file.write_text(text, encoding="utf-8")
+        else:
+            _replace(file.resolve(), text)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file)) from None
 
 
 def _replace(file: Path, text: str) -> None:
-    if file.exists() and not file.is_file():  # such as /dev/stdout
-        file.write_text(text, encoding="utf-8")
-        return
     # Beside it first, because a web server may serve it.
     written = file.with_name(f"{file.name}.new")
     try:
         written.write_text(text, encoding="utf-8")
+        if file.exists():
+            shutil.copymode(file, written)
         written.replace(file)
     except OSError:
         written.unlink(missing_ok=True)
