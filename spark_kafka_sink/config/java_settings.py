@@ -41,6 +41,7 @@ MINUS_ONE_IS_ZERO = frozenset(
 _BYTES = "the sink writes bytes; serialize in Spark, for instance with to_json, to_avro or cast"
 _JVM_TLS = "it configures Java's TLS, but this client uses OpenSSL; remove it"
 _OURS = "the sink sets it itself"
+_NATIVE_CODE = "an option may not name native code that the sink would run"
 _JAVA_METRICS = "it configures Java's metrics; remove it"
 _NO_SUCH_SETTING = "the client has no such setting; remove it"
 _PLACEMENT = (
@@ -120,6 +121,9 @@ REFUSED: Mapping[str, str] = {
     "opaque": _OURS,
     "interceptors": _OURS,
     "plugin.library.paths": "librdkafka's plugins are not supported",
+    "ssl.engine.location": _NATIVE_CODE,
+    "ssl.engine.id": _NATIVE_CODE,
+    "ssl.providers": _NATIVE_CODE,
     "statistics.interval.ms": "the sink itself reports what it delivered",
     "produce.offset.report": _OURS,
 }

@@ -24,6 +24,8 @@ CALLBACK = f"{__name__}:token"
 _MODULE = "IAMLoginModule"
 _HANDLER = "sasl.client.callback.handler.class"
 _JAAS_OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+# Required by AWS; the default of Java's login.
+_ROLE_SESSION_NAME = "aws-msk-iam-auth"
 _DOMAIN = r"\.amazonaws\.com(?:\.cn)?(?::\d+)?$"
 _CLUSTER = re.compile(rf"\.kafka(?:-serverless)?\.([a-z0-9-]+){_DOMAIN}")
 _ENDPOINT = re.compile(rf"\.([a-z0-9-]+)\.vpce{_DOMAIN}")
@@ -105,7 +107,7 @@ def token(configuration: str) -> tuple[str, float]:
     given = json.loads(configuration)
     region, role = given["region"], given.get("awsRoleArn")
     if role is not None:
-        session = given.get("awsRoleSessionName")
+        session = given.get("awsRoleSessionName", _ROLE_SESSION_NAME)
         value, _ = Provider.generate_auth_token_from_role_arn(region, role, session)
     elif "awsProfileName" in given:
         value, _ = Provider.generate_auth_token_from_profile(region, given["awsProfileName"])

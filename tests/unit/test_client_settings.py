@@ -9,6 +9,7 @@ from spark_kafka_sink.config.client_settings import (
     translate,
 )
 from spark_kafka_sink.config.java_settings import REFUSED
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.setting_specs import refusal_of
 
@@ -366,3 +367,10 @@ def test_the_client_leaves_metadata_to_the_producer():
 def test_the_client_accepts_what_the_producer_requires(buffer_memory):
     for name, value in producer_settings(translate({}), buffer_memory).items():
         assert refusal_of(name, value) is None
+
+
+@pytest.mark.parametrize("name", ["ssl.engine.location", "ssl.engine.id", "ssl.providers"])
+def test_no_setting_loads_native_code(name):
+    """``ssl.providers`` would run it even while the settings are checked."""
+    with pytest.raises(InvalidOption, match=f"kafka.{name}.* native code"):
+        parse({"kafka.bootstrap.servers": "a:1", f"kafka.{name}": "/tmp/no-such-engine.so"})

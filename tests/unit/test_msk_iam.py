@@ -149,7 +149,7 @@ def signer(monkeypatch):
     [
         ({}, ("", "r")),
         ({"awsProfileName": "p"}, ("_from_profile", "r", "p")),
-        ({"awsRoleArn": "a"}, ("_from_role_arn", "r", "a", None)),
+        ({"awsRoleArn": "a"}, ("_from_role_arn", "r", "a", "aws-msk-iam-auth")),
         ({"awsRoleArn": "a", "awsRoleSessionName": "s"}, ("_from_role_arn", "r", "a", "s")),
     ],
 )

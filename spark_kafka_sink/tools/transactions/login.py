@@ -16,7 +16,7 @@ from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, Inv
 from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text, for_confluent_kafka
 
 # Without them, Python's TLS would accept servers that librdkafka's refuses.
-_TLS_SETTINGS_THAT_PYTHON_LACKS = ("ssl.crl.location", "ssl.engine.location")
+_TLS_SETTINGS_THAT_PYTHON_LACKS = ("ssl.crl.location",)
 
 
 def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
