@@ -6,9 +6,7 @@ values, do not need it; that saves a cold worker 45 ms and 8 MiB.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,11 +27,11 @@ from spark_kafka_sink.records.rejection import (
     INVALID_TIMESTAMP,
     INVALID_TOPIC,
     NEGATIVE_PARTITION,
-    NOT_SERIALIZED,
     NULL_TOPIC,
     SERIALIZATION_FAILED,
     RejectedRecords,
 )
+from spark_kafka_sink.records.row_problems import RowProblem, rejected_records
 from spark_kafka_sink.records.serialized import ID_HEADERS, Serialized
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
@@ -52,15 +50,6 @@ class SplitBatch:
     rejected: list[RejectedRecords]
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Rows of a batch (their positions, ascending) that have the same problem."""
-
-    rows: npt.NDArray[np.int64]
-    error: str
-    reason: str
-
-
 def split_by_topic(
     batch: pa.RecordBatch | Serialized, topic: str | None, first_row: int = 0
 ) -> SplitBatch:
@@ -76,7 +65,8 @@ def split_by_topic(
     batch = serialized.batch
     columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
     problems = [
-        _Problem(each.rows, SERIALIZATION_FAILED, each.reason) for each in serialized.unserializable
+        RowProblem(each.rows, SERIALIZATION_FAILED, each.reason)
+        for each in serialized.unserializable
     ]
     all_records = RecordColumns(
         topic=topic or "",
@@ -91,10 +81,8 @@ def split_by_topic(
         codes = np.zeros(batch.num_rows, dtype=np.int64)
     else:
         names, codes = _topics(columns["topic"], problems)
-    masks = _masks(problems, batch.num_rows)
-    rejected: list[RejectedRecords] = []
-    for problem in _one_per_row(problems, batch.num_rows):
-        rejected += _rejected_records(problem, all_records, names, codes, columns, masks)
+    rejected = rejected_records(problems, all_records, names, codes, columns.get("headers"))
+    for problem in problems:
         codes[problem.rows] = len(names)
     records = [
         replace(all_records if rows is None else all_records.take(rows), topic=names[code].decode())
@@ -103,7 +91,7 @@ def split_by_topic(
     return SplitBatch(records, rejected)
 
 
-def _record_columns(columns: Mapping[str, pa.Array], problems: list[_Problem]) -> dict[str, Any]:
+def _record_columns(columns: Mapping[str, pa.Array], problems: list[RowProblem]) -> dict[str, Any]:
     """The fields of RecordColumns; None: there is no such column."""
     return {
         each.field: _record_column(each, columns[each.name], problems)
@@ -113,7 +101,7 @@ def _record_columns(columns: Mapping[str, pa.Array], problems: list[_Problem]) -
     }
 
 
-def _record_column(column: Column, array: pa.Array, problems: list[_Problem]) -> Any:
+def _record_column(column: Column, array: pa.Array, problems: list[RowProblem]) -> Any:
     """The column as a field of RecordColumns; adds the rows that cannot be sent because of it."""
     if column.kind is Kind.BYTES:
         return _bytes_column(array)
@@ -137,61 +125,14 @@ def _with_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:
     return replace(records, **changed) if changed else records
 
 
-def _one_per_row(problems: Sequence[_Problem], rows: int) -> list[_Problem]:
-    """The problems in the order of their first rows, each row only in the first one that has it.
-
-    A row that was not serialized has a problem that says so: a replay must not send it as it is.
-    """
-    is_seen = np.zeros(rows, dtype=bool)
-    found = []
-    for problem in sorted(problems, key=lambda p: (p.error not in NOT_SERIALIZED, p.rows[0])):
-        unseen = problem.rows[~is_seen[problem.rows]]
-        is_seen[unseen] = True
-        if len(unseen):
-            found.append(replace(problem, rows=unseen))
-    return sorted(found, key=lambda problem: int(problem.rows[0]))
-
-
-def _masks(problems: Sequence[_Problem], rows: int) -> dict[str, npt.NDArray[np.bool_]]:
-    """By error, which rows have it."""
-    masks: dict[str, npt.NDArray[np.bool_]] = {}
-    for problem in problems:
-        masks.setdefault(problem.error, np.zeros(rows, dtype=bool))[problem.rows] = True
-    return masks
-
-
-def _rejected_records(
-    problem: _Problem,
-    all_records: RecordColumns,
-    names: Sequence[bytes],
-    codes: npt.NDArray[np.int64],
-    columns: Mapping[str, pa.Array],
-    masks: Mapping[str, npt.NDArray[np.bool_]],
-) -> Iterator[RejectedRecords]:
-    """The problem's rows as rejected records, topic by topic."""
-    for code in np.unique(codes[problem.rows]).tolist():  # -1: null
-        rows = problem.rows[codes[problem.rows] == code]
-        also = {error: mask[rows] for error, mask in masks.items()}
-        yield RejectedRecords(
-            all_records.take(rows),
-            problem.error,
-            problem.reason,
-            names[code] if code >= 0 else None,
-            also,
-            _headers_json(columns["headers"], rows, also[INVALID_HEADER])
-            if INVALID_HEADER in also
-            else None,
-        )
-
-
 def _topics(
-    column: pa.Array, problems: list[_Problem]
+    column: pa.Array, problems: list[RowProblem]
 ) -> tuple[list[bytes], npt.NDArray[np.int64]]:
     """Each topic, in the order of their first rows, and the index of every row's; -1: null."""
     column = _decoded(column)
     if column.null_count:
         reason = "null topic; give every row a topic or set the option `topic`"
-        problems.append(_Problem(np.flatnonzero(~_is_valid(column)), NULL_TOPIC, reason))
+        problems.append(RowProblem(np.flatnonzero(~_is_valid(column)), NULL_TOPIC, reason))
     encoded = column.dictionary_encode()
     names = _byte_strings(encoded.dictionary)
     codes = _codes(encoded, -1)
@@ -200,7 +141,7 @@ def _topics(
         text = name.decode(errors="backslashreplace")
         if not is_topic_name(text):
             rows = np.flatnonzero(codes == code)
-            problems.append(_Problem(rows, INVALID_TOPIC, topic_name_rule(text)))
+            problems.append(RowProblem(rows, INVALID_TOPIC, topic_name_rule(text)))
     return names, codes
 
 
@@ -251,16 +192,16 @@ def _addresses(array: pa.Array) -> BytesColumn:
 
 
 def _partitions(
-    numbers: npt.NDArray[np.int32], array: pa.Array, problems: list[_Problem]
+    numbers: npt.NDArray[np.int32], array: pa.Array, problems: list[RowProblem]
 ) -> npt.NDArray[np.int32]:
     negative = np.flatnonzero((numbers < 0) & _is_valid(array))
     if len(negative):
-        problems.append(_Problem(negative, NEGATIVE_PARTITION, "negative partition"))
+        problems.append(RowProblem(negative, NEGATIVE_PARTITION, "negative partition"))
     return numbers
 
 
 def _timestamps(
-    ticks: npt.NDArray[np.int64], array: pa.Array, problems: list[_Problem]
+    ticks: npt.NDArray[np.int64], array: pa.Array, problems: list[RowProblem]
 ) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch."""
     milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
@@ -270,18 +211,18 @@ def _timestamps(
             "timestamp of 1970-01-01 00:00:00 UTC or before, which this client cannot send; use "
             "null for the time of sending"
         )
-        problems.append(_Problem(impossible, INVALID_TIMESTAMP, reason))
+        problems.append(RowProblem(impossible, INVALID_TIMESTAMP, reason))
     return milliseconds
 
 
 # Columns whose numbers are restricted: column -> its conversion, which also finds rejected rows.
-_CHECKS: Mapping[str, Callable[[Any, pa.Array, list[_Problem]], Any]] = {
+_CHECKS: Mapping[str, Callable[[Any, pa.Array, list[RowProblem]], Any]] = {
     "partition": _partitions,
     "timestamp": _timestamps,
 }
 
 
-def _headers(array: pa.Array, problems: list[_Problem]) -> HeaderColumn:
+def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
     offsets = _numbers(array.offsets, 0).astype(np.int64)
     # A null list may have a non-empty range in the child array.
     counts = np.diff(offsets) * _is_valid(array)
@@ -306,7 +247,7 @@ def _headers(array: pa.Array, problems: list[_Problem]) -> HeaderColumn:
 
 
 def _add_header_problem(
-    problems: list[_Problem],
+    problems: list[RowProblem],
     headers: npt.NDArray[np.bool_],
     starts: npt.NDArray[np.int64],
     reason: str,
@@ -314,34 +255,7 @@ def _add_header_problem(
     """Add the rows with a header that is in the mask."""
     rows = np.unique(np.searchsorted(starts, np.flatnonzero(headers), side="right") - 1)
     if len(rows):
-        problems.append(_Problem(rows, INVALID_HEADER, reason))
-
-
-def _headers_json(
-    array: pa.Array, rows: npt.NDArray[np.int64], is_wanted: npt.NDArray[np.bool_]
-) -> list[bytes | None]:
-    """The headers of those rows as JSON, even without a key or with one that is not text."""
-    return [
-        json.dumps([_header_json(header) for header in array[row]]).encode() if wanted else None
-        for row, wanted in zip(rows, is_wanted, strict=True)
-    ]
-
-
-def _header_json(header: pa.StructScalar) -> dict[str, str | None] | None:
-    if not header.is_valid:
-        return None
-    key, value = (_scalar_bytes(header[name]) for name in ("key", "value"))
-    return {
-        "key": None if key is None else key.decode(errors="backslashreplace"),
-        "value": None if value is None else base64.b64encode(value).decode(),
-    }
-
-
-def _scalar_bytes(scalar: pa.Scalar) -> bytes | None:
-    """A string or binary as bytes; unlike ``as_py``, accepts invalid UTF-8."""
-    if pa.types.is_dictionary(scalar.type):
-        scalar = scalar.dictionary[scalar.index.as_py()] if scalar.is_valid else pa.NULL
-    return scalar.as_buffer().to_pybytes() if scalar.is_valid else None
+        problems.append(RowProblem(rows, INVALID_HEADER, reason))
 
 
 def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:
