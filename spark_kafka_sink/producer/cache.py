@@ -24,7 +24,7 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MOST_IDLE = 4
 # How often the producers' events are read while no task calls them.
-_CARE_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 class BorrowedProducer:
@@ -83,7 +83,7 @@ class ProducerCache:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()  # guards the next three
-        self._caretaker: threading.Thread | None = None
+        self._poller: threading.Thread | None = None
         self._borrowed: list[NonBlockingProducer] = []
         self._idle: dict[ProducerOptions, _Idle] = {}  # longest idle first
         #: recently used topics of producers that were closed, for their successors
@@ -111,7 +111,7 @@ class ProducerCache:
         producer.begin_task(origin)
         borrowed = BorrowedProducer(producer, is_new=idle is None)
         try:
-            self._take_care_of(producer)
+            self._poll_with_others(producer)
             yield borrowed
         except BaseException as error:
             with self._lock:
@@ -131,21 +131,21 @@ class ProducerCache:
         if not is_kept:
             self._close(key, producer)
 
-    def _take_care_of(self, producer: NonBlockingProducer) -> None:
+    def _poll_with_others(self, producer: NonBlockingProducer) -> None:
         with self._lock:
             self._borrowed.append(producer)
             # It is replaced if it has failed, as in a handler of the client's log lines.
-            if self._caretaker is None or not self._caretaker.is_alive():
-                self._caretaker = threading.Thread(target=self._take_care, daemon=True)
-                self._caretaker.start()
+            if self._poller is None or not self._poller.is_alive():
+                self._poller = threading.Thread(target=self._poll_all, daemon=True)
+                self._poller.start()
 
-    def _take_care(self) -> None:
+    def _poll_all(self) -> None:
         while True:
-            time.sleep(_CARE_SECONDS)
+            time.sleep(_POLL_SECONDS)
             with self._lock:
                 producers = [*self._borrowed, *(idle.producer for idle in self._idle.values())]
                 if not producers:
-                    self._caretaker = None
+                    self._poller = None
                     return
             for producer in producers:
                 producer.read_events()

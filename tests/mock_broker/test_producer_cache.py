@@ -71,7 +71,7 @@ def test_events_are_read_although_no_task_calls_the_producer(cache, options, is_
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_caretaker_that_has_failed_is_replaced(cache, clock, options, monkeypatch):
+def test_a_poller_that_has_failed_is_replaced(cache, clock, options, monkeypatch):
     made, failed = options(producer_cache_timeout="10m"), threading.Event()
 
     def fail(_):
@@ -82,7 +82,7 @@ def test_a_caretaker_that_has_failed_is_replaced(cache, clock, options, monkeypa
         patch.setattr(NonBlockingProducer, "read_events", fail)
         producer = producer_of(cache, made)
         assert failed.wait(10)
-        cache._caretaker.join(10)
+        cache._poller.join(10)
     assert producer_of(cache, made) is producer
     clock.now += 600
     wait_until(lambda: not producer.is_idle)
