@@ -95,7 +95,8 @@ def foreach_batch(
             serializer = prepare_serializer(batch.schema, parsed)
             check(parsed)
             prepare_reports(parsed)
-            named = _with_prefix(replace(parsed, batch_id=batch_id), batch.sparkSession)
+            query_id = _query_id(batch.sparkSession)
+            named = _with_prefix(replace(parsed, batch_id=batch_id), query_id)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)
@@ -105,11 +106,13 @@ def foreach_batch(
         batch, named = _repartitioned(batch, named)
         frame = batch.mapInArrow(WriteToKafka(named, serializer), _REPORT)
         # If a task fails, Spark drops the reports of the others.
-        report = DeliveryReport(tasks=1, failed_tasks=1, query_id=_query_id(batch.sparkSession))
+        report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
         try:
             # Our own tasks pickled these; the format's commit messages are pickled too.
             of_tasks = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
             report = total(of_tasks)
+            # Spark may run no task for a micro-batch without rows.
+            report = replace(report, query_id=report.query_id or query_id)
             write_batch_marker(named, None, batch_id, len(of_tasks))
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
@@ -153,7 +156,7 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
     return batch, replace(options, exactly_once=replace(settings, partitions=number))
 
 
-def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:
+def _with_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
     """With exactly-once, add the transactions' prefix: tasks of Spark Connect have no query id.
 
     Raises InvalidOption if the option is missing under Spark Connect.
@@ -162,7 +165,7 @@ def _with_prefix(options: SinkOptions, spark: SparkSession) -> SinkOptions:
         return options
     from spark_kafka_sink.transactions.partition import prefix_of
 
-    prefix = prefix_of(options.exactly_once, _query_id(spark))
+    prefix = prefix_of(options.exactly_once, query_id)
     return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))
 
 

@@ -238,6 +238,8 @@ def test_foreach_batch_keeps_its_number_whatever_spark_optimizes(spark, sink, tm
     assert [(report.batch_id, report.outcome) for report in reports] == [
         (batch_id, "delivered") for batch_id in range(4)
     ]
+    [query_id] = {report.query_id for report in reports}
+    assert query_id is not None
     assert sink.committed() == ["a", "b", "c"]
 
 
