@@ -35,6 +35,7 @@ _START_SECONDS = 60.0
 _ANSWER_SECONDS = 5.0
 _ADMINISTRATION_SECONDS = 60.0
 _REASSIGNMENT_SECONDS = 30.0
+_FEATURE_SECONDS = 30.0
 _PREFERRED = 0
 _T = TypeVar("_T")
 _TRANSACTION_PARTITIONS = 4
@@ -171,16 +172,21 @@ class ThreeBrokers:
         """As an upgrade of a cluster does, and its reversal; returns both. Raises KafkaError."""
         name = "transaction.version"
 
-        def change(admin: KafkaAdminClient) -> tuple[int, int]:
+        def described(admin: KafkaAdminClient) -> tuple[tuple[int, int], int]:
             feature = admin.describe_features(send_request_to_controller=True)[name]
-            low, high = feature["supported"]
-            _, former = feature.get("finalized", (0, 0))
+            return feature["supported"], feature.get("finalized", (0, 0))[1]
+
+        def change(admin: KafkaAdminClient) -> tuple[int, int]:
+            (low, high), former = described(admin)
             version = pick.choice([each for each in range(low, high + 1) if each != former])
             kinds = UpdateFeatureType
             kind = kinds.UPGRADE if version > former else kinds.SAFE_DOWNGRADE
             result = admin.update_features({name: (kind, version)})
             if result[name] != "OK":
                 raise KafkaError(result[name])
+            deadline = Deadline(_FEATURE_SECONDS)
+            while described(admin)[1] != version and not deadline.expired:
+                time.sleep(0.1)  # there is no event when the controller also says so
             return former, version
 
         return self._administer(change)
