@@ -52,7 +52,7 @@ from spark_kafka_sink.config.producer_options import (
     ProducerOptions,
     RackOptions,
 )
-from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX, is_public
+from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX, SETTINGS, is_public
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.config.serialization_options import (
     SerializationOptions,
@@ -186,6 +186,8 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     other = name.removeprefix(PREFIX) if name.startswith(PREFIX) else PREFIX + name
     if other in known:
         return f"; did you mean {known[other]}?"
+    if name in SETTINGS:  # as in Java's configurations of a schema registry
+        return f"; did you mean {REGISTRY_PREFIX}{name}?"
     return did_you_mean(name, set(known.values()) - {PREFIX + refused for refused in REFUSED})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -36,6 +36,16 @@ _PUBLIC = frozenset(
     }
 )
 SETTINGS = _SECRETS | _PUBLIC
+
+_BASIC_SOURCE = "basic.auth.credentials.source"
+_USER_INFO = "USER_INFO"  # what the client does anyway
+_LOGIN = f"{REGISTRY_PREFIX}basic.auth.user.info=user:password"
+_WHOSE = {
+    "URL": f", without credentials in {REGISTRY_PREFIX}url",
+    "SASL_INHERIT": ", those of the Kafka login",
+}
+_BEARER_SOURCE = "bearer.auth.credentials.source"
+_JAVAS_BEARER_SOURCES = ("SASL_OAUTHBEARER_INHERIT", "CUSTOM")
 
 
 @dataclass(frozen=True)
@@ -81,18 +91,37 @@ def registry_url(text: str) -> str:
         if has_credentials:
             raise ValueError(
                 f"'{parts.scheme}://...' contains credentials, which logs would show; set "
-                f"{REGISTRY_PREFIX}basic.auth.user.info=user:password instead"
+                f"{_LOGIN} instead"
             )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is not a URL that begins with http:// or https://")
     return ",".join(urls)
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raise InvalidOption for a setting, named without prefix, that the client does not have."""
-    for name in names:
+def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings, named without prefix, without those that only Java's client has.
+
+    Raises InvalidOption for a setting, or a source of a login, that the client does not have.
+    """
+    for name in settings:
         if name not in SETTINGS:
             raise InvalidOption(
                 f"{REGISTRY_PREFIX}{name} is not a setting of the schema registry's client"
                 f"{did_you_mean(name, SETTINGS)}"
             )
+    source = settings.get(_BASIC_SOURCE, _USER_INFO)
+    if source != _USER_INFO:
+        raise InvalidOption(
+            f"{REGISTRY_PREFIX}{_BASIC_SOURCE}={source} is not supported: remove it, and set "
+            f"{_LOGIN}{_WHOSE.get(source, '')}"
+        )
+    if _BASIC_SOURCE in settings and "basic.auth.user.info" not in settings:
+        raise InvalidOption(f"{REGISTRY_PREFIX}{_BASIC_SOURCE}={source} needs {_LOGIN}")
+    source = settings.get(_BEARER_SOURCE, "")
+    if source in _JAVAS_BEARER_SOURCES:
+        raise InvalidOption(
+            f"{REGISTRY_PREFIX}{_BEARER_SOURCE}={source} is not supported: set OAUTHBEARER and "
+            f"{REGISTRY_PREFIX}bearer.auth.issuer.endpoint.url, .client.id and .client.secret; or "
+            f"STATIC_TOKEN and {REGISTRY_PREFIX}bearer.auth.token"
+        )
+    return {name: value for name, value in settings.items() if name != _BASIC_SOURCE}

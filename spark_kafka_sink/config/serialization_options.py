@@ -23,7 +23,7 @@ from spark_kafka_sink.config.option_table import (
 from spark_kafka_sink.config.registry_options import (
     REGISTRY_PREFIX,
     RegistryOptions,
-    check_names,
+    check_settings,
 )
 from spark_kafka_sink.errors import InvalidOption
 
@@ -141,5 +141,4 @@ def _client_settings(given: Mapping[str, str]) -> dict[str, str]:
         for name, value in given.items()
         if name.startswith(REGISTRY_PREFIX) and name not in in_table
     }
-    check_names(settings)
-    return settings
+    return check_settings(settings)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
+#: the registry's own codes: of a subject, a version, a schema
+_NO_SUCH_SCHEMA = range(40401, 40404)
 _LOGIN = (
     "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant the "
     "right to this user"
@@ -66,6 +68,9 @@ def _answered(
     reason = str(error.error_message).rstrip(".")
     if _is_transient(status):
         return unavailable(registry, subject, f"HTTP {status}: {reason}")
+    if status == _NOT_FOUND and error.error_code not in _NO_SUCH_SCHEMA:
+        hint = "its URL may lack a path, such as Apicurio's /apis/ccompat/v7"
+        return unavailable(registry, subject, f"HTTP {status}: {reason}; {hint}")
     if status == _NOT_FOUND:
         return SchemaNotFound(
             f"{place} has no such schema for the subject {subject}: {reason}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -16,9 +17,18 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 
+def basic(login: str) -> str:
+    """The header of a login, ``user:password``."""
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
+
+
 @dataclass
 class StubRegistry:
-    """``failure``: (status, body) of every answer from now on; ``delay_seconds`` before each."""
+    """``failure``: (status, body) of every answer from now on; ``delay_seconds`` before each.
+
+    ``failing_subject``: only its answers fail. ``tenants``: the registries of other logins or
+    logical clusters at this URL. ``most_at_once``: how many requests there were at a time.
+    """
 
     url: str = ""
     requests: list[str] = field(default_factory=list)
@@ -30,6 +40,10 @@ class StubRegistry:
     first_id: int = 1
     is_compatible: bool = True
     gives_guids: bool = True
+    failing_subject: str = ""
+    tenants: dict[str | None, StubRegistry] = field(default_factory=dict)
+    open_requests: int = 0
+    most_at_once: int = 0
 
     def add(self, subject: str, schema: str, schema_type: str = "AVRO") -> int:
         """Register as a client would; returns the id."""
@@ -40,6 +54,8 @@ class StubRegistry:
         if parts[:2] == ["compatibility", "subjects"]:
             return 200, {"is_compatible": self.is_compatible}
         subject = parts[1] if len(parts) > 1 else ""
+        if subject == self.failing_subject:
+            return 422, {"error_code": 42201, "message": "no"}
         if parts[:2] == ["schemas", "ids"]:
             every = [each for versions in self.subjects.values() for each in versions]
             found = [each for each in every if str(each["id"]) == parts[2]]
@@ -85,6 +101,14 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
             self._reply("POST")
 
         def _reply(self, method: str) -> None:
+            stub.open_requests += 1
+            stub.most_at_once = max(stub.most_at_once, stub.open_requests)
+            try:
+                self._answer(method)
+            finally:
+                stub.open_requests -= 1
+
+        def _answer(self, method: str) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length) or b"{}")
             stub.requests.append(f"{method} {self.path}")
@@ -95,7 +119,11 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
             elif stub.authorization not in (None, self.headers.get("Authorization")):
                 status, text = 401, b'{"error_code": 401, "message": "who are you?"}'
             else:
-                status, answer = stub.answer(method, self.path, body)
+                login = self.headers.get("Authorization")
+                tenant = stub.tenants.get(self.headers.get("target-sr-cluster"))
+                tenant = tenant or stub.tenants.get(login) or stub
+                with lock:
+                    status, answer = tenant.answer(method, self.path, body)
                 text = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -107,6 +135,7 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
         def log_message(self, *arguments: object) -> None:
             pass
 
+    lock = threading.Lock()  # guards the schemas
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if tls is not None:

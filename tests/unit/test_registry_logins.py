@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import ssl
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ import trustme
 from certificates import chain_pem, key_pem
 from http_stub import served
 from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
-from stub_registry import running_stub
+from stub_registry import basic, running_stub
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption, RegistryRefused, RegistryUnavailable
@@ -46,8 +45,7 @@ def registry():
 
 
 def test_a_user_and_a_password(registry):
-    credentials = base64.b64encode(b"me:secret-word").decode()
-    registry.authorization = f"Basic {credentials}"
+    registry.authorization = basic("me:secret-word")
     assert register(registry.url, basic_auth_user_info="me:secret-word") == 1
     with pytest.raises(RegistryRefused, match="the login") as caught:
         register(registry.url, basic_auth_user_info="me:secret-words")
@@ -128,6 +126,26 @@ def test_a_registry_that_may_answer_later_is_unavailable(registry, status):
     registry.failure = status, b'{"error_code": 1, "message": "later"}'
     with pytest.raises(RegistryUnavailable, match=f"HTTP {status}: later"):
         register(registry.url)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"error_code": 404, "message": "HTTP 404 Not Found"}', b"<html>", b"{}"]
+)
+def test_a_path_that_is_no_registrys_is_named(registry, body):
+    registry.failure = 404, body
+    with pytest.raises(
+        RegistryUnavailable, match=r"404.*Check that schema\.registry\.url is right"
+    ):
+        register(f"{registry.url}/apis")
+
+
+def test_javas_name_for_a_user_and_a_password_is_taken(registry):
+    registry.authorization = basic("me:secret-word")
+    login = {
+        "basic_auth_credentials_source": "USER_INFO",
+        "basic_auth_user_info": "me:secret-word",
+    }
+    assert register(registry.url, **login) == 1
 
 
 def test_settings_that_contradict_each_other_are_refused(registry):

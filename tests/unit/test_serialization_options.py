@@ -88,6 +88,29 @@ def test_several_registries_are_a_list():
             {**AVRO, "schema.registry.bearer.auth.tokens": "x"},
             "schema.registry.bearer.auth.tokens is not a setting.*bearer.auth.token",
         ),
+        *(
+            ({**AVRO, f"schema.registry.{name}.auth.credentials.source": source}, advice)
+            for name, source, advice in (
+                ("basic", "USER_INFO", "needs schema.registry.basic.auth.user.info=user:password"),
+                (
+                    "basic",
+                    "URL",
+                    "URL is not supported.*without credentials in schema.registry.url",
+                ),
+                (
+                    "basic",
+                    "SASL_INHERIT",
+                    "set .*user.info=user:password, those of the Kafka login",
+                ),
+                ("basic", "FILE", "FILE is not supported: remove it, and set .*user.info"),
+                ("bearer", "SASL_OAUTHBEARER_INHERIT", "INHERIT is not supported: set OAUTHBEARER"),
+                ("bearer", "CUSTOM", "or STATIC_TOKEN and schema.registry.bearer.auth.token"),
+            )
+        ),
+        (
+            {**AVRO, "basic.auth.user.info": "me:swordfish"},
+            "did you mean schema.registry.basic.auth.user.info",
+        ),
         ({**AVRO, "schema.registry.request.timeout.ms": "0"}, "schema.registry.request.timeout.ms"),
     ],
 )
