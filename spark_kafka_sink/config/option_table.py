@@ -304,8 +304,9 @@ SCHEMA_REGISTRY_TIMEOUT_MS = Option(
     default="10000",
     minimum=1,
     maximum=_MAX_INT,
-    meaning="How long an answer of the registry may take, with all attempts. The driver waits for "
-    "it before the first task, and a task when it first writes to a topic of the column.",
+    meaning="How long one answer of the registry may take, with all attempts. The driver asks "
+    "before the first task, and a task for all new topics of an Arrow batch, 16 at a time; after "
+    "the first failure it asks no more, and keeps the answers.",
 )
 REGISTRY_SETTINGS = Option(
     "schema.registry.*",

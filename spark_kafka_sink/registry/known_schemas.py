@@ -6,26 +6,25 @@ Python processes that come and go. Those of the driver share a folder, and those
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import os
+import secrets
 import stat
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.registry_options import RegistryOptions
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.registry.client import RegisteredSchema, RegistryClient
-from spark_kafka_sink.registry.failures import unavailable
 
-# The questions of a client may wait for one another; each has the deadline of its own, too.
-_EXTRA_SECONDS = 1.0
+_REQUESTS_AT_A_TIME = 16
+_PREFIX = "kafka-nb-schema-"
 
 
 @dataclass(frozen=True)
@@ -46,26 +45,37 @@ _lock = threading.Lock()
 def resolve(
     registry: RegistryOptions, wanted: Sequence[WantedSchema], folder: Path | None
 ) -> Mapping[WantedSchema, RegisteredSchema]:
-    """The registered schemas; those that are not known are requested all at once.
+    """The registered schemas; the registry is asked for those that are not known.
 
     ``folder``: the application's, or None. Raises what ``RegistryClient`` raises.
     """
     found = {each: _find(registry, each, folder) for each in dict.fromkeys(wanted)}
     missing = [each for each, schema in found.items() if schema is None]
-    client = _client(registry, os.getpid()) if missing else None
-    deadline = Deadline(registry.timeout_ms / 1000 + _EXTRA_SECONDS)
-    for each, call in zip(
-        missing,
-        call_each(lambda each: _request(client, each), missing, deadline),
-        strict=True,
-    ):
-        if isinstance(call.error, TimeoutError):
-            raise unavailable(registry, each.subject, str(call.error))
-        if call.error is not None:
-            raise call.error
-        if call.value is not None:
-            found[each] = _kept(registry, each, call.value, folder)
+    if missing:
+        found.update(zip(missing, _request_all(registry, missing, folder), strict=True))
     return {each: schema for each, schema in found.items() if schema is not None}
+
+
+def _request_all(
+    registry: RegistryOptions, wanted: Sequence[WantedSchema], folder: Path | None
+) -> list[RegisteredSchema]:
+    """The registry's answers, each kept as it arrives.
+
+    After the first failure no request begins; the next attempt requests only the rest.
+    """
+    client = _client(registry, os.getpid())
+
+    def request(one: WantedSchema) -> RegisteredSchema:
+        return _kept(registry, one, _request(client, one), folder)
+
+    with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as pool:
+        futures = [pool.submit(request, each) for each in wanted]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        pool.shutdown(cancel_futures=True)
+    for future in futures:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            raise error
+    return [future.result() for future in futures]
 
 
 @cache
@@ -74,8 +84,7 @@ def _client(registry: RegistryOptions, pid: int) -> RegistryClient:  # noqa: ARG
     return RegistryClient(registry)
 
 
-def _request(client: RegistryClient | None, wanted: WantedSchema) -> RegisteredSchema:
-    assert client is not None  # noqa: S101 - there is one if something is missing
+def _request(client: RegistryClient, wanted: WantedSchema) -> RegisteredSchema:
     if wanted.schema is None:
         return client.latest(wanted.subject, wanted.format)
     ask = client.register if wanted.auto_register else client.look_up
@@ -87,11 +96,10 @@ def _find(
 ) -> RegisteredSchema | None:
     with _lock:
         known = _known.get((registry, wanted))
-    if known is None and folder is not None:
-        known = _read(_file(registry, wanted, folder))
-        if known is not None:
-            with _lock:
-                _known[registry, wanted] = known
+    path = _file(registry, wanted, folder) if known is None else None
+    if path is not None and (known := _read_schema(path)) is not None:
+        with _lock:
+            _known[registry, wanted] = known
     return known
 
 
@@ -102,39 +110,59 @@ def _kept(
 
     A folder that cannot be written is as good as none.
     """
-    if folder is not None:
-        path = _file(registry, wanted, folder)
-        with suppress(OSError):
-            _write(path, schema)
-        schema = _read(path) or schema
+    path = _file(registry, wanted, folder)
+    if path is not None:
+        _write(path, json.dumps(asdict(schema)).encode())
+        schema = _read_schema(path) or schema
     with _lock:
         return _known.setdefault((registry, wanted), schema)
 
 
-def _write(path: Path, schema: RegisteredSchema) -> None:
-    """Write a file that is not there yet. It appears complete, readable for this user only."""
-    handle, draft = tempfile.mkstemp(prefix="kafka-nb-schema-", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(asdict(schema), file)
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links; there the last one wins
-        Path(draft).replace(path)
-        return
-    Path(draft).unlink()
+def _file(registry: RegistryOptions, wanted: WantedSchema, folder: Path | None) -> Path | None:
+    """The file of one answer, or None. Two logins at one URL may reach two registries.
+
+    Its name shows nothing of the login: a random key of the application hashes it.
+    """
+    if folder is None:
+        return None
+    key_file = folder / f"{_PREFIX}key"
+    if _read(key_file) is None:
+        _write(key_file, secrets.token_bytes(32))
+    key = _read(key_file)
+    if key is None:
+        return None
+    question = json.dumps([registry.url, registry.pairs, asdict(wanted)])
+    return folder / f"{_PREFIX}{hmac.digest(key, question.encode(), 'sha256').hex()}"
 
 
-def _read(path: Path) -> RegisteredSchema | None:
-    with suppress(OSError, ValueError, TypeError):
+def _write(path: Path, content: bytes) -> None:
+    """Write a file unless it is there; never raises.
+
+    It appears complete, readable for this user only.
+    """
+    with suppress(OSError):
+        handle, draft = tempfile.mkstemp(prefix=_PREFIX, dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links; there the last one wins
+            Path(draft).replace(path)
+            return
+        Path(draft).unlink()
+
+
+def _read(path: Path) -> bytes | None:
+    with suppress(OSError):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            return RegisteredSchema(**json.loads(path.read_text(encoding="utf-8")))
+            return path.read_bytes()
     return None
 
 
-def _file(registry: RegistryOptions, wanted: WantedSchema, folder: Path) -> Path:
-    """The file of one answer. Its name contains no secret, not even hashed."""
-    public = json.dumps([registry.url, asdict(wanted)], sort_keys=True)
-    return folder / f"kafka-nb-schema-{hashlib.sha256(public.encode()).hexdigest()}"
+def _read_schema(path: Path) -> RegisteredSchema | None:
+    with suppress(ValueError, TypeError):
+        return RegisteredSchema(**json.loads(_read(path) or b""))
+    return None

@@ -16,7 +16,6 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from fake_clock import FakeClock
 from pyspark.sql.types import (
     CalendarIntervalType,
     IntegerType,
@@ -26,10 +25,9 @@ from pyspark.sql.types import (
     StructType,
 )
 from record_rows import read as read_rows
-from stub_registry import running_stub
+from stub_registry import StubRegistry, basic, running_stub
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     RegistryRefused,
     RegistryUnavailable,
@@ -233,6 +231,50 @@ def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(
         prepared(registry, folder=None)
 
 
+STATIC_TOKEN = {"bearer.auth.credentials.source": "STATIC_TOKEN"}
+TWO_LOGINS = {
+    "user": [
+        ({"basic.auth.user.info": login}, basic(login)) for login in ("dev:word", "prod:word")
+    ],
+    "password": [
+        ({"basic.auth.user.info": login}, basic(login)) for login in ("me:dev", "me:prod")
+    ],
+    "token": [
+        (
+            {**STATIC_TOKEN, "bearer.auth.token": token, "bearer.auth.logical.cluster": "one"},
+            f"Bearer {token}",
+        )
+        for token in ("dev", "prod")
+    ],
+    "logical cluster": [
+        ({**STATIC_TOKEN, "bearer.auth.token": "mine", "bearer.auth.logical.cluster": name}, name)
+        for name in ("dev", "prod")
+    ],
+}
+
+
+@pytest.mark.parametrize("is_new_process", [True, False])
+@pytest.mark.parametrize("topic", ["t", None])
+@pytest.mark.parametrize("logins", TWO_LOGINS.values(), ids=TWO_LOGINS)
+def test_the_answers_of_two_registries_at_one_url_do_not_mix(
+    registry, tmp_path, as_in_a_new_process, logins, topic, is_new_process
+):
+    for number, (settings, name) in enumerate(logins):
+        registry.tenants[name] = StubRegistry(first_id=100 + number)
+        named = {f"schema.registry.{key}": value for key, value in settings.items()}
+        serializer = prepared(registry, topic=topic, folder=tmp_path, **named)
+        serializer.folder = tmp_path
+        rows = batch() if topic else batch(topic=["t"] * len(ROWS))
+        value = serializer.serialize(rows, topic).batch.column("value")[0].as_py()
+        assert value[:5] == b"\0" + (100 + number).to_bytes(4, "big")
+        if is_new_process:
+            as_in_a_new_process()
+    secret = [value for settings, name in logins for value in (name, *settings.values())]
+    for file in tmp_path.iterdir():
+        assert file.stat().st_mode & 0o077 == 0
+        assert not any(value in file.name for value in secret)
+
+
 def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
     registry, tmp_path, as_in_a_new_process, monkeypatch
 ):
@@ -255,7 +297,7 @@ def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
     assert [second] == first
     as_in_a_new_process()
     assert [prepared(registry, **latest).known] == first
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.iterdir())) == 2  # the answer, and the key of its name
 
 
 def test_a_folder_without_hard_links_keeps_schemas_too(
@@ -268,7 +310,8 @@ def test_a_folder_without_hard_links_keeps_schemas_too(
     known = prepared(registry, folder=tmp_path).known
     as_in_a_new_process()
     assert prepared(registry, folder=tmp_path).known == known
-    assert len(registry.requests) == len(list(tmp_path.iterdir())) == 1
+    assert len(registry.requests) == 1
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_in_a_new_process):
@@ -445,25 +488,31 @@ def test_a_slow_registry_is_given_up_in_time(registry):
         prepared(registry, schema_registry_request_timeout_ms="300")
 
 
-def test_a_registry_whose_answers_wait_for_one_another_is_given_up_by_name(registry, monkeypatch):
-    registry.delay_seconds = 5
-    # Now the deadline for all questions ends before that of each.
-    monkeypatch.setattr(known_schemas, "_EXTRA_SECONDS", -29.8)
-    with pytest.raises(RegistryUnavailable, match=r"the subject t-value, .* no end after"):
-        prepared(registry, schema_registry_request_timeout_ms="30000")
+@pytest.fixture
+def topics():
+    return batch(ROWS[:1] * 200, topic=[f"t{number}" for number in range(200)])
 
 
-def test_the_time_for_answers_begins_when_there_is_a_client(registry, monkeypatch):
-    clock = FakeClock()
-    client = known_schemas._client.__wrapped__
+def test_many_new_topics_are_asked_for_a_few_at_a_time(registry, topics):
+    registry.delay_seconds = 0.01
+    serializer = prepared(registry, topic=None)
+    serializer.serialize(topics, None)
+    assert len(serializer.known) == len(registry.requests) == 200
+    assert registry.most_at_once <= 16
 
-    def slow_client(*arguments):
-        clock.now += 60
-        return client(*arguments)
 
-    monkeypatch.setattr(known_schemas, "Deadline", lambda seconds: Deadline(seconds, clock))
-    monkeypatch.setattr(known_schemas, "_client", slow_client)
-    assert prepared(registry).known
+def test_a_failure_ends_the_questions_and_loses_no_answer(registry, topics):
+    registry.failing_subject = "t3-value"
+    serializer = prepared(registry, topic=None)
+    with pytest.raises(RegistryRefused, match="t3-value"):
+        serializer.serialize(topics, None)
+    asked = set(registry.requests)
+    assert len(asked) < 200
+    registry.failing_subject = ""
+    registry.requests.clear()
+    serializer.serialize(topics, None)
+    assert asked & set(registry.requests) == {"POST /subjects/t3-value/versions?normalize=False"}
+    assert len(asked) + len(registry.requests) == 201
 
 
 @pytest.mark.parametrize("schema_format", ["avro", "json"])
