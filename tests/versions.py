@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 NEWEST_MINOR = 30  # look for Pythons below this minor version
 NAMES = ("lowest", "newest")
 TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py"]
+EXTRAS = ("spark", "jobs", "report", "metrics", "registry", "transactions")
 SETUP_SECONDS = 1800.0
 TEST_SECONDS = 3600.0
 
@@ -33,8 +34,8 @@ IGNORED = "ignore:unclosed <socket:ResourceWarning"
 
 
 def lower_bound(requirement: str) -> tuple[str, str]:
-    """``("numpy", "1.26")`` of ``numpy>=1.26,<3``."""
-    found = re.match(r"([\w.-]*)>=([\d.]+)", requirement)
+    """``("numpy", "1.26")`` of ``numpy>=1.26,<3``; constraints have no extras."""
+    found = re.match(r"([\w.-]*)(?:\[\w+\])?>=([\d.]+)", requirement)
     if not found:
         raise SystemExit(f"setup.cfg: {requirement} has no lower bound")
     return found[1], found[2]
@@ -46,9 +47,7 @@ def claims() -> tuple[int, list[str]]:
     setup.read(ROOT / "setup.cfg")
     options, extras = setup["options"], setup["options.extras_require"]
     _, python = lower_bound(options["python_requires"])
-    needs = options["install_requires"] + "".join(
-        extras[name] for name in ("spark", "jobs", "report", "metrics", "transactions")
-    )
+    needs = options["install_requires"] + "".join(extras[name] for name in EXTRAS)
     requirements = sorted({*needs.split()})
     lowest = [f"{name}=={version}.*" for name, version in map(lower_bound, requirements)]
     # Version 3.3 warns of former names, which matplotlib 3.9 uses.
@@ -90,7 +89,7 @@ def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
     passed = (
         run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
         and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
-        and run([*install, f"{wheel}[spark,jobs,report,metrics,transactions,test]"], SETUP_SECONDS)
+        and run([*install, f"{wheel}[{','.join(EXTRAS)},test]"], SETUP_SECONDS)
         and run([own, "-m", "pip", "list"], SETUP_SECONDS)
     )
     built = time.monotonic()

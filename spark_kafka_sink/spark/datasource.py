@@ -14,6 +14,7 @@ from spark_kafka_sink.spark.private_api import (
     activate,
     application_folder,
     check_worker,
+    column_types,
     is_classic,
 )
 from spark_kafka_sink.spark.schema_check import check_schema, warn_of_unused_columns
@@ -118,7 +119,6 @@ def prepare_serializer(
     if options.serialization is None:
         return None
     from spark_kafka_sink.serialization.preparation import prepare
-    from spark_kafka_sink.spark.arrow_type import column_types
 
     types = column_types(schema, options.serialized_columns)
     return prepare(options, types, folder)

@@ -9,6 +9,7 @@
 - ``StreamExecution.isInterruptionException`` recognises ``query.stop()`` by an error's text.
 - py4j's gateway to the driver's Java process: its signals, and the classes of its exceptions.
 - The files of a query's checkpoint: ``metadata``, ``offsets`` and ``commits``.
+- ``to_arrow_type``: the Arrow types in which Python gets columns.
 
 A next version of Spark needs this file and setup.cfg.
 """
@@ -16,6 +17,7 @@ A next version of Spark needs this file and setup.cfg.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import socket
 import sys
@@ -31,6 +33,9 @@ from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
 if TYPE_CHECKING:
     from pyspark import SparkContext, TaskContext
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from spark_kafka_sink.serialization.preparation import ColumnType
 
 #: Spark treats an error with this text as the interruption by ``query.stop()``, so the query ends
 #: without an error. It must be short: Spark's regular expression recurses per character.
@@ -129,6 +134,51 @@ def application_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
+# --- the types of columns -------------------------------------------------------------------------
+
+
+def column_types(schema: StructType, names: Sequence[str]) -> dict[str, ColumnType]:
+    """Of those columns that the schema has; a type that Arrow lacks becomes null there."""
+    import pyarrow as pa
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    from spark_kafka_sink.serialization.preparation import ColumnType
+
+    # Spark converts times to the session's zone, whose name does not matter for the schema. PySpark
+    # 4.1 names no zone.
+    has_zone = "timezone" in inspect.signature(to_arrow_type).parameters
+    zone: Any = {"timezone": "UTC"} if has_zone else {}
+    types = {}
+    for field in schema.fields:
+        if field.name not in names:
+            continue
+        try:
+            arrow = to_arrow_type(_with_plain_strings(field.dataType), **zone)
+        except PySparkTypeError:
+            arrow = pa.null()  # no format has such a type either, and says so
+        types[field.name] = ColumnType(field.dataType.jsonValue(), arrow)
+    return types
+
+
+def _with_plain_strings(data_type: DataType) -> DataType:
+    """The type with string for char and varchar, as Spark passes them; PySpark cannot tell."""
+    from pyspark.sql import types
+
+    convert = _with_plain_strings
+    if isinstance(data_type, types.CharType | types.VarcharType):
+        return types.StringType()
+    if isinstance(data_type, types.ArrayType):
+        return types.ArrayType(convert(data_type.elementType), data_type.containsNull)
+    if isinstance(data_type, types.MapType):
+        key, value = convert(data_type.keyType), convert(data_type.valueType)
+        return types.MapType(key, value, data_type.valueContainsNull)
+    if isinstance(data_type, types.StructType):
+        fields = [(field.name, convert(field.dataType), field.nullable) for field in data_type]
+        return types.StructType([types.StructField(*field) for field in fields])
+    return data_type
+
+
 # --- the driver's Java process --------------------------------------------------------------------
 
 
@@ -199,11 +249,14 @@ def rows_socket() -> socket.socket:
         is_main = frame.f_code.co_name == _MAIN and frame.f_globals["__name__"] in _WORKER_NAMES
         if is_main and _ROWS in frame.f_locals:
             try:
-                # A descriptor of its own, so that closing it does not close Spark's.
-                return socket.socket(fileno=os.dup(frame.f_locals[_ROWS].fileno()))
+                sparks = socket.socket(fileno=frame.f_locals[_ROWS].fileno())
             except OSError as error:
                 # Without the daemon, the file is a BufferedRWPair, which shows no descriptor.
                 raise _unsupported() from error
+            try:
+                return sparks.dup()  # closing it does not close Spark's
+            finally:
+                sparks.detach()
         frame = frame.f_back
     raise _unsupported()
 

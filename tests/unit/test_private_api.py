@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import select
 import socket
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types
 from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
-from spark_kafka_sink.spark.private_api import check_worker, require_end_of_rows, rows_socket
+from spark_kafka_sink.spark.private_api import (
+    check_worker,
+    column_types,
+    require_end_of_rows,
+    rows_socket,
+)
 
 BATCHES = [pa.record_batch({"value": [str(n)]}) for n in range(3)]
 
@@ -91,11 +100,18 @@ def test_where_the_rows_come_from_elsewhere_exactly_once_is_refused(tmp_path):
     with pytest.raises(InvalidOption, match="not supported with this PySpark"):
         rows_socket()
     (tmp_path / "rows").write_bytes(b"")
-    with (
-        (tmp_path / "rows").open("rb") as file,
-        pytest.raises(InvalidOption, match="not supported with this PySpark"),
-    ):
-        run_as_worker(rows_socket, file)
+    with (tmp_path / "rows").open("rb") as file:
+        with pytest.raises(InvalidOption, match="not supported with this PySpark"):
+            run_as_worker(rows_socket, file)
+        assert len(list(descriptors(file))) == 1
+
+
+def descriptors(file):
+    """The open descriptors of a file."""
+    for path in Path("/dev/fd").iterdir():
+        with contextlib.suppress(OSError):  # that of the listing is closed
+            if os.path.sameopenfile(int(path.name), file.fileno()):
+                yield path
 
 
 def test_the_installed_pyspark_is_supported():
@@ -109,3 +125,30 @@ def test_a_pyspark_with_another_worker_is_refused_on_the_driver(monkeypatch, tmp
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     with pytest.raises(InvalidOption, match=r"delivery\.guarantee=at-least-once"):
         check_worker()
+
+
+def test_char_and_varchar_are_strings_at_every_depth():
+    """With spark.sql.preserveCharVarcharTypeInfo=true; PySpark has no Arrow types for them."""
+
+    def column(text):
+        inner = types.StructType().add("c", text).add("n", types.LongType(), nullable=False)
+        inner.add("list", types.ArrayType(text, containsNull=False))
+        return inner.add("map", types.MapType(text, types.ArrayType(text), False))
+
+    def arrow(*kinds):
+        schema = types.StructType()
+        for i, kind in enumerate(kinds):
+            schema.add(f"{i}", kind, nullable=True)
+        return [kind.arrow for kind in column_types(schema, schema.names).values()]
+
+    (text,) = arrow(column(types.StringType()))
+    assert arrow(column(types.CharType(3)), column(types.VarcharType(3))) == [text, text]
+    assert arrow(types.CharType(3), types.VarcharType(3)) == [pa.string(), pa.string()]
+
+
+def test_times_have_a_zone_in_arrow_and_times_without_one_have_none():
+    schema = (
+        types.StructType().add("at", types.TimestampType()).add("ntz", types.TimestampNTZType())
+    )
+    found = {name: kind.arrow for name, kind in column_types(schema, schema.names).items()}
+    assert found == {"at": pa.timestamp("us", "UTC"), "ntz": pa.timestamp("us")}

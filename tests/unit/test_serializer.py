@@ -42,7 +42,7 @@ from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN
 from spark_kafka_sink.registry import known_schemas
 from spark_kafka_sink.serialization.preparation import prepare
 from spark_kafka_sink.serialization.row_json import with_json
-from spark_kafka_sink.spark.arrow_type import column_types
+from spark_kafka_sink.spark.private_api import column_types
 
 ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
 ROWS = [{"id": 1, "name": "a"}, None, {"id": 3, "name": None}]

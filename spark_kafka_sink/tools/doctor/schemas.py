@@ -71,7 +71,7 @@ def schema_registry(context: CheckContext) -> list[Finding]:
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
     """Raises SchemaMismatch or UnsupportedType."""
     from spark_kafka_sink.serialization.preparation import column_schemas, given_schema
-    from spark_kafka_sink.spark.arrow_type import column_types
+    from spark_kafka_sink.spark.private_api import column_types
 
     options = context.sink.serialization
     if options is None:
