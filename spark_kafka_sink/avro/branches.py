@@ -30,6 +30,8 @@ def _with_inner(writer: Writer) -> Iterator[Writer]:
         inner = [field for _, field in writer.fields]
     elif isinstance(writer, writers.Lists):
         inner = [part for _, part in writer.parts]
+    elif isinstance(writer, writers.Members):
+        inner = [member for _, member in writer.members]
     for each in inner:
         yield from _with_inner(each)
 
@@ -42,7 +44,7 @@ def _refuses(writer: Writer) -> bool:
         return writer.is_int
     if isinstance(writer, writers.Decimal):
         return writer.digits is not None
-    return isinstance(writer, writers.FixedBytes | writers.Symbols)
+    return isinstance(writer, writers.FixedBytes | writers.Symbols | writers.Members)
 
 
 def _converts(writer: Writer) -> bool:

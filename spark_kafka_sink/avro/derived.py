@@ -23,15 +23,15 @@ _SIMPLE: Mapping[str, Any] = {
     "date": {"type": "int", "logicalType": "date"},
     "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
     "timestamp_ntz": {"type": "long", "logicalType": "local-timestamp-micros"},
+    "void": "null",
 }
+_INTERVAL = re.compile(r"interval (day|hour|minute|second)( to \w+)?")
 _TEXT = re.compile(r"(char|varchar)\(\d+\)|string collate .*")
 _DECIMAL = re.compile(r"decimal\((\d+), *(-?\d+)\)")
 
 #: what to do with a type that begins with these words
 _REMEDIES = {
     "variant": "cast it with to_json",
-    "void": "cast it to the type that it should have",
-    "null": "cast it to the type that it should have",
     "geometry": "convert it with st_asbinary",
     "geography": "convert it with st_asbinary",
 }
@@ -51,6 +51,8 @@ def derive_schema(spark_type: Any, *, name: str, namespace: str | None = None, c
     """
     derivation = _Derivation()
     schema = derivation.type(spark_type, name, namespace or "", column)
+    if spark_type == "void":  # a field may have this type, a key or value cannot do without another
+        derivation.add_unsupported(column, "void", "cast it to the type that it should have")
     full_name = f"{namespace}.{name}" if namespace else name
     if _is_struct(spark_type) and not all(map(is_name, full_name.split("."))):
         derivation.problems.append(
@@ -85,13 +87,17 @@ class _Derivation:
             return {"type": "array", "items": _or_null(inner, spark_type["containsNull"])}
         if kind == "map":
             return self._map(spark_type, name, namespace, path)
-        return self._unsupported(path, "user-defined type", "convert it to structs or arrays")
+        return self.add_unsupported(path, "user-defined type", "convert it to structs or arrays")
 
     def _atomic(self, spark_type: str, path: str) -> Any:
         if spark_type in _SIMPLE:
             return _SIMPLE[spark_type]
         if _TEXT.fullmatch(spark_type):
             return "string"
+        if _INTERVAL.fullmatch(spark_type):
+            return {"type": "long", "spark.sql.catalyst.type": spark_type}
+        if spark_type.startswith("time("):
+            return {"type": "long", "logicalType": "time-micros"}
         if (decimal := _DECIMAL.fullmatch(spark_type)) and int(decimal[2]) >= 0:
             return {
                 "type": "bytes",
@@ -100,7 +106,9 @@ class _Derivation:
                 "scale": int(decimal[2]),
             }
         first_word = re.split(r"\W", spark_type)[0]
-        return self._unsupported(path, spark_type, _REMEDIES.get(first_word, "cast it to string"))
+        return self.add_unsupported(
+            path, spark_type, _REMEDIES.get(first_word, "cast it to string")
+        )
 
     def _record(self, fields: list[Any], name: str, namespace: str, path: str) -> Any:
         full_name = f"{namespace}.{name}" if namespace else name
@@ -130,18 +138,18 @@ class _Derivation:
         if not isinstance(keys, str) or not (keys == "string" or _TEXT.fullmatch(keys)):
             kind = keys if isinstance(keys, str) else keys["type"]
             remedy = "cast its keys to string, or use an array of structs"
-            self._unsupported(path, f"map with keys of type {kind}", remedy)
+            self.add_unsupported(path, f"map with keys of type {kind}", remedy)
         values = self.type(spark_type["valueType"], name, namespace, f"{path}.value")
         return {"type": "map", "values": _or_null(values, spark_type["valueContainsNull"])}
 
-    def _unsupported(self, path: str, kind: str, remedy: str) -> str:
+    def add_unsupported(self, path: str, kind: str, remedy: str) -> str:
         self.has_unsupported_type = True
         self.problems.append(f"{path}: {kind}; {remedy}")
         return "null"
 
 
 def _or_null(schema: Any, nullable: bool) -> Any:
-    return ["null", schema] if nullable else schema
+    return ["null", schema] if nullable and schema != "null" else schema
 
 
 def _is_struct(spark_type: Any) -> bool:

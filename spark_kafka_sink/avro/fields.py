@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_kafka_sink.avro.parsed import Field, Record
+from spark_kafka_sink.avro.parsed import Field, Record, Union
 
 
 def match_fields(
     record: Record, names: Sequence[str], path: str, problems: list[str]
 ) -> list[tuple[Field, int | None]]:
-    """Each field of the record with the position of its name; None: its default is written.
+    """Each field of the record with the position of its name.
 
+    None: its default is written, or null if it has none.
     A name is the same, an alias, or the same but for its case. Adds a sentence for each field
     without a partner.
     """
     taken: dict[int, str] = {}
     found: dict[str, int] = {}
-    for accepts in (_same, _alias, _same_but_for_case):
+    exact = _positions(names)
+    lower = _positions([name.lower() for name in names])
+    for positions, accepted in (
+        (exact, lambda field: [field.name]),
+        (exact, lambda field: field.aliases),
+        (lower, lambda field: [field.name.lower()]),
+    ):
         for field in record.fields:
             if field.name in found:
                 continue
-            free = [i for i, name in enumerate(names) if i not in taken and accepts(field, name)]
+            fitting = {i for name in accepted(field) for i in positions.get(name, ())}
+            free = sorted(i for i in fitting if i not in taken)
             if len(free) > 1:
                 those = ", ".join(names[i] for i in free)
                 problems.append(
@@ -33,7 +41,7 @@ def match_fields(
                 taken.update(dict.fromkeys(free, field.name))
     matched: list[tuple[Field, int | None]] = []
     for field in record.fields:
-        if field.name not in found and not field.has_default:
+        if field.name not in found and not field.has_default and not _may_be_null(field):
             problems.append(
                 f"{path}.{field.name}: the schema has this field without a default, the column "
                 "does not have it; add it to the column, or give it a default in the schema"
@@ -49,13 +57,12 @@ def match_fields(
     return matched
 
 
-def _same(field: Field, name: str) -> bool:
-    return name == field.name
+def _may_be_null(field: Field) -> bool:
+    return isinstance(field.type, Union) and field.type.null is not None
 
 
-def _alias(field: Field, name: str) -> bool:
-    return name in field.aliases
-
-
-def _same_but_for_case(field: Field, name: str) -> bool:
-    return name.lower() == field.name.lower()
+def _positions(names: Sequence[str]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        positions.setdefault(name, []).append(i)
+    return positions

@@ -23,7 +23,7 @@ _LOGICAL_TYPES = {
         "local-timestamp-nanos",
     },
     "bytes": {"decimal"},
-    "fixed": {"decimal"},
+    "fixed": {"decimal", "uuid"},
 }
 
 
@@ -81,6 +81,14 @@ class Map:
 @dataclass
 class Union:
     branches: list[Node]
+
+    @property
+    def null(self) -> int | None:
+        """The index of the branch null."""
+        for i, branch in enumerate(self.branches):
+            if isinstance(branch, Primitive) and branch.type == "null":
+                return i
+        return None
 
     def __str__(self) -> str:
         return f"[{', '.join(str(branch) for branch in self.branches)}]"

@@ -41,28 +41,37 @@ def compile_writer(
     if not isinstance(node, Union):
         inner = _writer(node, arrow_type, path, problems)
         return writers.Required(path, inner, is_nullable=is_nullable)
-    null = _null_branch(node)
+    null = node.null
     if pa.types.is_null(arrow_type) and null is not None:
         return writers.Constant(long_bytes(null))
-    branch, inner = _branch(node, arrow_type, path, problems)
+    others = [(i, branch) for i, branch in enumerate(node.branches) if i != null]
+    if _has_members(arrow_type, len(others)):
+        members = [
+            (i, _writer(branch, field.type, f"{path}.{field.name}", problems))
+            for (i, branch), field in zip(others, arrow_type, strict=True)
+        ]
+        return writers.Members(path, null, members)
+    branch, inner = _branch(node, others, arrow_type, path, problems)
     if null is None:
         return writers.Required(path, inner, long_bytes(branch), is_nullable)
     return writers.Nullable(null, branch, inner)
 
 
-def _null_branch(node: Union) -> int | None:
-    for i, branch in enumerate(node.branches):
-        if isinstance(branch, Primitive) and branch.type == "null":
-            return i
-    return None
+def _has_members(arrow_type: pa.DataType, count: int) -> bool:
+    """Whether it is what Spark's ``from_avro`` makes of a union: a field for each branch."""
+    if count < 2 or not pa.types.is_struct(arrow_type):
+        return False
+    return [field.name for field in arrow_type] == [f"member{i}" for i in range(count)]
 
 
 def _branch(
-    node: Union, arrow_type: pa.DataType, path: str, problems: list[str]
+    node: Union,
+    others: list[tuple[int, Node]],
+    arrow_type: pa.DataType,
+    path: str,
+    problems: list[str],
 ) -> tuple[int, Writer]:
-    """The branch that fits best, and its writer."""
-    null = _null_branch(node)
-    others = [(i, each) for i, each in enumerate(node.branches) if i != null]
+    """The branch that fits best, and its writer. ``others``: all but null, with their indices."""
     if len(others) == 1:
         index, branch = others[0]
         return index, _writer(branch, arrow_type, path, problems)
@@ -111,7 +120,7 @@ def _nested(
         return writers.Lists([(None, element)])
     if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
         return None
-    key = writers.Required(f"{path}.key", writers.Bytes(), is_nullable=False)
+    key = writers.Required(f"{path}.key", writers.Text(f"{path}.key"), is_nullable=False)
     value = _of_field(node.values, arrow_type.item_field, f"{path}.value", problems)
     return writers.Lists([(0, key), (1, value)])
 
@@ -122,7 +131,9 @@ def _of_field(node: Node, field: pa.Field, path: str, problems: list[str]) -> Wr
 
 def _mismatch(node: Node, arrow_type: pa.DataType, path: str) -> str:
     has = spark_name(arrow_type)
-    return f"{path}: the schema wants {node}, the column has {has}; {advice(node, arrow_type)}"
+    return (
+        f"{path}: the schema wants {node}, the column has {has}; {advice(node, arrow_type, path)}"
+    )
 
 
 def _record(node: Record, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
@@ -155,21 +166,27 @@ def _boolean(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | 
 
 
 def _int(node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
-    if node.logical_type == "date":
-        return writers.Integer(path, "i4") if arrow_type == pa.date32() else None
+    if arrow_type == pa.date32():
+        return writers.Integer(path, "i4")
     dtype = _INTEGERS.get(arrow_type)
-    return None if dtype is None else writers.Integer(path, dtype, is_int=dtype == "i8")
+    if dtype is None or (dtype == "i8" and node.logical_type == "date"):
+        return None
+    return writers.Integer(path, dtype, is_int=dtype == "i8")
 
 
 def _long(node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
-    if node.logical_type is None or node.logical_type == "time-micros":
-        dtype = _INTEGERS.get(arrow_type)
-        return None if dtype is None else writers.Integer(path, dtype)
+    """As Spark's ``to_avro``: a long is written as it is, whatever the logical type says."""
+    if arrow_type in {pa.int64(), pa.duration("us")}:
+        return writers.Integer(path, "i8")
+    kind = node.logical_type
+    if arrow_type in _INTEGERS and kind in {None, "time-micros"}:
+        return writers.Integer(path, _INTEGERS[arrow_type])
+    if arrow_type == pa.time64("ns") and kind == "time-micros":
+        return writers.Integer(path, "i8", ticks=1000)
     if not pa.types.is_timestamp(arrow_type) or arrow_type.unit != "us":
         return None
-    if (arrow_type.tz is None) != node.logical_type.startswith("local-"):
-        return None
-    ticks = {"micros": 1, "millis": 1000}.get(node.logical_type.rpartition("-")[2])
+    prefix = "local-timestamp-" if arrow_type.tz is None else "timestamp-"
+    ticks = {None: 1000, f"{prefix}millis": 1000, f"{prefix}micros": 1}.get(kind)
     return None if ticks is None else writers.Integer(path, "i8", ticks=ticks)
 
 
@@ -184,24 +201,27 @@ def _double(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | N
     return None if dtype is None else writers.Float(dtype, 8)
 
 
+def _is_binary(arrow_type: pa.DataType) -> bool:
+    return bool(arrow_type == pa.binary() or pa.types.is_fixed_size_binary(arrow_type))
+
+
 def _bytes(node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
+    if _is_binary(arrow_type):
+        return writers.Bytes()
     if node.logical_type == "decimal":
         return _decimal(node, arrow_type, path, 0)
-    if arrow_type == pa.string():
-        return writers.Bytes(is_text_as_bytes=True)
-    is_bytes = arrow_type == pa.binary() or pa.types.is_fixed_size_binary(arrow_type)
-    return writers.Bytes() if is_bytes else None
+    return writers.Bytes(is_text_as_bytes=True) if arrow_type == pa.string() else None
 
 
-def _string(_node: Primitive, arrow_type: pa.DataType, _path: str) -> Writer | None:
-    return writers.Bytes() if arrow_type == pa.string() else None
+def _string(_node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
+    return writers.Text(path) if arrow_type == pa.string() else None
 
 
 def _fixed(node: Fixed, arrow_type: pa.DataType, path: str) -> Writer | None:
-    if node.logical_type == "decimal":
-        return _decimal(node, arrow_type, path, node.size)
-    is_bytes = arrow_type == pa.binary() or pa.types.is_fixed_size_binary(arrow_type)
-    return writers.FixedBytes(path, node.size) if is_bytes else None
+    if _is_binary(arrow_type):
+        return writers.FixedBytes(path, node.size)
+    is_decimal = node.logical_type == "decimal"
+    return _decimal(node, arrow_type, path, node.size) if is_decimal else None
 
 
 def _decimal(

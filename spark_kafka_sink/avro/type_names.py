@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_kafka_sink.avro.parsed import Enum, Fixed, Node, Primitive
+from spark_kafka_sink.avro.parsed import Enum, Fixed, Node, Primitive, Union
 from spark_kafka_sink.encoding.arrow_memory import plain_type
 
 _NAMES = {
@@ -19,7 +19,10 @@ _NAMES = {
     pa.binary(): "binary",
     pa.date32(): "date",
     pa.null(): "void",
+    pa.duration("us"): "interval",
+    pa.time64("ns"): "time",
 }
+_MAX_DIGITS = 38
 
 
 def spark_name(arrow_type: pa.DataType) -> str:
@@ -36,38 +39,71 @@ def spark_name(arrow_type: pa.DataType) -> str:
     return "struct" if pa.types.is_struct(arrow_type) else _NAMES.get(arrow_type, str(arrow_type))
 
 
-def advice(node: Node, arrow_type: pa.DataType) -> str:
-    """What to do if a column does not fit."""
-    wanted = _spark_type(node)
-    if wanted is None or pa.types.is_nested(arrow_type) or wanted == spark_name(arrow_type):
-        return "change the column or the schema"
-    return f"cast it to {wanted}, or change the schema"
+_NUMBERS = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
+_SCALARS = _NUMBERS | {"boolean", "string"}
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "string"})
 
-
-def _spark_type(node: Node) -> str | None:
-    """The Spark type to which a column may be cast; None: there is none."""
-    if isinstance(node, Primitive | Fixed):
-        if node.logical_type == "decimal":
-            return f"decimal({node.precision},{node.scale})" if node.precision <= 38 else None
-        base = node.type if isinstance(node, Primitive) else "fixed"
-        return _SPARK_TYPES.get(node.logical_type or base)
-    return "string" if isinstance(node, Enum) else None
-
-
-_SPARK_TYPES = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "long",
-    "float": "float",
-    "double": "double",
-    "bytes": "binary",
-    "fixed": "binary",
-    "string": "string",
-    "date": "date",
-    "time-millis": "int",
-    "time-micros": "long",
-    "timestamp-millis": "timestamp",
-    "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz",
-    "local-timestamp-micros": "timestamp_ntz",
+#: (logical) type -> the Spark type that fits, and those which Spark casts to it without a change of
+#: their meaning: between times and numbers, a cast counts seconds
+_CASTS = {
+    "boolean": ("boolean", _SCALARS),
+    "int": ("int", _SCALARS),
+    "long": ("long", _SCALARS),
+    "float": ("float", _SCALARS),
+    "double": ("double", _SCALARS),
+    "decimal": ("decimal", _SCALARS),
+    "string": ("string", _SCALARS | _TIMES | {"binary", "time", "interval"}),
+    "fixed": ("binary", frozenset({"string"})),
+    "date": ("date", _TIMES),
+    "time-millis": ("int", _NUMBERS),
+    "time-micros": ("long", _NUMBERS),
+    "timestamp-millis": ("timestamp", _TIMES),
+    "timestamp-micros": ("timestamp", _TIMES),
+    "local-timestamp-millis": ("timestamp_ntz", _TIMES),
+    "local-timestamp-micros": ("timestamp_ntz", _TIMES),
 }
+_BY_UNIT = "timestamp_seconds({0}), timestamp_millis({0}) or timestamp_micros({0})"
+
+#: (Spark type, (logical) type) -> what converts a column where a cast does not
+_CONVERSIONS = {
+    ("date", "long"): "unix_date({0})",
+    ("timestamp", "timestamp-nanos"): "unix_micros({0}) * 1000",
+    ("string", "uuid"): "unhex(replace({0}, '-', ''))",
+    **{(number, "date"): "date_from_unix_date(int({0}))" for number in _NUMBERS},
+    **{
+        (number, f"timestamp-{unit}"): _BY_UNIT if is_whole else "timestamp_seconds({0})"
+        for unit in ("millis", "micros")
+        for numbers, is_whole in (
+            (("byte", "short", "int"), True),
+            (("float", "double", "decimal"), False),
+        )
+        for number in numbers
+    },
+}
+
+
+def advice(node: Node, arrow_type: pa.DataType, path: str) -> str:
+    """What to do if a column does not fit."""
+    if isinstance(node, Union) and pa.types.is_struct(arrow_type):
+        last = len(node.branches) - (1 if node.null is None else 2)
+        return f"name its fields member0 to member{last}, one for each type, or change the schema"
+    kind = _kind(node)
+    has = spark_name(arrow_type).partition("(")[0]
+    if expression := _CONVERSIONS.get((has, kind)):
+        name = path.rpartition(".")[2]
+        return f"convert it with {expression.format(name)}, or change the schema"
+    wanted, castable = _CASTS.get(kind, ("", frozenset()))
+    if isinstance(node, Primitive | Fixed) and kind == "decimal":
+        wanted = f"decimal({node.precision},{node.scale})"
+        has = "" if node.precision > _MAX_DIGITS or wanted == spark_name(arrow_type) else has
+    if has in castable:
+        return f"cast it to {wanted}, or change the schema"
+    return "change the column or the schema"
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Primitive):
+        return node.logical_type or node.type
+    if isinstance(node, Fixed):
+        return node.logical_type or "fixed"
+    return "string" if isinstance(node, Enum) else ""

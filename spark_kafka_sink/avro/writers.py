@@ -17,6 +17,7 @@ from spark_kafka_sink.avro.decimals import big_endian, byte_lengths, exceeds, ma
 from spark_kafka_sink.avro.defaults import long_bytes
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import Mask
+from spark_kafka_sink.encoding.encoded import NOT_UTF8
 from spark_kafka_sink.encoding.level import Level
 from spark_kafka_sink.encoding.varint import Lengths, Piece, zigzag
 
@@ -116,6 +117,37 @@ class Nullable:
 
 
 @dataclass(frozen=True)
+class Members:
+    """A union of several types, as a struct with a field for each: the one that is not null.
+
+    ``null``: the index of null, if the union has it. ``members``: the index and writer of each.
+    """
+
+    path: str
+    null: int | None
+    members: Sequence[tuple[int, Writer]]
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        active = np.ones(len(array), dtype=bool) if active is None else active
+        exists = memory.valid_rows(array) & active
+        valid = [memory.valid_rows(array.field(i)) & exists for i in range(len(self.members))]
+        counts = np.sum(valid, axis=0)
+        self._refuse(level, counts > 1, "several members are not null, but a union has one value")
+        if self.null is None:
+            self._refuse(level, active & (counts == 0), "null, but the schema requires a value")
+        numbers = np.full(len(array), 2 * (self.null or 0), dtype=np.uint64)
+        for is_member, (branch, _) in zip(valid, self.members, strict=True):
+            numbers[is_member] = 2 * branch
+        level.add_varints(numbers, active)
+        for i, (_, writer) in enumerate(self.members):
+            writer.write(level, array.field(i), valid[i])
+
+    def _refuse(self, level: Level, is_bad: Mask, reason: str) -> None:
+        if is_bad.any():
+            level.refuse(np.flatnonzero(is_bad), f"{self.path}: {reason}")
+
+
+@dataclass(frozen=True)
 class Boolean:
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         level.add(Piece(memory.booleans(array).astype(np.uint64), 1, 1), active)
@@ -160,7 +192,7 @@ class Float:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Strings and binaries with their length."""
+    """Binaries, or strings, with their length."""
 
     is_text_as_bytes: bool = False
 
@@ -171,6 +203,22 @@ class Bytes:
             lengths *= active
         level.add_varints(zigzag(lengths), active)
         level.add_strings(offsets, data, active)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Strings with their length."""
+
+    path: str
+
+    def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
+        texts = memory.plain(array)
+        rows = memory.rows_without_utf8(texts)
+        if active is not None:
+            rows = rows[active[rows]]
+        if len(rows):
+            level.refuse(rows, f"{self.path}: {NOT_UTF8}")
+        Bytes().write(level, texts, active)
 
 
 @dataclass(frozen=True)
@@ -209,7 +257,7 @@ class Symbols:
             is_bad = is_bad & active
         if is_bad.any():
             rule = f"is no symbol of the enum {self.name}"
-            _refuse(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)!r} {rule}")
+            _refuse(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)[:300]!r} {rule}")
             active = both(active, ~is_bad)
         level.add_varints(zigzag(_numbers_or_zero(found, np.int32, active)), active)
 

@@ -91,6 +91,28 @@ def byte_strings(array: pa.Array) -> tuple[Offsets, Bytes]:
     return _offsets(offsets, array, is_large=is_large), _memory(data)
 
 
+def rows_without_utf8(texts: pa.Array) -> npt.NDArray[np.int64]:
+    """Where a (large_)string is not UTF-8, which Spark's cast from binary does not check."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return np.zeros(0, dtype=np.int64)
+    ends, data = byte_strings(texts)
+    rows = np.flatnonzero(valid_rows(texts))
+    bad = [row for row in rows if _is_no_text(data[ends[row] : ends[row + 1]].tobytes())]
+    return np.asarray(bad, dtype=np.int64)
+
+
+def _is_no_text(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 def plain(array: pa.Array) -> pa.Array:
     """The same values without a dictionary."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

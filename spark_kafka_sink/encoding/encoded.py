@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+NOT_UTF8 = "a string is not UTF-8; make the column binary, or replace such strings"
+
 
 @dataclass(frozen=True)
 class RowProblem:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import binary_scalar
-from spark_kafka_sink.encoding.encoded import RowProblem
+from spark_kafka_sink.encoding.encoded import NOT_UTF8, RowProblem
 from spark_kafka_sink.json_schema.base64_texts import base64_texts
 
 #: (array, path, problems) -> texts
@@ -84,7 +84,7 @@ def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
 def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
     # Of nulls, too, any bytes may be in the data. The functions below work on bytes.
     texts = array.cast(pa.large_string())
-    bad_rows = _rows_without_utf8(texts)
+    bad_rows = memory.rows_without_utf8(texts)
     ends, data = memory.byte_strings(texts)
     data = data[ends[0] : ends[-1]]
     if bool((data == ord("\\")).any()):
@@ -99,30 +99,8 @@ def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array
     texts = join(_QUOTE, _binary(texts), _QUOTE)
     if not len(bad_rows):
         return texts
-    reason = f"{path}: a string is not UTF-8; make the column binary, or replace such strings"
-    problems.append(RowProblem(bad_rows, reason))
+    problems.append(RowProblem(bad_rows, f"{path}: {NOT_UTF8}"))
     return without(texts, bad_rows)
-
-
-def _rows_without_utf8(texts: pa.Array) -> npt.NDArray[np.int64]:
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        pass
-    else:
-        return np.zeros(0, dtype=np.int64)
-    ends, data = memory.byte_strings(texts)
-    rows = np.flatnonzero(memory.valid_rows(texts))
-    bad = [row for row in rows if _is_no_text(data[ends[row] : ends[row + 1]].tobytes())]
-    return np.asarray(bad, dtype=np.int64)
-
-
-def _is_no_text(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001

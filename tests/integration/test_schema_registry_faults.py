@@ -80,7 +80,7 @@ def test_a_registry_that_does_not_answer_is_given_up_at_the_deadline(
 def test_a_type_that_avro_lacks_is_named_before_the_registry_is_asked(
     spark, bootstrap_servers, stub
 ):
-    frame = spark.sql("SELECT named_struct('d', interval 1 day) AS value")
+    frame = spark.sql("SELECT named_struct('d', interval 1 month) AS value")
     with pytest.raises(Exception, match=r"value\.d: interval.*cast it to string"):
         write(frame, options(stub.url, bootstrap_servers, topic="t"))
     assert stub.requests == []

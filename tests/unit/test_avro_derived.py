@@ -48,6 +48,13 @@ def derive(spark_type: Any, **names: Any) -> Any:
         ("date", {"type": "int", "logicalType": "date"}),
         ("timestamp", {"type": "long", "logicalType": "timestamp-micros"}),
         ("timestamp_ntz", {"type": "long", "logicalType": "local-timestamp-micros"}),
+        ("time(6)", {"type": "long", "logicalType": "time-micros"}),
+        ("interval hour", {"type": "long", "spark.sql.catalyst.type": "interval hour"}),
+        (
+            "interval day to second",
+            {"type": "long", "spark.sql.catalyst.type": "interval day to second"},
+        ),
+        (array("void"), {"type": "array", "items": "null"}),
         (
             "decimal(10,2)",
             {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
@@ -114,12 +121,9 @@ def test_fields_that_differ_only_in_case_are_allowed() -> None:
 
 
 UNSUPPORTED = [
-    ("interval day to second", "interval day to second; cast it to string"),
     ("interval year to month", "interval year to month; cast it to string"),
     ("interval", "interval; cast it to string"),
-    ("time(6)", "time(6); cast it to string"),
     ("variant", "variant; cast it with to_json"),
-    ("void", "void; cast it to the type that it should have"),
     ("geometry(4326)", "geometry(4326); convert it with st_asbinary"),
     ("decimal(5,-2)", "decimal(5,-2); cast it to string"),
     (
@@ -144,6 +148,11 @@ def test_a_type_that_avro_does_not_have_is_refused_with_a_remedy(
     with pytest.raises(UnsupportedType) as caught:
         derive(spark_type)
     assert caught.value.problems == (f"value: {problem}",)
+
+
+def test_a_column_of_type_void_is_refused() -> None:
+    with pytest.raises(UnsupportedType, match="void; cast it to the type that it should have"):
+        derive("void")
 
 
 def test_all_problems_are_reported_at_once() -> None:

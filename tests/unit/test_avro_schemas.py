@@ -88,6 +88,26 @@ FITTING = [
     (logical("long", "time-micros"), pa.int64(), [7], None),
     (logical("int", "time-millis"), pa.int32(), [7], None),
     (logical("int", "date"), pa.date32(), [-719162, -1, 0, 2932896], None),
+    # As Spark's to_avro: numbers are written as they are, times without a logical type in ms.
+    ("int", pa.date32(), [-719162, -1, 0, 2932896], None),
+    (logical("int", "date"), pa.int32(), [-5, None, 19723], None),
+    (logical("int", "date"), pa.int8(), [-5], None),
+    *(
+        (logical("long", kind), pa.int64(), [2**62, -7, None], None)
+        for kind in ("timestamp-millis", "timestamp-nanos", "local-timestamp-micros")
+    ),
+    *(
+        (kind, zone, [1704067200123456, -1, 999, None], [1704067200123, -1, 0, None])
+        for kind in ("long", logical("long", "timestamp"))
+        for zone in (UTC, NTZ)
+    ),
+    *(
+        (kind, pa.duration("us"), [-(2**62), 1001, None], None)
+        for kind in ("long", logical("long", "time-micros"))
+    ),
+    (logical("long", "time-micros"), pa.time64("ns"), [86_399_999_999_000, 0], [86_399_999_999, 0]),
+    ({"type": "bytes", **DECIMAL}, pa.binary(), [b"abc", b"", None], None),
+    ({"type": "fixed", "name": "F", "size": 4, **DECIMAL}, pa.binary(), [b"abcd", None], None),
     (logical("long", "timestamp-micros"), UTC, MICROS, None),
     (logical("long", "local-timestamp-micros"), NTZ, MICROS, None),
     (
@@ -257,18 +277,29 @@ MISMATCHES = [
         pa.dictionary(pa.int8(), pa.int32()),
         (
             "the schema wants int, the column has dictionary<values=int32, indices=int8, "
-            "ordered=0>; cast it to int"
+            "ordered=0>; change the column"
         ),
     ),
     ("boolean", pa.int8(), "the schema wants boolean, the column has byte; cast it to boolean"),
     ("null", pa.int8(), "the schema wants null, the column has byte; change the column"),
+    # A cast between a time and a number would count seconds.
+    ("int", UTC, "the schema wants int, the column has timestamp; change the column"),
+    ("double", UTC, "the schema wants double, the column has timestamp; change the column"),
     (
-        logical("int", "date"),
-        pa.int32(),
-        "the schema wants int (date), the column has int; cast it to date",
+        logical("long", "time-micros"),
+        UTC,
+        "the schema wants long (time-micros), the column has timestamp; change the column",
     ),
-    ("int", pa.date32(), "the schema wants int, the column has date; cast it to int"),
-    ("long", UTC, "the schema wants long, the column has timestamp; cast it to long"),
+    (
+        logical("long", "time-micros"),
+        pa.string(),
+        "the schema wants long (time-micros), the column has string; change the column",
+    ),
+    (
+        {"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"},
+        pa.string(),
+        "the schema wants fixed(16) (uuid), the column has string; convert it with unhex(replace(",
+    ),
     (
         logical("long", "timestamp-millis"),
         NTZ,
@@ -288,12 +319,10 @@ MISMATCHES = [
     (
         logical("long", "timestamp-nanos"),
         UTC,
-        "the schema wants long (timestamp-nanos), the column has timestamp; change the column",
-    ),
-    (
-        logical("long", "timestamp-micros"),
-        pa.int64(),
-        "the schema wants long (timestamp-micros), the column has long; cast it to timestamp",
+        (
+            "the schema wants long (timestamp-nanos), the column has timestamp; "
+            "convert it with unix_micros("
+        ),
     ),
     (
         {"type": "bytes", **DECIMAL},
@@ -302,11 +331,6 @@ MISMATCHES = [
             "the schema wants bytes (decimal(9,3)), the column has decimal(9,4); "
             "cast it to decimal(9,3)"
         ),
-    ),
-    (
-        {"type": "bytes", **DECIMAL},
-        pa.binary(),
-        "the schema wants bytes (decimal(9,3)), the column has binary; cast it to decimal(9,3)",
     ),
     ("bytes", pa.decimal128(9, 3), "the schema wants bytes, the column has decimal(9,3)"),
     (
@@ -344,6 +368,14 @@ MISMATCHES = [
     ("string", pa.list_(pa.string()), "the schema wants string, the column has array"),
     (record({}, name="X"), pa.string(), "the schema wants record X, the column has string"),
     ("string", pa.struct({}), "the schema wants string, the column has struct"),
+    (
+        ["null", "int", "string"],
+        pa.struct({"member1": pa.string(), "member0": pa.int32()}),
+        (
+            "the schema wants [null, int, string], the column has struct; name its fields member0 "
+            "to member1, one for each type"
+        ),
+    ),
     (
         ["null", "int", "string"],
         pa.float64(),
@@ -654,6 +686,132 @@ def test_rows_that_do_not_fit_are_named_and_harm_no_other(
         None,
         b"\4" + good * 2 + b"\0",
     ]
+
+
+UNION = ["null", record({"x": "int"}, name="A"), record({"y": "string"}, name="B")]
+A_OR_B = pa.struct(
+    {"member0": pa.struct({"x": pa.int32()}), "member1": pa.struct({"y": pa.string()})}
+)
+A, B = {"member0": {"x": 1}}, {"member1": {"y": "b"}}
+SEVERAL = "several members are not null, but a union has one value"
+NO_MEMBER = "null, but the schema requires a value"
+
+
+@pytest.mark.parametrize(
+    ("union", "arrow_type", "rows", "values", "reasons"),
+    [
+        (UNION, A_OR_B, [A, B, {}, None], ["0202", "040262", "00", "00"], {}),
+        # Members are in the order of the branches, null is not counted.
+        ([*UNION[1:], "null"], A_OR_B, [A, B, {}, None], ["0002", "020262", "04", "04"], {}),
+        (
+            ["int", "null", "string", {"type": "array", "items": "int"}],
+            pa.struct(
+                {"member0": pa.int32(), "member1": pa.string(), "member2": pa.list_(pa.int32())}
+            ),
+            [{"member0": 7}, {"member1": ""}, {"member2": [7, 8]}, {"member2": []}, {}],
+            ["000e", "0400", "06040e1000", "0600", "02"],
+            {},
+        ),
+        # What a branch or the union does not allow is a problem of its row alone.
+        (
+            ["int", {"type": "enum", "name": "E", "symbols": ["S"]}],
+            pa.struct({"member0": pa.int64(), "member1": pa.string()}),
+            [
+                {"member0": 7},
+                {},
+                {"member0": 7, "member1": "S"},
+                {"member1": "S"},
+                {"member1": "T"},
+                {"member0": 2**31},
+                None,
+            ],
+            ["000e", None, None, "0200", None, None, None],
+            {
+                2: SEVERAL,
+                1: NO_MEMBER,
+                6: NO_MEMBER,
+                5: "2147483648 is outside the range of int",
+                4: "'T' is no symbol of the enum E",
+            },
+        ),
+    ],
+)
+def test_a_union_is_a_struct_with_a_member_for_each_of_its_types(
+    union: list[Any],
+    arrow_type: pa.DataType,
+    rows: list[Any],
+    values: list[str | None],
+    reasons: dict[int, str],
+) -> None:
+    fields = [{"f": row, "after": i} for i, row in enumerate(rows)]
+    array = pa.array([None, *fields], pa.struct({"f": arrow_type, "after": pa.int32()}))[1:]
+    encoded = encode(record({"f": union, "after": "int"}), array)
+    wanted = [
+        None if value is None else bytes.fromhex(value) + bytes([2 * i])
+        for i, value in enumerate(values)
+    ]
+    assert encoded.values.to_pylist() == wanted
+    found = {row: reason.rpartition(".f")[2] for rows, reason in refused(encoded) for row in rows}
+    assert found.keys() == reasons.keys()
+    for row, reason in reasons.items():
+        assert found[row].endswith(f": {reason}")
+    # As elements of an array, too.
+    encoded = encode({"type": "array", "items": union}, pa.array([rows], pa.list_(arrow_type)))
+    good = None if reasons else b"".join(bytes.fromhex(value or "") for value in values)
+    assert encoded.values.to_pylist() == [good and bytes([2 * len(rows)]) + good + b"\0"]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_string_that_is_not_utf_8_is_refused(is_large: bool) -> None:
+    kind, binary = (
+        (pa.large_string(), pa.large_binary()) if is_large else (pa.string(), pa.binary())
+    )
+    texts = pa.array([b"hidden\xff", "é".encode(), b"\xff\xfe", None, b"\xed\xa0\x80", b""], binary)
+    texts = texts.view(kind)[1:]
+    good, rule = [b"\4\xc3\xa9", None, None, None, b"\0"], "a string is not UTF-8; make the column"
+    encoded = encode("string", texts)
+    assert encoded.values.to_pylist() == good
+    ((rows, reason),) = refused(encoded)
+    assert rows == [1, 3]
+    assert reason.startswith(f"value: {rule}")
+    # Nested, as a map's key, in a dictionary; and below a null, where it does no harm.
+    fields = pa.StructArray.from_arrays([texts], ["f"])
+    encoded = encode(record({"f": ["null", "string"]}), fields)
+    assert encoded.values.to_pylist() == [b"\2\4\xc3\xa9", None, b"\0", None, b"\2\0"]
+    hidden = pa.StructArray.from_arrays(
+        [texts], ["f"], mask=pa.array([False, True, True, True, False])
+    )
+    encoded = encode(
+        record({"s": ["null", record({"f": "string"}, name="S")]}),
+        pa.StructArray.from_arrays([hidden], ["s"]),
+    )
+    assert encoded.values.to_pylist() == [b"\2\4\xc3\xa9", b"\0", b"\0", b"\0", b"\2\0"]
+    assert refused(encoded) == []
+    keys = texts.drop_null()
+    for names, others in ((keys, pa.array(["v"] * 4)), (pa.array(["k"] * 4), keys)):
+        maps = pa.MapArray.from_arrays([0, 1, 2, 3, 4], names, others)
+        encoded = encode({"type": "map", "values": "string"}, maps)
+        assert [value is None for value in encoded.values.to_pylist()] == [False, True, True, False]
+        ((rows, reason),) = refused(encoded)
+        assert (rows, rule in reason) == ([1, 2], True)
+    if not is_large:
+        encoded = encode("string", texts.dictionary_encode())
+        assert encoded.values.to_pylist() == good
+    # Bytes are any.
+    assert encode("bytes", texts).values.to_pylist()[1] == b"\4\xff\xfe"
+
+
+def test_a_reason_contains_only_the_beginning_of_a_value() -> None:
+    schema = {"type": "enum", "name": "E", "symbols": ["A"]}
+    ((_, reason),) = refused(encode(schema, pa.array(["x" * 1_000_000])))
+    assert reason.startswith("value: 'xxx")
+    assert len(reason) < 400
+
+
+def test_a_field_that_may_be_null_and_has_no_default_need_not_be_in_the_column() -> None:
+    schema = record({"a": "int", "b": ["string", "null"]})
+    array = pa.array([{"a": 1}], pa.struct({"a": pa.int32()}))
+    assert encode(schema, array).values.to_pylist() == by_fastavro(schema, [{"a": 1, "b": None}])
 
 
 def test_a_symbol_that_is_not_utf_8_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from pyspark.sql.types import DayTimeIntervalType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
 from stub_registry import running_stub
 
 from spark_kafka_sink.config.secret import Secret
@@ -87,7 +87,7 @@ def test_topics_of_the_column_have_no_subjects_yet(registry):
     ("kind", "name", "problem"),
     [
         (StringType(), "key", "column value .* is required but missing"),
-        (DayTimeIntervalType(0, 0), "value", "value: interval.*cast it to string"),
+        (YearMonthIntervalType(0, 0), "value", "value: interval.*cast it to string"),
     ],
 )
 def test_columns_that_cannot_become_records_fail(registry, kind, name, problem):
