@@ -1,22 +1,26 @@
-"""Writes what pages say of the figures of a report, from their table: ``make figures``.
+"""Writes what pages say of the figures of a report, and of errors, from the code: ``make figures``.
 
-The tables in report_format.md and metrics.md, and report_schema.json.
+The tables in report_format.md, metrics.md and errors.md, and report_schema.json.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.report.figures import FIGURES, VERSION
 from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
 from spark_kafka_sink.report.reading import Report
 
 DOCS = Path(__file__).parent
 END = "<!-- /written -->"
+#: an option or setting, perhaps with a value
+_SETTING = re.compile(r"(?<![`\w.])[a-z]+((\.[a-z*]+)+(=[\w-]+)?|=[a-z]+)")
 
 _COUNT = {"type": "integer", "minimum": 0}
 _BY_NAME = {"type": "object", "additionalProperties": _COUNT}
@@ -34,6 +38,7 @@ def pages() -> dict[Path, str]:
     """What each file says."""
     return {
         DOCS / "report_format.md": _page("report_format.md", {"figures": _figures()}),
+        DOCS / "errors.md": _page("errors.md", {"advice": _advice()}),
         DOCS / "report_schema.json": json.dumps(schema(), indent=2) + "\n",
         DOCS / "metrics.md": _page(
             "metrics.md",
@@ -91,6 +96,13 @@ def _metrics(metrics: Iterable[Metric]) -> Iterator[str]:
         if each in QUERY_METRICS:
             source = "events"
         yield f"| `{each.name}` | {each.kind} | {labels} | {each.help} | {source} |"
+
+
+def _advice() -> Iterator[str]:
+    yield from ("| You see | Because | Do |", "|---|---|---|")
+    for each in Advice:
+        row = f"| {each.sign} | {each.meaning}. | {each.remedy}. |"
+        yield _SETTING.sub(r"`\g<0>`", row)
 
 
 if __name__ == "__main__":

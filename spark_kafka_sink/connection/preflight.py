@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from spark_kafka_sink.advice import Advice, explain
 from spark_kafka_sink.config.added_settings import for_asking
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
@@ -15,9 +16,8 @@ from spark_kafka_sink.connection.preconditions import unmet
 from spark_kafka_sink.connection.reached_brokers import mark_reached, were_reached
 from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
-from spark_kafka_sink.connection.topic_errors import topic_unavailable
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, TopicUnavailable
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
@@ -203,22 +203,24 @@ def _reach(
 def _unavailable(brokers: _Brokers, waited: str) -> BrokerUnavailable:
     return BrokerUnavailable(
         f"no broker answered at {brokers.settings['bootstrap.servers']} within {waited}"
-        f"{': ' * bool(brokers.problem)}{brokers.problem}. Check that kafka.bootstrap.servers is "
-        "right and reachable from the driver, and that kafka.security.protocol matches the "
-        "listener. If only the executors can reach the brokers, skip this check: preflight=false"
+        f"{': ' * bool(brokers.problem)}{brokers.problem}. {Advice.NO_BROKER.remedy}"
     )
 
 
 def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:
     """Raise TopicUnavailable if the topic is forbidden, invalid, or missing and not created."""
-    if answer.code in NON_RETRIABLE_TOPIC_ERRORS:
-        raise topic_unavailable(answer.topic, answer.code)
+    code, advice = answer.code, None
     if not answer.may_write:
-        raise topic_unavailable(answer.topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if is_missing and not _brokers_create_topics(brokers, Deadline(_CONFIGURATION_SECONDS)):
-        advice = "create it: these brokers do not create topics (auto.create.topics.enable=false)"
-        raise topic_unavailable(answer.topic, answer.code, advice)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if _brokers_create_topics(brokers, Deadline(_CONFIGURATION_SECONDS)):
+            return
+        advice = Advice.TOPICS_NOT_CREATED
+    elif code not in NON_RETRIABLE_TOPIC_ERRORS:
+        return
+    raise TopicUnavailable(
+        f"topic {answer.topic}: {explain(code, advice)}", topic=answer.topic, code=error_name(code)
+    )
 
 
 def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Clock
@@ -15,7 +16,6 @@ from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
 from spark_kafka_sink.librdkafka.protocol import EventClient
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
-_ENDPOINT = "kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config"
 
 ClientT = TypeVar("ClientT", bound=EventClient)
 
@@ -37,8 +37,7 @@ class Session(Generic[ClientT]):
             self.client = new_client(settings, asks_for_tokens=bool(settings.oauth_callback))
         except ValueError as error:
             raise InvalidOption(
-                f"the Kafka client refuses its settings: {error}; correct the option kafka.* that "
-                "it names"
+                f"the Kafka client refuses its settings: {error}. {Advice.SETTINGS_REFUSED.remedy}"
             ) from None
         self._tokens = TokenFunction(settings, clock)
         self._has_asked_for_token = not settings.oauth_callback
@@ -74,12 +73,7 @@ def explained(error: BrokerError, settings: ClientSettings) -> str:
         return error.text
     servers = settings["bootstrap.servers"]
     if error.text.startswith(_NO_TOKEN):  # no broker was asked
-        source = "oauth.callback" if settings.oauth_callback else _ENDPOINT
-        return (
-            f"no token for the login at {servers}{error.text.removeprefix(_NO_TOKEN)}. "
-            f"Correct {source} or what it needs"
-        )
-    return (
-        f"the brokers at {servers} refuse the login: {error.text}. "
-        "Correct kafka.sasl.* or kafka.security.protocol"
-    )
+        advice = Advice.NO_TOKEN_FROM_CALLBACK if settings.oauth_callback else Advice.NO_TOKEN
+        reason = error.text.removeprefix(_NO_TOKEN)
+        return f"no token for the login at {servers}{reason}. {advice.remedy}"
+    return f"the brokers at {servers} refuse the login: {error.text}. {Advice.LOGIN_REFUSED.remedy}"

@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.deadline import Deadline
 
 _DEFAULT_PORT = 9092
 
-# OpenSSL's verification codes (x509_vfy.h)
-_EXPIRED, _NOT_YET_VALID = 10, 9
-_OTHER_HOST = (62, 64)
+#: by OpenSSL's verification codes (x509_vfy.h)
+_CERTIFICATE_ADVICE = {
+    9: Advice.CERTIFICATE_IS_NOT_YET_VALID,
+    10: Advice.CERTIFICATE_HAS_EXPIRED,
+    62: Advice.CERTIFICATE_OF_OTHER_HOST,
+    64: Advice.CERTIFICATE_OF_OTHER_HOST,
+}
 
 
 @dataclass(frozen=True)
@@ -104,25 +109,8 @@ def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> 
         raise
 
 
-def certificate_refused(error: ssl.SSLCertVerificationError, server: Server) -> tuple[str, str]:
+def certificate_refused(error: ssl.SSLCertVerificationError) -> tuple[str, str]:
     """Why the server's certificate is refused, and what to do."""
-    return (
-        f"the broker's certificate is refused: {error.verify_message.rstrip('.')}",
-        _certificate_advice(error, server),
-    )
-
-
-def _certificate_advice(error: ssl.SSLCertVerificationError, server: Server) -> str:
-    if error.verify_code == _EXPIRED:
-        return "Renew the broker's certificate, or the expired one of its chain"
-    if error.verify_code == _NOT_YET_VALID:
-        return "Check the clocks of this machine and of the one that issued the certificate"
-    if error.verify_code in _OTHER_HOST:
-        return (
-            f"Connect with a host name that the certificate contains, or issue one for "
-            f"{server.host} (subjectAltName)"
-        )
-    return (
-        "Add the certificate of the authority that signed the broker's to the file of "
-        "kafka.ssl.truststore.location; set kafka.ssl.truststore.type=PEM if it is a PEM file"
-    )
+    advice = _CERTIFICATE_ADVICE.get(error.verify_code, Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY)
+    problem = f"the broker's certificate is refused: {error.verify_message.rstrip('.')}"
+    return problem, advice.remedy

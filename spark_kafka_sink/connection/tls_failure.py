@@ -6,6 +6,7 @@ import re
 import ssl
 from collections.abc import Mapping
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.deadline import Deadline
 
 _SECONDS = 3.0
@@ -25,14 +26,8 @@ def explanation(text: str, settings: Mapping[str, str]) -> str:
     """What is wrong, and what to do, from the client's ``text`` and a handshake with the broker."""
     problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
     if concerns_clients_certificate(text):
-        return (
-            f"{problem}. The brokers require a client certificate that they trust and that has not "
-            "expired: set or correct kafka.ssl.keystore.*"
-        )
-    return (
-        _by_handshake(text, settings)
-        or f"{problem}. Correct kafka.security.protocol or kafka.ssl.*"
-    )
+        return f"{problem}. {Advice.CLIENT_CERTIFICATE}"
+    return _by_handshake(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"
 
 
 def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
@@ -54,7 +49,7 @@ def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
         try:
             sockets.connect_tls(server, context, Deadline(_SECONDS)).close()
         except ssl.SSLCertVerificationError as error:
-            problem, advice = sockets.certificate_refused(error, server)
+            problem, advice = sockets.certificate_refused(error)
             return f"no TLS connection to {server}: {problem}. {advice}"
         return ""
 

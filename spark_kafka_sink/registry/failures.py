@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.registry_options import RegistryOptions
 from spark_kafka_sink.errors import (
     KafkaSinkError,
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 #: the registry's own codes: of a subject, a version, a schema
 _NO_SUCH_SCHEMA = range(40401, 40404)
-_LOGIN = (
-    "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant the "
-    "right to this user"
-)
-_REFUSALS = {401: ("the login", _LOGIN), 403: ("access", _LOGIN)}
-_OTHER_REFUSAL = ("the request", "Correct the schema or schema.registry.url")
+_REFUSALS = {
+    401: ("the login", Advice.REGISTRY_LOGIN_REFUSED),
+    403: ("access", Advice.REGISTRY_LOGIN_REFUSED),
+}
+_OTHER_REFUSAL = ("the request", Advice.REGISTRY_REQUEST_REFUSED)
 
 
 def named(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSinkError:
@@ -36,9 +36,8 @@ def named(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSin
     if isinstance(error, OAuthTokenError):
         what = f"no token for the login at the schema registry {registry.url}: {error.message}. "
         if _is_refusal(error.__context__):
-            return RegistryRefused(f"{what}Correct schema.registry.bearer.auth.*")
-        endpoint = "schema.registry.bearer.auth.issuer.endpoint.url"
-        return RegistryUnavailable(f"{what}Check that {endpoint} is right and reachable")
+            return RegistryRefused(f"{what}{Advice.REGISTRY_TOKEN_REFUSED.remedy}")
+        return RegistryUnavailable(f"{what}{Advice.REGISTRY_TOKEN_UNAVAILABLE.remedy}")
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return unavailable(registry, subject, text)
@@ -74,19 +73,19 @@ def _answered(
     if status == _NOT_FOUND:
         return SchemaNotFound(
             f"{place} has no such schema for the subject {subject}: {reason}. "
-            "Register the schema, or set auto.register.schemas=true",
+            f"{Advice.SCHEMA_NOT_FOUND.remedy}",
             subject=subject,
         )
     if status == _CONFLICT:
         return SchemaIncompatible(
             f"{place} refuses the schema for the subject {subject} as incompatible: "
-            f"{reason}. Change the column, for instance make new fields nullable, or "
-            "change the subject's compatibility level",
+            f"{reason}. {Advice.SCHEMA_INCOMPATIBLE.remedy}",
             subject=subject,
         )
-    what, remedy = _REFUSALS.get(status, _OTHER_REFUSAL)
+    what, advice = _REFUSALS.get(status, _OTHER_REFUSAL)
     return RegistryRefused(
-        f"{place} refuses {what} for the subject {subject}, HTTP {status}: {reason}. {remedy}"
+        f"{place} refuses {what} for the subject {subject}, HTTP {status}: {reason}. "
+        f"{advice.remedy}"
     )
 
 
@@ -94,7 +93,6 @@ def unavailable(registry: RegistryOptions, subject: str, problem: str) -> Regist
     """The registry gave no usable answer."""
     return RegistryUnavailable(
         f"the schema registry {registry.url} was asked for the subject {subject}, and gave no "
-        f"usable answer: {problem}. Check that schema.registry.url is right and reachable; if the "
-        "registry is only slow, raise schema.registry.request.timeout.ms, "
+        f"usable answer: {problem}. {Advice.REGISTRY_UNAVAILABLE.remedy}, "
         f"{registry.timeout_ms} ms"
     )

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.added_settings import for_group
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.session import Session, explained
@@ -35,13 +36,10 @@ _FREE_SECONDS = 0.8
 #: each client has some threads and connections
 CLIENTS_AT_ONCE = 16
 
-_REFUSED: Mapping[int, str] = {
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this user Read on consumer groups that begin "
-    "with transactional.id.prefix",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user Read on the topic of the ledger "
-    "(exactly.once.ledger.topic, by default topic)",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user Write and Describe on "
-    "transactional ids that begin with transactional.id.prefix",
+_REFUSED: Mapping[int, Advice] = {
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Advice.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Advice.LEDGER_TOPIC_FORBIDDEN,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Advice.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -62,14 +60,12 @@ class BrokerWait:
         answer = f"{text or error_text(code)} ({error_name(code)})"
         if code in _REFUSED:
             return TransactionFailed(
-                f"{self.purpose}: {answer}; {_REFUSED[code]}", code=error_name(code)
+                f"{self.purpose}: {answer}. {_REFUSED[code].remedy}", code=error_name(code)
             )
         last = f"; last broker error: {broker_error}" if broker_error else ""
         return DeadlineExceeded(
-            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. Check that the "
-            "brokers are reachable, and that the coordinators of transactions and groups have "
-            "enough replicas in sync, or raise that option; Spark's next attempt reads from the "
-            "ledger what was committed"
+            f"{self.purpose}: {answer}, until the time-out ({self.option}){last}. "
+            f"{Advice.COORDINATOR_IS_LATE.remedy}"
         )
 
     def is_over(self, code: int) -> bool:

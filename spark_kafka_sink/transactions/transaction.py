@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
 
+from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -25,7 +26,6 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
-from spark_kafka_sink.producer.error_messages import rejection_advice
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
@@ -197,11 +197,11 @@ class Transaction:
         if failure.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             return InvalidOption(
                 f"kafka.transaction.timeout.ms={self._timeout_ms} is more than the brokers allow "
-                "(transaction.max.timeout.ms); lower it, or raise theirs"
+                f"(transaction.max.timeout.ms). {Advice.INVALID_TRANSACTION_TIMEOUT.remedy}"
             )
-        name = error_name(failure.code)
+        name, advice = error_name(failure.code), advice_on(failure.code)
         return TransactionFailed(
-            f"{purpose}: {failure.text} ({name}){rejection_advice(failure.code)}. Spark's next "
+            f"{purpose}: {failure.text} ({name}){f'. {advice}' if advice else ''}. Spark's next "
             "attempt sends the whole partition again",
             code=name,
         )

@@ -201,7 +201,7 @@ def test_records_larger_than_the_topic_allows(
         assert sorted(values(own_topics.read(topic))) == good
         assert sorted(values(own_topics.read(dead_letter_topic))) == bad
     message = headers_of(own_topics.read(dead_letter_topic)[0])["kafka-nb.message"].decode()
-    assert "raise its max.message.bytes" in message
+    assert "Raise the topic's max.message.bytes" in message
 
 
 def test_a_limit_that_was_raised_counts_while_the_topic_stays_in_use(
@@ -229,7 +229,7 @@ def test_records_larger_than_the_client_may_send(own_topics, options):
     assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 1}
     assert_split(own_topics, topic, large, [b"a", b"c"], [rows[1]])
     message = headers_of(own_topics.read(large)[0])["kafka-nb.message"].decode()
-    assert "raise kafka.max.request.size" in message
+    assert "Raise kafka.max.request.size" in message
 
 
 def test_a_large_record_that_compresses_is_left_to_the_brokers(

@@ -296,7 +296,9 @@ def test_a_timeout_that_the_brokers_do_not_allow(sink):
 
 def test_a_record_that_the_topic_rejects_aborts_the_transaction(sink):
     options = {"kafka_max_request_size": "4000000"}
-    with pytest.raises(TransactionFailed, match=r"raise its max\.message\.bytes") as raised:
+    with pytest.raises(
+        TransactionFailed, match=r"Raise the topic\'s max\.message\.bytes"
+    ) as raised:
         sink.write(0, 0, ["0-a", "x" * 3_000_000], **options)
     assert "made no record of micro-batch 0" in str(raised.value)
     assert sink.write_batch(0) == sink.committed()

@@ -300,7 +300,7 @@ def test_tasks_do_not_need_the_trust_store(spark, store, sasl_ssl, topics, tmp_p
 
 REFUSED = "AuthenticationFailed: the brokers at .* refuse the login: .*"
 NO_TLS = "AuthenticationFailed: no TLS connection to "
-NO_CERTIFICATE = rf"{NO_TLS}.*alert .*certificate.*set or correct kafka\.ssl\.keystore"
+NO_CERTIFICATE = rf"{NO_TLS}.*alert .*certificate.*Set or correct kafka\.ssl\.keystore"
 
 #: name: broker, settings for a Store, and the error
 MISTAKES = {
@@ -353,7 +353,7 @@ MISTAKES = {
     "no right to see the topic": (
         "sasl_ssl",
         lambda s: scram(user="bob") | trusting(s.ca),
-        "TopicUnavailable: topic .*TOPIC_AUTHORIZATION_FAILED.; grant this user permission",
+        "TopicUnavailable: topic .*TOPIC_AUTHORIZATION_FAILED.. .*Grant this user permission",
     ),
 }
 
@@ -393,7 +393,7 @@ def test_the_driver_says_that_a_right_to_write_is_missing(spark, store, sasl_ssl
     sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
     given = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
     said = failure(lambda: save(spark, sink, given))
-    assert re.search(f"TopicUnavailable: topic {topic}: .*grant this user permission to", said)
+    assert re.search(f"TopicUnavailable: topic {topic}: .*Grant this user permission to", said)
 
 
 # --- what is wrong, said by the tasks -------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
     ("idempotence", "error"),
     [
         ("true", "IdempotentWrite on the cluster.*Cluster authorization failed"),
-        ("false", "TOPIC_AUTHORIZATION_FAILED.; grant this user permission to write to it"),
+        ("false", "TOPIC_AUTHORIZATION_FAILED.. .*Grant this user permission to write to it"),
     ],
 )
 def test_a_task_says_which_right_is_missing(spark, store, sasl_ssl, topics, idempotence, error):
@@ -458,7 +458,7 @@ def test_a_right_that_is_taken_away_ends_the_stream_at_once(
     finally:
         query.stop()
     assert time.monotonic() - started < AT_ONCE_SECONDS
-    assert re.search(f"topic {topic}.*AUTHORIZATION_FAILED.; grant this user perm", said), said[
+    assert re.search(f"topic {topic}.*AUTHORIZATION_FAILED.. .*Grant this user perm", said), said[
         :2000
     ]
     assert [record.value for record in made.read(topic)] == [b"before"]
@@ -589,13 +589,13 @@ def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_p
     write, describe, read = AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.READ
     allow = sasl_plaintext.acls.allow
     allow("bob", topic, write)
-    with pytest.raises(TransactionFailed, match="grant this user Write and Describe on trans"):
+    with pytest.raises(TransactionFailed, match="Grant this user Write and Describe on trans"):
         exactly_once_task.write(given, 0, 0, ["a"])
     allow("bob", f"of-{topic}", write, describe, **transactional_ids)
-    with pytest.raises(TransactionFailed, match="grant this user Read on consumer groups"):
+    with pytest.raises(TransactionFailed, match="Grant this user Read on consumer groups"):
         exactly_once_task.write(given, 0, 0, ["a"])
     allow("bob", f"of-{topic}", read, **groups)
-    with pytest.raises(TransactionFailed, match="grant this user Read on the topic of the ledger"):
+    with pytest.raises(TransactionFailed, match="Grant this user Read on the topic of the ledger"):
         exactly_once_task.write(given, 0, 0, ["a"])
     allow("bob", topic, read)
     parsed = parse(given)

@@ -92,7 +92,7 @@ def test_a_user_who_may_not_see_the_group_is_told_so(cluster, settings):
     cluster.push_errors(FIND_COORDINATOR, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 1000)
     with (
         GroupOffset(settings, "t", "p.0") as offset,
-        pytest.raises(TransactionFailed, match="grant this user Read on consumer groups"),
+        pytest.raises(TransactionFailed, match="Grant this user Read on consumer groups"),
     ):
         offset.read(wait())
 
@@ -107,7 +107,7 @@ def test_a_user_who_may_not_see_the_group_is_told_so(cluster, settings):
 @CALLS
 def test_a_refused_request_is_an_error(cluster, offset, call, request_kind, code, advice):
     cluster.push_errors(request_kind, [code])
-    with pytest.raises(TransactionFailed, match=f"the ledger p: .*grant this user {advice}"):
+    with pytest.raises(TransactionFailed, match=f"the ledger p: .*Grant this user {advice}"):
         call(offset, wait())
 
 

@@ -173,7 +173,7 @@ def test_a_certificate_for_another_host_fails(examine):
     finding = examine("kafka.example.org")
     assert finding.outcome is Outcome.FAILED
     assert "IP address mismatch" in finding.message
-    assert "issue one for 127.0.0.1 (subjectAltName)" in finding.advice
+    assert "issue one for this host (subjectAltName)" in finding.advice
 
 
 def test_another_host_passes_if_the_client_does_not_look(examine):
@@ -193,7 +193,7 @@ def test_a_server_without_tls_fails():
         finding = network.tls(server, sockets.tls_context({}), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "the TLS handshake failed" in finding.message
-    assert "Check that kafka.security.protocol matches this listener" in finding.advice
+    assert "Check that kafka.security.protocol matches the listener" in finding.advice
 
 
 def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(authority, tmp_path):
@@ -231,7 +231,7 @@ def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, t
     with serving(talk) as server:
         finding, _ = network.api_versions(server, trusting, Deadline(30))
     assert finding.outcome is Outcome.FAILED
-    assert "require client certificates, set kafka.ssl.keystore.*" in finding.advice
+    assert "Set or correct kafka.ssl.keystore.*" in finding.advice
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_settings_that_the_client_refuses_are_an_invalid_option():
     def refuse(*_, **__):
         raise ValueError("no provider for SASL mechanism X")
 
-    with pytest.raises(InvalidOption, match="no provider for SASL mechanism X; correct the option"):
+    with pytest.raises(InvalidOption, match=r"mechanism X\. Correct the option"):
         Session(refuse, ClientSettings(()))
 
 
@@ -75,7 +75,11 @@ NO_TOKEN = BrokerError(
 @pytest.mark.parametrize(
     ("error", "callback", "sentence"),
     [
-        (REFUSED, "", "the brokers at b:1 refuse the login: invalid token. Correct kafka.sasl.*"),
+        (
+            REFUSED,
+            "",
+            "the brokers at b:1 refuse the login: invalid token. Correct the user name, pa",
+        ),
         (NO_TOKEN, "module:function", "b:1: no route to host. Correct oauth.callback or what"),
         (NO_TOKEN, "", "no token for the login at b:1: no route to host. Correct kafka.sasl.oauth"),
         (LOST, "", "connection refused"),

@@ -8,11 +8,13 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.connection.sockets import Server
+from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -106,7 +108,7 @@ def login(context: CheckContext) -> list[Finding]:
         # First, because confluent_kafka waits for a token, and does not say why there is none.
         problem = TokenFunction(settings).problem(context.deadline.remaining() / 2)
         if problem:
-            return [failed(problem, "Fix the function, or what it depends on")]
+            return [failed(problem, Advice.NO_TOKEN_FROM_CALLBACK.remedy)]
     try:
         context.brokers = Brokers({**context.login, "bootstrap.servers": working})
         context.advertised = context.brokers.log_in(context.deadline)
@@ -114,18 +116,13 @@ def login(context: CheckContext) -> list[Finding]:
         return [
             failed(
                 f"the Kafka client refuses its settings: {error_text(error)}",
-                "Correct the option kafka.* that the message names",
+                Advice.SETTINGS_REFUSED.remedy,
             )
         ]
     except AuthenticationFailed as error:
-        return [
-            failed(
-                f"the brokers refuse the login: {error}",
-                "Correct the user name, password or mechanism (kafka.sasl.*), the client's "
-                "certificate (kafka.ssl.keystore.*), or kafka.security.protocol if the listener "
-                "requires another one",
-            )
-        ]
+        is_about_certificate = concerns_clients_certificate(str(error))
+        advice = Advice.CLIENT_CERTIFICATE if is_about_certificate else Advice.LOGIN_REFUSED
+        return [failed(f"the brokers refuse the login: {error}", advice.remedy)]
     except BrokerUnavailable as error:
         return [
             failed(

@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.connection.preconditions import COORDINATORS, unmet, unmet_by_topic
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError
@@ -163,7 +164,7 @@ def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> 
         return [
             failed(
                 f"{wanted} exceeds the brokers' {_LONGEST}={longest}",
-                "Lower the former, or raise the latter on the brokers",
+                Advice.INVALID_TRANSACTION_TIMEOUT.remedy,
             )
         ]
     return [passed(f"{wanted}; the brokers allow {longest}")]

@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Mapping
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.connection.sockets import (
     Server,
     certificate_refused,
@@ -20,11 +21,6 @@ from spark_kafka_sink.tools.doctor.result import Finding, failed, passed, warned
 
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
-_PROTOCOL_ADVICE = (
-    "Check that kafka.security.protocol matches this listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
-    "or SASL_SSL), and that the port is Kafka's"
-)
-_KEY_ADVICE = "If the brokers require client certificates, set kafka.ssl.keystore.*. "
 
 # Kafka's protocol
 PRODUCE, API_VERSIONS, DESCRIBE_CLUSTER = 0, 18, 60
@@ -65,9 +61,10 @@ def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
         with connect_tls(server, context, deadline) as connection:
             return _about_certificate(server, connection)
     except ssl.SSLCertVerificationError as error:
-        return failed(*certificate_refused(error, server), str(server))
+        return failed(*certificate_refused(error), str(server))
     except OSError as error:
-        return failed(f"the TLS handshake failed: {reason(error)}", _PROTOCOL_ADVICE, str(server))
+        what = f"the TLS handshake failed: {reason(error)}"
+        return failed(what, Advice.TLS_FAILED.remedy, str(server))
 
 
 def _about_certificate(server: Server, connection: ssl.SSLSocket) -> Finding:
@@ -100,8 +97,12 @@ def api_versions(
     except (OSError, ValueError) as error:
         problem = reason(error) if isinstance(error, OSError) else str(error)
         # With TLS 1.3, a client learns only after the handshake that its certificate is missing.
-        advice = (_KEY_ADVICE if context else "") + _PROTOCOL_ADVICE
-        return failed(f"no answer from a Kafka broker: {problem}", advice, str(server)), {}
+        of_client = f"If brokers require it: {Advice.CLIENT_CERTIFICATE.remedy}. "
+        return failed(
+            f"no answer from a Kafka broker: {problem}",
+            f"{of_client if context else ''}{Advice.TLS_FAILED.remedy}",
+            str(server),
+        ), {}
     oldest, newest = versions.get(PRODUCE, (0, 0))
     if newest < _OLDEST_PRODUCE:
         return failed(

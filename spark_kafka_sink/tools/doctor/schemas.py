@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.serialization_options import SerializationOptions
 from spark_kafka_sink.errors import (
     InvalidSchema,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 # Any subject shows whether the registry answers; this one is not there.
 _NO_TOPIC = "kafka-nb-doctor"
-_ADVICE = "Correct schema.registry.*"
 _NO_SCHEMA = (
     "no DataFrame's schema is given; only diagnose(options, schema=df.schema) and the --dry-run of "
     "a job check it"
@@ -88,7 +88,7 @@ def _of_any_subject(client: RegistryClient, options: SerializationOptions) -> Fi
     except SchemaNotFound:
         pass
     except KafkaSinkError as error:
-        return failed(str(error), _ADVICE)
+        return failed(str(error), "")
     return passed("it answers; the column topic names the subjects", options.registry.url)
 
 
@@ -101,7 +101,7 @@ def _of_subject(
     try:
         return _known(client, wanted) if wanted.auto_register else _needed(client, wanted)
     except KafkaSinkError as error:
-        return failed(str(error), _ADVICE, wanted.subject)
+        return failed(str(error), "", wanted.subject)
 
 
 def _needed(client: RegistryClient, wanted: WantedSchema) -> Finding:
@@ -134,7 +134,6 @@ def _known(client: RegistryClient, wanted: WantedSchema) -> Finding:
         return passed(f"{message}, and the column's schema is compatible", wanted.subject)
     return failed(
         f"{message}, and the column's schema is not compatible with its versions",
-        "Change the column, for instance make new fields nullable, or change the subject's "
-        "compatibility level",
+        Advice.SCHEMA_INCOMPATIBLE.remedy,
         wanted.subject,
     )

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
+from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
@@ -48,7 +49,7 @@ def topic(context: CheckContext) -> list[Finding]:
                     name,
                 )
             ]
-        return [failed(error_text(error), "Check the name of the topic", name)]
+        return [_unusable(name, error)]
     orphans = [each.id for each in found.partitions if each.leader is None or each.leader.id < 0]
     if orphans:
         return [
@@ -71,7 +72,12 @@ def undescribed(
         return missing(context, name)
     if error_code(error) in FORBIDDEN:
         return if_forbidden
-    return failed(error_text(error), "Check the name of the topic", name)
+    return _unusable(name, error)
+
+
+def _unusable(name: str, error: KafkaException) -> Finding:
+    advice = advice_on(error_code(error))
+    return failed(error_text(error), advice.remedy if advice else "See the brokers' logs", name)
 
 
 def missing(context: CheckContext, name: str) -> Finding:
@@ -133,8 +139,8 @@ def _size(broker: Mapping[str, str]) -> str:
 
 def _create(name: str) -> str:
     return (
-        f"Create it: kafka-topics.sh --create --topic {name} --partitions N "
-        "--bootstrap-server HOST:PORT"
+        f"{Advice.TOPICS_NOT_CREATED.remedy}: kafka-topics.sh --create --topic {name} "
+        "--partitions N --bootstrap-server HOST:PORT"
     )
 
 
@@ -232,8 +238,8 @@ def idempotent_write(context: CheckContext) -> list[Finding]:
     return [
         failed(
             f"{context.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
-            f"Grant it: kafka-acls.sh --add --allow-principal {context.user} "
-            "--operation IdempotentWrite --cluster; or set kafka.enable.idempotence=false",
+            f"{Advice.IDEMPOTENCE_FORBIDDEN.remedy}: kafka-acls.sh --add --allow-principal "
+            f"{context.user} --operation IdempotentWrite --cluster",
         )
     ]
 

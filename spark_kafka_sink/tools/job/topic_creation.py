@@ -8,6 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
+from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -58,11 +59,14 @@ def create_missing(configuration: QueryConfiguration, output: Output) -> None:
         # First, because confluent_kafka waits for a token, and does not say why there is none.
         problem = TokenFunction(client).problem(deadline.remaining() / 2)
         if problem:
-            raise AuthenticationFailed(f"{problem}. Fix the function, or what it depends on")
+            raise AuthenticationFailed(f"{problem}. {Advice.NO_TOKEN_FROM_CALLBACK.remedy}")
     try:
         admin = _Admin(for_confluent_kafka(client))
     except KafkaException as error:
-        raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
+        raise InvalidOption(
+            f"the Kafka client refuses its settings: {error_text(error)}. "
+            f"{Advice.SETTINGS_REFUSED.remedy}"
+        ) from None
     try:
         _log_in(admin, client["bootstrap.servers"], deadline)
         for path, (topic, settings) in wanted.items():

@@ -1,0 +1,261 @@
+"""Advice: what causes of errors mean, and what to do; the only table, also for docs/errors.md."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
+
+# Brokers delay their answers to clients that exceed a quota, and say so nowhere else.
+_CHECK_BROKERS = (
+    "Check that the brokers are reachable, keep up, and do not throttle this client (quotas)"
+)
+_TIMESTAMP = (
+    "timestamp is further from the brokers' time than the topic allows "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
+)
+
+
+class Advice(Enum):
+    """A cause: its meaning and the remedy, as sentences without a full stop.
+
+    A member is called as librdkafka calls the error, or else after the cause; then the third text
+    is what users see of it.
+    """
+
+    # --- records ---------------------------------------------------------------------------------
+    MSG_SIZE_TOO_LARGE = (
+        "A record is larger than the topic allows",
+        "Raise the topic's max.message.bytes",
+        "`MSG_SIZE_TOO_LARGE` with a partition",
+    )
+    TOO_LARGE_FOR_CLIENT = (
+        "A record is larger than the client may send",
+        "Raise kafka.max.request.size, and the topic's max.message.bytes if that is smaller",
+        "`MSG_SIZE_TOO_LARGE` without a partition",
+    )
+    INVALID_TIMESTAMP = (
+        f"A {_TIMESTAMP}",
+        "Correct the column timestamp or, without it, the clock of the worker",
+    )
+    INVALID_RECORD = (
+        f"The topic is compacted, and a record lacks its key; otherwise a {_TIMESTAMP}",
+        "Give each record a key; or correct the column timestamp or, without it, the clock of the "
+        "worker",
+    )
+    _UNKNOWN_PARTITION = (
+        "The column partition names a partition that the topic does not have",
+        "Correct it, or make it null",
+    )
+    _MSG_TIMED_OUT = (
+        "A record was not acknowledged within kafka.delivery.timeout.ms",
+        f"{_CHECK_BROKERS}; raise that time if they are only slow",
+    )
+    _INCONSISTENT = (
+        "The brokers acknowledged records, but not those before them, as may happen when a leader "
+        "changes",
+        "Let Spark repeat the task: its next attempt sends all of them again",
+    )
+    IDEMPOTENCE_FORBIDDEN = (
+        "This user may not write with an idempotent producer",
+        "Grant this user permission to write to a topic, or with brokers before Kafka 2.8 "
+        "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
+        "`Cluster authorization failed`",
+    )
+
+    # --- topics ----------------------------------------------------------------------------------
+    TOPIC_AUTHORIZATION_FAILED = (
+        "This user may not see the topic, or may not write to it",
+        "Grant this user permission to write to it",
+    )
+    UNKNOWN_TOPIC_OR_PART = (
+        "The topic does not exist, and the brokers did not create it",
+        "Create it, or correct its name",
+    )
+    TOPICS_NOT_CREATED = (
+        "These brokers do not create topics (auto.create.topics.enable=false)",
+        "Create it, or correct its name",
+        "`UNKNOWN_TOPIC_OR_PART` before any task starts",
+    )
+    TOPIC_EXCEPTION = (
+        "The brokers do not allow this name of a topic",
+        "Choose another name",
+    )
+
+    # --- time ------------------------------------------------------------------------------------
+    CLOSE_TIMED_OUT = (
+        "The brokers are slow or down, have too few replicas in sync, or advertise addresses that "
+        "executors do not reach",
+        f"{_CHECK_BROKERS}; raise close.timeout.ms if they are only slow",
+        "`did not acknowledge all records` (`DeadlineExceeded`)",
+    )
+    BUFFER_IS_FULL = (
+        "The brokers accept records more slowly than the task has them, or not at all",
+        f"{_CHECK_BROKERS}; raise kafka.buffer.memory or kafka.max.block.ms if they are only slow",
+        "`BufferExhausted`",
+    )
+    METADATA_IS_LATE = (
+        "The brokers do not describe the topic in time",
+        "Check that the brokers are reachable; if they are only slow, raise kafka.max.block.ms, or "
+        "kafka.max.block.metadata.ms with kafka.max.block.ms.include.metadata=false",
+        "`MetadataTimeout`",
+    )
+
+    # --- connection and login --------------------------------------------------------------------
+    NO_BROKER = (
+        "A wrong name or port, a firewall, or another kafka.security.protocol than the listener's",
+        "Check that kafka.bootstrap.servers is right and reachable from the driver, and that "
+        "kafka.security.protocol matches the listener. If only the executors can reach the "
+        "brokers, skip this check: preflight=false",
+        "`no broker answered at`",
+    )
+    SETTINGS_REFUSED = (
+        "A kafka.* option, or a file that it names, is not usable",
+        "Correct the option kafka.* that the message names",
+        "`the Kafka client refuses its settings`",
+    )
+    LOGIN_REFUSED = (
+        "The user, password or mechanism is wrong, or the listener has another "
+        "kafka.security.protocol",
+        "Correct the user name, password or mechanism (kafka.sasl.*), or kafka.security.protocol "
+        "if the listener requires another one",
+        "`refuse the login`",
+    )
+    NO_TOKEN = (
+        "The token endpoint did not give a token",
+        "Correct kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config, or what they need",
+        "`no token for the login`",
+    )
+    NO_TOKEN_FROM_CALLBACK = (
+        "The function of oauth.callback did not give a token",
+        "Correct oauth.callback or what it needs",
+        "`no token for the login`, with oauth.callback",
+    )
+
+    # --- TLS -------------------------------------------------------------------------------------
+    TLS_FAILED = (
+        "The listener uses another protocol, or the certificates do not fit",
+        "Check that kafka.security.protocol matches the listener (PLAINTEXT, SSL, SASL_PLAINTEXT "
+        "or SASL_SSL), and that the port is Kafka's; or correct kafka.ssl.*",
+        "`no TLS connection to`",
+    )
+    CERTIFICATE_HAS_EXPIRED = (
+        "The broker's certificate, or one of its chain, has expired",
+        "Renew the broker's certificate, or the expired one of its chain",
+        "`certificate has expired`",
+    )
+    CERTIFICATE_IS_NOT_YET_VALID = (
+        "The clock of this machine, or of the one that issued the certificate, is wrong",
+        "Check the clocks of this machine and of the one that issued the certificate",
+        "`certificate is not yet valid`",
+    )
+    CERTIFICATE_OF_OTHER_HOST = (
+        "The broker's certificate is for another name",
+        "Connect with a host name that the certificate contains, or issue one for this host "
+        "(subjectAltName)",
+        "`Hostname mismatch`, `IP address mismatch`",
+    )
+    CERTIFICATE_OF_UNKNOWN_AUTHORITY = (
+        "The broker's certificate comes from an unknown authority",
+        "Add the certificate of the authority that signed the broker's to the file of "
+        "kafka.ssl.truststore.location; set kafka.ssl.truststore.type=PEM if it is a PEM file",
+        "`unable to get local issuer certificate`",
+    )
+    CLIENT_CERTIFICATE = (
+        "The brokers require a client certificate that they trust and that has not expired",
+        "Set or correct kafka.ssl.keystore.*",
+        "`alert certificate required`, `alert bad certificate`, `alert unknown ca`",
+    )
+
+    # --- schema registry -------------------------------------------------------------------------
+    SCHEMA_NOT_FOUND = (
+        "The subject does not have the schema, and the query may not register it",
+        "Register the schema, or set auto.register.schemas=true",
+        "`SchemaNotFound`",
+    )
+    SCHEMA_INCOMPATIBLE = (
+        "The schema is not compatible with the subject's earlier versions",
+        "Change the column, for instance make new fields nullable, or change the subject's "
+        "compatibility level",
+        "`SchemaIncompatible`",
+    )
+    REGISTRY_UNAVAILABLE = (
+        "The schema registry does not answer in time, or with an error of its own",
+        "Check that schema.registry.url is right and reachable; if the registry is only slow, "
+        "raise schema.registry.request.timeout.ms",
+        "`RegistryUnavailable`",
+    )
+    REGISTRY_TOKEN_UNAVAILABLE = (
+        "The token endpoint does not answer",
+        "Check that schema.registry.bearer.auth.issuer.endpoint.url is right and reachable",
+        "`no token for the login at the schema registry` (`RegistryUnavailable`)",
+    )
+    REGISTRY_TOKEN_REFUSED = (
+        "The token endpoint refuses the client",
+        "Correct schema.registry.bearer.auth.*",
+        "`no token for the login at the schema registry` (`RegistryRefused`)",
+    )
+    REGISTRY_LOGIN_REFUSED = (
+        "The user or the password is wrong, or the user lacks a right",
+        "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant "
+        "the right to this user",
+        "`RegistryRefused`, HTTP 401 or 403",
+    )
+    REGISTRY_REQUEST_REFUSED = (
+        "The schema is not valid, or the URL is not a schema registry's",
+        "Correct the schema or schema.registry.url",
+        "`RegistryRefused`, another status",
+    )
+
+    # --- exactly-once ----------------------------------------------------------------------------
+    GROUP_AUTHORIZATION_FAILED = (
+        "Exactly-once: this user may not read or commit the ledger's offsets",
+        "Grant this user Read on consumer groups that begin with transactional.id.prefix",
+    )
+    LEDGER_TOPIC_FORBIDDEN = (
+        "Exactly-once: this user may not read the ledger's topic",
+        "Grant this user Read on the topic of the ledger (exactly.once.ledger.topic, by default "
+        "topic)",
+        "`TOPIC_AUTHORIZATION_FAILED` from the ledger",
+    )
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (
+        "Exactly-once: this user may not begin transactions",
+        "Grant this user Write and Describe on transactional ids that begin with "
+        "transactional.id.prefix",
+    )
+    INVALID_TRANSACTION_TIMEOUT = (
+        "Exactly-once: kafka.transaction.timeout.ms is more than the brokers allow "
+        "(transaction.max.timeout.ms)",
+        "Lower the former, or raise the latter on the brokers",
+    )
+    COORDINATOR_IS_LATE = (
+        "Exactly-once: the coordinator of transactions or groups does not answer",
+        "Check that the brokers are reachable, and that the coordinators of transactions and "
+        "groups have enough replicas in sync, or raise the option that the message names; Spark's "
+        "next attempt reads from the ledger what was committed",
+        "`DeadlineExceeded`, `until the time-out`",
+    )
+
+    def __init__(self, meaning: str, remedy: str, sign: str = "") -> None:
+        self.meaning = meaning
+        self.remedy = remedy
+        self.sign = sign or f"`{self.name}`"
+
+    def __str__(self) -> str:
+        return f"{self.meaning}. {self.remedy}"
+
+
+def advice_on(code: int) -> Advice | None:
+    """The row of an error of brokers or client, if it has one."""
+    return Advice.__members__.get(error_name(code))
+
+
+def describe(code: int) -> str:
+    """An error in librdkafka's words, with its name."""
+    return f"{error_text(code)} ({error_name(code)})"
+
+
+def explain(code: int, advice: Advice | None = None, note: str = "") -> str:
+    """``describe``, the note, and advice: the given one, or what the table has."""
+    advice = advice or advice_on(code)
+    return f"{describe(code)}{note}" + (f". {advice}" if advice else "")
