@@ -25,6 +25,7 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.urls import without_secrets
 
 if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
@@ -46,7 +47,23 @@ DEFAULTS: Mapping[str, str] = {
     "partitioner": "murmur2_random",  # no option changes it
 }
 
-_PEM_TEXTS = frozenset({"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"})
+_PEM_TEXTS = frozenset({"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"})
+
+# librdkafka takes an empty text as none.
+_NEEDS_TEXT = frozenset(
+    {
+        *_PEM_TEXTS,
+        "https.ca.location",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+    }
+)
 
 _SECRETS = frozenset(
     {
@@ -72,8 +89,9 @@ def is_secret(name: str) -> bool:
 
 
 def redact_unless_public(name: str, value: str) -> str:
-    """``value``, as a Secret if ``name`` is secret or unknown: it may be a misspelt secret."""
-    return Secret(value) if is_secret(name) or name not in known_names() else value
+    """``value``, as a Secret if it is one, may be a misspelt one, or is a URL with one."""
+    is_public = name in known_names() and without_secrets(value) == value
+    return Secret(value) if is_secret(name) or not is_public else value
 
 
 def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSettings:
@@ -89,7 +107,9 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
         oauth_callback = msk_iam.CALLBACK
     elif oauth_login.is_wanted(given):
         given = oauth_login.as_oidc(given)
-    for name in given:
+    for name, value in given.items():
+        if name in _NEEDS_TEXT and not value:
+            raise InvalidOption(f"{PREFIX}{name} is empty; set it, or remove it")
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
     result = _renamed(_expanded(given))

@@ -14,6 +14,7 @@ from spark_kafka_sink.config.java_security import (
     parsed_jaas,
 )
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.urls import split_url
 
 _JAAS, _HANDLER = "sasl.jaas.config", "sasl.login.callback.handler.class"
 _KAFKAS = "org.apache.kafka.common.security.oauthbearer"
@@ -123,4 +124,13 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
         raise InvalidOption(
             f"kafka.{_URL} is a file, which only Java's client reads as a token; set "
             "oauth.callback instead, a function that reads it"
+        )
+    try:
+        has_credentials = "@" in split_url(settings[_URL]).netloc
+    except ValueError as error:
+        raise InvalidOption(f"kafka.{_URL}={error}") from None
+    if has_credentials:
+        raise InvalidOption(
+            f"kafka.{_URL}=[hidden] contains credentials, which logs would show; set "
+            f"kafka.{_ID} and kafka.{_SECRET} instead"
         )

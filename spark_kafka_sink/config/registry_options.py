@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from spark_kafka_sink.config.option import did_you_mean
+from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.urls import split_url, without_secrets
 
 REGISTRY_PREFIX = "schema.registry."
 
@@ -46,6 +48,10 @@ _WHOSE = {
 }
 _BEARER_SOURCE = "bearer.auth.credentials.source"
 _JAVAS_BEARER_SOURCES = ("SASL_OAUTHBEARER_INHERIT", "CUSTOM")
+_SHORTEST_SECRET = 3
+_PROXIES = ("http", "https", "socks5", "socks5h")
+_ISSUER = "bearer.auth.issuer.endpoint.url"
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,21 @@ class RegistryOptions(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self.pairs)
 
+    def hide_secrets(self, text: str) -> str:
+        """An error's ``text`` without secrets, and without their parts, such as a password."""
+        parts = {part for name, value in self.pairs if is_secret(name) for part in _parts(value)}
+        for part in sorted(parts, key=len, reverse=True):
+            if len(part) >= _SHORTEST_SECRET:
+                text = text.replace(part, repr(Secret(part)))
+        return without_secrets(text)
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """A secret, and user and password in it, as they are written and as they are meant."""
+    user = secret.partition("://")[2].rpartition("@")[0] if "://" in secret else secret
+    yield from (secret, unquote(secret))
+    yield from (*user.split(":"), *unquote(user).split(":"))
+
 
 def is_secret(name: str) -> bool:
     """Whether a setting, named without prefix and in lower case, holds a secret."""
@@ -80,35 +101,34 @@ def is_public(name: str) -> bool:
 
 
 def registry_url(text: str) -> str:
-    """A list of URLs, separated by commas. No ValueError shows credentials."""
+    """A list of URLs, separated by commas. No ValueError shows a secret."""
     urls = [each.strip() for each in text.split(",")]
     for url in urls:
-        try:
-            parts = urlsplit(url)
-            has_credentials = "@" in parts.netloc
-        except ValueError:
-            raise ValueError("the URL is malformed (its value is not shown)") from None
-        if has_credentials:
+        parts = split_url(url)
+        if "@" in parts.netloc:
             raise ValueError(
-                f"'{parts.scheme}://...' contains credentials, which logs would show; set "
-                f"{_LOGIN} instead"
+                f"[hidden] contains credentials, which logs would show; set {_LOGIN} instead"
             )
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is not a URL that begins with http:// or https://")
+        if parts.query or parts.fragment:
+            raise ValueError("[hidden] has a query, to which no path can be added; remove it")
     return ",".join(urls)
 
 
 def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings, named without prefix, without those that only Java's client has.
 
-    Raises InvalidOption for a setting, or a source of a login, that the client does not have.
+    Raises InvalidOption, which shows no URL, for what the client does not have or cannot use.
     """
-    for name in settings:
+    for name, value in settings.items():
         if name not in SETTINGS:
             raise InvalidOption(
                 f"{REGISTRY_PREFIX}{name} is not a setting of the schema registry's client"
                 f"{did_you_mean(name, SETTINGS)}"
             )
+        try:
+            _check_value(name, value)
+        except ValueError as error:
+            raise InvalidOption(f"{REGISTRY_PREFIX}{name}={error}") from None
     source = settings.get(_BASIC_SOURCE, _USER_INFO)
     if source != _USER_INFO:
         raise InvalidOption(
@@ -125,3 +145,21 @@ def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
             f"STATIC_TOKEN and {REGISTRY_PREFIX}bearer.auth.token"
         )
     return {name: value for name, value in settings.items() if name != _BASIC_SOURCE}
+
+
+def _check_value(name: str, value: str) -> None:
+    """Raise ValueError with a sentence that follows ``name=``."""
+    if name in _FILES and not value:
+        raise ValueError(" is empty; name a file, or remove it")
+    if name == "proxy":
+        parts = split_url(value, _PROXIES)
+        if parts.path.strip("/") or parts.query or parts.fragment:
+            raise ValueError(
+                "[hidden] does not end with a port, as a proxy's URL does; write /, ? and # in a "
+                "password as %2F, %3F and %23"
+            )
+    if name == _ISSUER and "@" in split_url(value).netloc:
+        raise ValueError(
+            "[hidden] contains credentials, which logs would show; set "
+            f"{REGISTRY_PREFIX}bearer.auth.client.id and .client.secret instead"
+        )

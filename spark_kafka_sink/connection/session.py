@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Clock
@@ -34,7 +35,9 @@ class Session(Generic[ClientT]):
         clock: Clock = time.monotonic,
     ) -> None:
         try:
-            self.client = new_client(settings, asks_for_tokens=bool(settings.oauth_callback))
+            self.client = new_client(
+                with_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
+            )
         except ValueError as error:
             raise InvalidOption(
                 f"the Kafka client refuses its settings: {error}. {Advice.SETTINGS_REFUSED.remedy}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.deadline import Deadline
 
 _DEFAULT_PORT = 9092
@@ -72,6 +73,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
     It presents the client's own certificate unless ``has_hidden_certificate``.
     """
+    settings = with_local_files(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.get("enable.ssl.certificate.verification") == "false":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -79,8 +81,8 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         context.check_hostname = False
     location, text = settings.get("ssl.ca.location", "probe"), settings.get("ssl.ca.pem")
     if text is not None:
-        context.load_verify_locations(cadata=str(text))
-    elif location == "probe":
+        context.load_verify_locations(cadata=text.encode("ascii", "ignore").decode())
+    elif location == "probe":  # nothing that ``with_local_files`` knows
         context.load_default_certs()
     else:
         kind = "capath" if Path(location).is_dir() else "cafile"
@@ -97,7 +99,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 def has_hidden_certificate(settings: Mapping[str, str]) -> bool:
     """Whether the client has a certificate that Python cannot read without writing it to disk."""
-    return any(each in settings for each in ("ssl.keystore.location", "ssl.key.pem"))
+    return not {"ssl.keystore.location", "ssl.key.pem"}.isdisjoint(with_local_files(settings))
 
 
 def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:

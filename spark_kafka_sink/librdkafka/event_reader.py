@@ -25,6 +25,7 @@ from spark_kafka_sink.librdkafka.events import (
     TokenNeeded,
     TopicDescription,
 )
+from spark_kafka_sink.urls import without_secrets
 
 #: the topics, or the brokers' ids, of one request
 Names = tuple[str, ...]
@@ -256,7 +257,7 @@ def _forward_log(event: int) -> list[Event]:
         _LOG_LEVELS[min(max(level.value, 0), 7)],
         "%s: %s",
         (facility.value or b"").decode(errors="replace"),
-        (text.value or b"").decode(errors="replace"),
+        without_secrets((text.value or b"").decode(errors="replace")),
     )
     return []
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.bounded import call_each
+from spark_kafka_sink.config.local_files import authorities
 from spark_kafka_sink.config.registry_options import RegistryOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -17,7 +18,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.registry.failures import named, unavailable
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import Schema
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 _TYPES = {"avro": "AVRO", "json": "JSON"}
 _RETRIES = 3
@@ -50,7 +51,9 @@ class RegistryClient:
                 "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
             ) from None
         self._options = options
+        trust = authorities()
         settings = {
+            **({} if trust is None else {"ssl.ca.location": trust}),
             **options,
             "url": options.url,
             "timeout": options.timeout_ms / 1000,
@@ -60,9 +63,11 @@ class RegistryClient:
         }
         try:
             self._client = SchemaRegistryClient(settings)
-        except (ValueError, OSError) as error:
+            _trust_as_registry(self._client, options)
+        except Exception as error:  # noqa: BLE001 - also those of its HTTP library
             raise InvalidOption(
-                f"the schema registry's client refuses its settings (schema.registry.*): {error}"
+                "the schema registry's client refuses its settings (schema.registry.*): "
+                f"{options.hide_secrets(str(error))}"
             ) from None
 
     def close(self) -> None:
@@ -139,6 +144,21 @@ class RegistryClient:
         if call.error is not None:
             raise named(call.error, self._options, subject) from None
         return call.value
+
+
+def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -> None:
+    """Let the client trust the same authorities when it fetches tokens; it has no option for it."""
+    from authlib.integrations.httpx_client import OAuth2Client
+
+    registry = client._rest_client  # noqa: SLF001
+    tokens = registry.bearer_field_provider
+    if isinstance(getattr(tokens, "client", None), OAuth2Client):
+        tokens.client = OAuth2Client(
+            client_id=options["bearer.auth.client.id"],
+            client_secret=options["bearer.auth.client.secret"],
+            scope=options["bearer.auth.scope"],
+            verify=registry.verify,
+        )
 
 
 def _schema(schema: str, schema_format: str) -> Schema:

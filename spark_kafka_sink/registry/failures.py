@@ -34,13 +34,14 @@ def named(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSin
     if isinstance(error, SchemaRegistryError):
         return _answered(error, registry, subject)
     if isinstance(error, OAuthTokenError):
-        what = f"no token for the login at the schema registry {registry.url}: {error.message}. "
+        reason = registry.hide_secrets(error.message)
+        what = f"no token for the login at the schema registry {registry.url}: {reason}. "
         if _is_refusal(error.__context__):
             return RegistryRefused(f"{what}{Advice.REGISTRY_TOKEN_REFUSED.remedy}")
         return RegistryUnavailable(f"{what}{Advice.REGISTRY_TOKEN_UNAVAILABLE.remedy}")
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return unavailable(registry, subject, text)
+    return unavailable(registry, subject, registry.hide_secrets(text))
 
 
 def _is_refusal(cause: BaseException | None) -> bool:
@@ -64,7 +65,7 @@ def _answered(
     error: SchemaRegistryError, registry: RegistryOptions, subject: str
 ) -> KafkaSinkError:
     status, place = error.http_status_code, f"the schema registry {registry.url}"
-    reason = str(error.error_message).rstrip(".")
+    reason = registry.hide_secrets(str(error.error_message).rstrip("."))
     if _is_transient(status):
         return unavailable(registry, subject, f"HTTP {status}: {reason}")
     if status == _NOT_FOUND and error.error_code not in _NO_SUCH_SCHEMA:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 
 @contextmanager
-def served(answer: Callable[[str, Message], tuple[int, object]]) -> Iterator[str]:
+def served(
+    answer: Callable[[str, Message], tuple[int, object]], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
     """Its URL, without a path.
 
     ``answer``: path and headers of a request -> status and content. The body of a POST is the
@@ -37,10 +40,12 @@ def served(answer: Callable[[str, Message], tuple[int, object]]) -> Iterator[str
             """Quiet."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

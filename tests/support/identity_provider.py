@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ class IdentityProvider:
 
 
 @contextmanager
-def identity_provider() -> Iterator[IdentityProvider]:
+def identity_provider(tls: ssl.SSLContext | None = None) -> Iterator[IdentityProvider]:
     key = generate_private_key(65537, 2048)
     numbers = key.public_key().public_numbers()
     public = {
@@ -59,7 +60,7 @@ def identity_provider() -> Iterator[IdentityProvider]:
         signed = ".".join(_encoded(json.dumps(part).encode()) for part in parts)
         return f"{signed}.{_encoded(key.sign(signed.encode(), PKCS1v15(), SHA256()))}"
 
-    with served(answer) as url:
+    with served(answer, tls) as url:
         provider.token_url, provider.keys_url = f"{url}/token", f"{url}/keys"
         yield provider
 

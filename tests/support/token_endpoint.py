@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.message import Message
@@ -10,7 +11,7 @@ from http_stub import served
 
 
 @contextmanager
-def token_endpoint(make: Callable[[], str]) -> Iterator[str]:
+def token_endpoint(make: Callable[[], str], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Its URL; it gives what ``make`` returns to clients with a secret, at ``/refused`` to none."""
 
     def answer(path: str, headers: Message) -> tuple[int, object]:
@@ -19,5 +20,5 @@ def token_endpoint(make: Callable[[], str]) -> Iterator[str]:
             return 200, {"access_token": make(), "expires_in": 600}
         return 401, {"error": "invalid_client"}
 
-    with served(answer) as url:
+    with served(answer, tls) as url:
         yield f"{url}/token"

@@ -140,6 +140,24 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     assert "of type JKS" in refusal({**settings, "ssl.keystore.type": "JKS"})
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssl.truststore.location",
+        "ssl.truststore.certificates",
+        "ssl.keystore.location",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.ca.location",
+        "https.ca.location",
+        "https.ca.pem",
+    ],
+)
+@pytest.mark.parametrize("others", [{}, {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}])
+def test_an_empty_store_is_refused_by_name(name, others):
+    assert refusal({name: " ", **others}).startswith(f"kafka.{name} is empty")
+
+
 BODY = "QUJD" * 40
 
 

@@ -17,7 +17,8 @@ URL = "https://login.example.com/token"
 HANDLER = "sasl.login.callback.handler.class"
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{KAFKAS}.OAuthBearerLoginModule"
-ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": URL}
+ENDPOINT_URL = "sasl.oauthbearer.token.endpoint.url"
+ENDPOINT = {ENDPOINT_URL: URL}
 CREDENTIALS = "clientId='me' clientSecret='hunter2'"
 OIDC = {
     "sasl.oauthbearer.method": "oidc",
@@ -147,6 +148,18 @@ def test_a_comma_in_an_extension_does_not_end_it():
             "is a file, which only Java's client reads as a token; set oauth.callback",
         ),
         (
+            java(CREDENTIALS, **{ENDPOINT_URL: "https://me:hunter2@login.example.com/token"}),
+            r"url=\[hidden\] contains credentials.*set kafka\.sasl\.oauthbearer\.client\.id",
+        ),
+        (
+            java(CREDENTIALS, **{ENDPOINT_URL: "me:hunter2@login.example.com/token"}),
+            r"url=\[hidden\] is not a URL that begins with http:// or https://",
+        ),
+        (
+            java(CREDENTIALS, **{ENDPOINT_URL: "https://me:hunter2/x@login.example.com/token"}),
+            r"url=\[hidden\] is not a URL",
+        ),
+        (
             java(CREDENTIALS, **ENDPOINT) | {"sasl.mechanism": "PLAIN"},
             f"kafka.{HANDLER} is not supported: {REFUSED[HANDLER]}",
         ),
@@ -171,6 +184,14 @@ def test_what_is_missing_or_cannot_be_translated_is_refused_with_advice(settings
 
 def test_a_token_endpoint_beside_a_function_is_refused():
     assert "are two ways to get tokens; keep one" in refusal(java(CREDENTIALS, **ENDPOINT), "a:b")
+
+
+def test_the_query_of_a_token_endpoint_is_used_and_not_shown():
+    client = translate(
+        java(CREDENTIALS, **{ENDPOINT_URL: "https://login.example.com/token?sig=hunter2"})
+    )
+    assert client[ENDPOINT_URL].endswith("?sig=hunter2")
+    assert "hunter2" not in repr(client)
 
 
 def test_a_clouds_own_service_needs_no_secret():

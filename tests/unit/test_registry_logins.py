@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from http_stub import served
 from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
 from stub_registry import basic, running_stub
 
+from spark_kafka_sink.config import local_files
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption, RegistryRefused, RegistryUnavailable
 from spark_kafka_sink.registry.client import RegistryClient
@@ -165,6 +167,38 @@ def tls(authority):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     return context
+
+
+@pytest.fixture
+def without_ours(monkeypatch, tmp_path):
+    """The system trusts only one authority, which is not the registry's."""
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    trust(monkeypatch, tmp_path / "other.pem")
+
+
+def trust(monkeypatch, bundle):
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(local_files, "BUNDLES", (str(bundle),))
+
+
+def test_the_systems_authorities_are_trusted_for_registry_and_tokens(tls, tmp_path, monkeypatch):
+    trust(monkeypatch, tmp_path / "ca.pem")
+    with running_stub(tls) as registry, identity_provider(tls) as provider:
+        assert register(registry.url, **oauth(provider)) == 1
+
+
+def test_the_option_for_an_authority_is_of_registry_and_tokens(tls, tmp_path, without_ours):
+    with running_stub(tls) as registry, identity_provider(tls) as provider:
+        trusting = {"ssl_ca_location": str(tmp_path / "ca.pem")}
+        assert register(registry.url, **trusting, **oauth(provider)) == 1
+
+
+def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(registry, monkeypatch):
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not installed
+    with pytest.raises(InvalidOption, match=r"schema\.registry\.\*.*socks") as caught:
+        register(registry.url, proxy="socks5://me:secret-word@127.0.0.1:1")
+    assert "secret" not in str(caught.value)
 
 
 def test_tls(tls, tmp_path):

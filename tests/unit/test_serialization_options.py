@@ -82,8 +82,8 @@ def test_several_registries_are_a_list():
         ({**AVRO, "normalize.schemas": "perhaps"}, "normalize.schemas='perhaps'"),
         ({**AVRO, "schema.registry.url": "registry:8081"}, "begins with http:// or https://"),
         ({**AVRO, "schema.registry.url": "ftp://registry"}, "begins with http:// or https://"),
-        ({**AVRO, "schema.registry.url": "http://a,b"}, "'b' is not a URL"),
-        ({**AVRO, "schema.registry.url": "http://[a"}, "the URL is malformed"),
+        ({**AVRO, "schema.registry.url": "http://a,b"}, r"url=\[hidden\] is not a URL"),
+        ({**AVRO, "schema.registry.url": "http://[a"}, r"url=\[hidden\] is not a URL"),
         (
             {**AVRO, "schema.registry.bearer.auth.tokens": "x"},
             "schema.registry.bearer.auth.tokens is not a setting.*bearer.auth.token",
@@ -119,10 +119,43 @@ def test_what_is_refused(given, complaint):
         parse({**SERVERS, **given})
 
 
-def test_credentials_in_the_url_are_refused_and_not_shown():
-    with pytest.raises(InvalidOption, match=r"basic\.auth\.user\.info") as caught:
-        parse({**AVRO, "schema.registry.url": "http://me:swordfish@registry"})
-    assert "swordfish" not in str(caught.value)
+ISSUER = "bearer.auth.issuer.endpoint.url"
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "complaint"),
+    [
+        ("url", "http://me:swordfish@registry", r"set schema\.registry\.basic\.auth\.user\.info"),
+        ("url", "http://good,https://swordfish@registry:1/", "contains credentials"),
+        ("url", "me:swordfish@registry:8081", "is not a URL that begins with"),
+        ("url", "http://me:swordfish/x@registry", "is not a URL"),
+        ("url", "http://registry/?token=swordfish", "has a query"),
+        ("url", "http://registry#swordfish", "has a query"),
+        ("proxy", "me:swordfish@proxy:1", "is not a URL that begins with http:// or https://"),
+        ("proxy", "swordfish", "is not a URL that begins with"),
+        ("proxy", "http://me:swordfish/x@proxy:1", "is not a URL"),
+        ("proxy", "http://me:sword#fish@proxy:1", "is not a URL"),
+        ("proxy", "http://me:1/swordfish@proxy:1", "write /, .* as %2F"),
+        ("proxy", "http://proxy:1?swordfish", "does not end with a port"),
+        ("proxy", "ftp://me:swordfish@proxy:1", "is not a URL that begins with"),
+        ("proxy", "http://me:swordfish@", "is not a URL that begins with"),
+        (ISSUER, "https://me:swordfish@login/token", r"set schema.*\.client\.id"),
+        (ISSUER, "me:swordfish@login/token", "is not a URL that begins with"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_and_not_shown(name, url, complaint):
+    expected = rf"^schema\.registry\.{name}=\[hidden\] .*{complaint}"
+    with pytest.raises(InvalidOption, match=expected) as caught:
+        parse({**AVRO, f"schema.registry.{name}": url})
+    assert "fish" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"]
+)
+def test_an_empty_path_is_refused_by_name(name):
+    with pytest.raises(InvalidOption, match=rf"^schema\.registry\.{name}= is empty"):
+        parse({**AVRO, f"schema.registry.{name}": " "})
 
 
 @pytest.mark.parametrize(
@@ -136,6 +169,26 @@ def test_credentials_in_the_url_are_refused_and_not_shown():
     ],
 )
 def test_secrets_do_not_show_in_the_repr(name):
-    options = parse({**AVRO, f"schema.registry.{name}": "swordfish"})
-    assert options.serialization.registry[name] == "swordfish"
+    value = "http://me:swordfish@proxy:1" if name == "proxy" else "swordfish"
+    options = parse({**AVRO, f"schema.registry.{name}": value})
+    assert options.serialization.registry[name] == value
     assert "swordfish" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no proxy http://me:swordfish@proxy:1", "no proxy [hidden]"),
+        ("invalid port: 'swordfish'", "invalid port: '[hidden]'"),
+        ("URL('me:sword fish@proxy')", "URL('me:[hidden]@proxy')"),
+        (
+            "'401' for url 'https://u:other@host/token?sig=x#y', no more",
+            "'401' for url 'https://host/token', no more",
+        ),
+        ("no answer in 3 s", "no answer in 3 s"),
+    ],
+)
+def test_an_errors_text_loses_secrets_their_parts_and_those_of_urls(text, shown):
+    settings = {"proxy": "http://me:swordfish@proxy:1", "bearer.auth.token": "sword fish"}
+    given = {f"schema.registry.{name}": value for name, value in settings.items()}
+    assert parse({**AVRO, **given}).serialization.registry.hide_secrets(text) == shown

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from spark_kafka_sink.config.added_settings import asking
+from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import resolve
 from spark_kafka_sink.connection.sockets import Server
@@ -166,7 +167,7 @@ class Brokers:
 def for_confluent_kafka(settings: ClientSettings) -> dict[str, Any]:
     """librdkafka's settings, and the function for tokens, which confluent_kafka calls itself."""
     name = settings.oauth_callback
-    return {**settings, **({"oauth_cb": resolve(name)} if name else {})}
+    return {**with_local_files(settings), **({"oauth_cb": resolve(name)} if name else {})}
 
 
 def error_code(error: KafkaException) -> int:

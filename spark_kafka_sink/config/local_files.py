@@ -1,0 +1,101 @@
+"""Settings that depend on the files of the machine where a client is created."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from spark_kafka_sink.config.java_security import fetches_tokens, pem_in_lines
+from spark_kafka_sink.config.secret import Secret
+
+#: where systems keep the certificates of the authorities that they trust
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Amazon
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Red Hat 10
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine without its package, macOS
+)
+
+#: files of PEM, and the setting for their text
+_PEM_FILES = {
+    "ssl.ca.location": "ssl.ca.pem",
+    "https.ca.location": "https.ca.pem",
+    "ssl.certificate.location": "ssl.certificate.pem",
+    "ssl.key.location": "ssl.key.pem",
+}
+_PROBE = "probe"
+
+
+def authorities() -> str | None:
+    """The file or folder with the authorities that this machine trusts, if there is one.
+
+    As OpenSSL has it, ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` come first. A machine may have none of
+    its own; then those of the package certifi.
+    """
+    return next((path for path in _candidates() if Path(path).exists()), None)
+
+
+def _candidates() -> Iterator[str]:
+    yield from filter(None, map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+    yield from BUNDLES
+    yield ssl.get_default_verify_paths().openssl_cafile
+    if importlib.util.find_spec("certifi"):
+        import certifi
+
+        yield certifi.where()
+
+
+def with_local_files(settings: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's settings, with the authorities of this machine, and with PEM that it can read.
+
+    The library looks for authorities where its build says, for https even if there is no such file.
+    """
+    result = dict(settings)
+    if settings.get("security.protocol", "").endswith("ssl"):
+        _add_authorities(result, "ssl")
+    if fetches_tokens(settings):
+        _add_authorities(result, "https")
+    for location, text in _PEM_FILES.items():
+        pem = _pem_to_pass(location, Path(result[location])) if location in result else None
+        if pem is not None:
+            del result[location]
+            result[text] = pem
+    return result
+
+
+def _add_authorities(settings: dict[str, str], kind: str) -> None:
+    location = f"{kind}.ca.location"
+    if f"{kind}.ca.pem" in settings or settings.get(location, _PROBE) != _PROBE:
+        return
+    path = authorities()
+    if path is not None:
+        settings[location] = path
+
+
+def _pem_to_pass(location: str, path: Path) -> str | None:
+    """The text of a file that the client could not read itself, or None.
+
+    OpenSSL requires line breaks that Java does not. For https, the client reads no folders.
+    """
+    try:
+        if path.is_dir():
+            if location != "https.ca.location":
+                return None
+            return "".join(pem_in_lines(_text(file)) for file in path.iterdir() if file.is_file())
+        text = _text(path)
+    except OSError:
+        return None  # the client says so
+    pem = pem_in_lines(text)
+    return None if _lines(pem) == _lines(text) else pem
+
+
+def _text(path: Path) -> str:
+    return Secret(path.read_bytes().decode(errors="replace"))
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]

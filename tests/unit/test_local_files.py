@@ -1,0 +1,216 @@
+"""Settings that depend on the files of the machine where a client is created."""
+
+from __future__ import annotations
+
+import ssl
+import time
+
+import pytest
+import trustme
+from certificates import chain_pem, key_pem
+from token_endpoint import token_endpoint
+from token_functions import unsecured_jwt
+
+from spark_kafka_sink.config import local_files
+from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.local_files import authorities, with_local_files
+from spark_kafka_sink.connection.session import Session
+from spark_kafka_sink.connection.sockets import has_hidden_certificate, tls_context
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import BrokerError
+
+PASSWORD = "secret-of-the-key"
+
+
+@pytest.fixture(autouse=True)
+def no_authorities(monkeypatch):
+    """A machine without any; certifi is not installed."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    nowhere = ssl.DefaultVerifyPaths(None, None, "SSL_CERT_FILE", "/none", "SSL_CERT_DIR", "/none")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    monkeypatch.setattr(local_files, "BUNDLES", ())
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def bundle(authority, tmp_path):
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+# --- authorities ---------------------------------------------------------------------------------
+
+
+def debian(path, monkeypatch):
+    monkeypatch.setattr(local_files, "BUNDLES", ("/none", str(path), "/etc"))
+
+
+def red_hat(path, monkeypatch):
+    monkeypatch.setattr(local_files, "BUNDLES", (str(path), "/etc"))
+
+
+def own_python(path, monkeypatch):
+    paths = ssl.DefaultVerifyPaths(None, None, "SSL_CERT_FILE", str(path), "SSL_CERT_DIR", "/none")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+
+
+def slim(path, monkeypatch):
+    monkeypatch.undo()
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(local_files, "BUNDLES", ())
+    own_python("/none", monkeypatch)
+    monkeypatch.setattr("certifi.where", lambda: str(path))
+
+
+def variable_for_a_file(path, monkeypatch):
+    debian("/etc", monkeypatch)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+
+
+def variable_for_a_folder(path, monkeypatch):
+    debian("/etc", monkeypatch)
+    monkeypatch.setenv("SSL_CERT_FILE", "/none")
+    monkeypatch.setenv("SSL_CERT_DIR", str(path.parent))
+
+
+MACHINES = [debian, red_hat, own_python, slim, variable_for_a_file, variable_for_a_folder]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_authorities_of_a_machine_are_found(machine, bundle, monkeypatch):
+    machine(bundle, monkeypatch)
+    expected = bundle.parent if machine is variable_for_a_folder else bundle
+    assert authorities() == str(expected)
+
+
+@pytest.mark.parametrize("location", [{}, {"ssl.ca.location": "probe"}])
+def test_they_are_for_brokers_unless_the_options_name_others(location, bundle, monkeypatch):
+    debian(bundle, monkeypatch)
+    tls = {"security.protocol": "ssl"}
+    assert with_local_files(tls | location) == tls | {"ssl.ca.location": str(bundle)}
+    for others in ({"ssl.ca.location": "/mine"}, {"ssl.ca.pem": "mine"}):
+        assert with_local_files(tls | others) == tls | others
+    assert with_local_files({"security.protocol": "plaintext"} | location) == {
+        "security.protocol": "plaintext",
+        **location,
+    }
+
+
+def test_a_machine_without_authorities_changes_nothing():
+    settings = {"security.protocol": "sasl_ssl"}
+    assert with_local_files(settings) == settings
+
+
+def log_in(url, **more):
+    """What the client says first: that it has no token, or with one, that no broker is there."""
+    settings = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        **more,
+    }
+    session = Session(Client, translate(settings))
+    session.client.connect(30)
+    deadline = Deadline(30)
+    errors = []
+    while not errors and not deadline.expired:
+        events = session.poll(deadline.slice(0.1))
+        errors = [event for event in events if isinstance(event, BrokerError)]
+    session.client.close(Deadline(5))
+    return errors[0]
+
+
+@pytest.fixture
+def endpoint(authority):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    in_ten_minutes = time.time() + 600
+    with token_endpoint(lambda: unsecured_jwt({"sub": "me", "exp": in_ten_minutes}), tls) as url:
+        yield url
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("location", [{}, {"https.ca.location": "probe"}])
+def test_a_token_endpoint_is_trusted_on_every_machine(
+    machine, location, endpoint, bundle, monkeypatch
+):
+    machine(bundle, monkeypatch)
+    assert log_in(endpoint, **location).code == ErrorCode.TRANSPORT
+
+
+def test_a_token_endpoint_is_trusted_by_an_option(endpoint, bundle):
+    (bundle.parent / "a folder").mkdir()
+    one_line = bundle.parent / "line.pem"
+    one_line.write_text(bundle.read_text().replace("\n", " "))
+    for location in (bundle, bundle.parent, one_line):
+        assert log_in(endpoint, **{"https.ca.location": str(location)}).code == ErrorCode.TRANSPORT
+    assert log_in(endpoint, **{"https.ca.pem": one_line.read_text()}).code == ErrorCode.TRANSPORT
+
+
+def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):
+    assert log_in("http://127.0.0.1:1/token?sig=hunter3").code == ErrorCode.AUTHENTICATION
+    assert '"http://127.0.0.1:1/token"' in caplog.text
+    assert "hunter" not in caplog.text
+
+
+# --- PEM files -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(authority):
+    """A key, and the chain of its certificate."""
+    certificate = authority.issue_cert("me@example.org")
+    return lambda password=None: key_pem(certificate, password) + chain_pem(certificate)
+
+
+LAYOUTS = {
+    "on one line": lambda pem: pem.replace("\n", " "),
+    "without any break": lambda pem: pem.replace("\n", ""),
+    "indented": lambda pem: pem.replace("\n", "\n  "),
+    "without breaks between blocks": lambda pem: pem.replace("-----\n-----", "----------"),
+    "after a byte order mark": lambda pem: f"\ufeff{pem}",
+    "from Windows, and among text": lambda pem: f"Bag 1\r\n{pem}".replace("\n", "\r\n"),
+}
+
+
+@pytest.mark.parametrize("password", [None, PASSWORD])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_pem_files_are_read_as_java_reads_them(layout, password, store, authority, tmp_path):
+    files = {"ca": authority.cert_pem.bytes().decode() * 2, "store": store(password)}
+    for name, pem in files.items():
+        (tmp_path / name).write_text(layout(pem))
+    settings = {
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(tmp_path / "ca"),
+        "ssl.certificate.location": str(tmp_path / "store"),
+        "ssl.key.location": str(tmp_path / "store"),
+        **({} if password is None else {"ssl.key.password": password}),
+    }
+    local = with_local_files(settings)
+    assert "PRIVATE" not in repr(local)
+    Client(local).close(Deadline(5))
+    is_text = "ssl.key.pem" in local
+    assert has_hidden_certificate(settings) == is_text
+    assert len(tls_context(settings).get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("content", [None, "", "no certificate", "\x00\xff"])
+def test_what_is_no_pem_stays_a_file_for_the_client_to_name(content, tmp_path):
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    settings = {"security.protocol": "ssl", "ssl.ca.location": str(path)}
+    assert with_local_files(settings) == settings
