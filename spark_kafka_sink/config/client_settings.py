@@ -22,7 +22,7 @@ from spark_kafka_sink.config.java_security import (
 from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REFUSED, RENAMED
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.config.secret import Secret, read_secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.urls import without_secrets
@@ -94,6 +94,11 @@ def redact_unless_public(name: str, value: str) -> str:
     return Secret(value) if is_secret(name) or not is_public else value
 
 
+def read_setting(name: str, text: str) -> str:
+    """The value of a setting: ``text`` without the white space around it, unless it is a secret."""
+    return read_secret(text) if is_secret(name) else redact_unless_public(name, text.strip())
+
+
 def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSettings:
     """Translate Java's producer settings, named without ``kafka.``, and add our defaults.
 
@@ -101,14 +106,14 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
     other; the error says what to write instead. Needs librdkafka.
     """
-    given = {name: redact_unless_public(name, value.strip()) for name, value in settings.items()}
+    given = {name: read_setting(name, value) for name, value in settings.items()}
     if msk_iam.is_wanted(given):
         given = msk_iam.as_oauthbearer(given, oauth_callback)
         oauth_callback = msk_iam.CALLBACK
     elif oauth_login.is_wanted(given):
         given = oauth_login.as_oidc(given)
     for name, value in given.items():
-        if name in _NEEDS_TEXT and not value:
+        if name in _NEEDS_TEXT and not value.strip():
             raise InvalidOption(f"{PREFIX}{name} is empty; set it, or remove it")
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")

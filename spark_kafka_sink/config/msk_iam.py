@@ -69,7 +69,7 @@ def _region(given: Mapping[str, str]) -> str:
 
 def _shown(pattern: re.Pattern[str], servers: str) -> str:
     """The region in the first name that has one, or ""."""
-    found = (pattern.search(server.strip()) for server in servers.split(","))
+    found = (pattern.search(server) for server in servers.split(","))
     return next((matched[1] for matched in found if matched), "")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
 
+from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
@@ -22,6 +24,16 @@ _OTHER_SCHEMES = {"s3a": "s3"}
 # In their URIs, the part before the @ may be a container.
 _AZURE = ("abfs", "abfss")
 _SECRETS_IN_QUERIES = frozenset({"client_secret", "sig"})
+
+# Pasted text may have them; they are not white space to Python.
+_INVISIBLE = re.compile("[\u200b\ufeff]")
+# As Java reads a server: any protocol may precede it, and an IPv6 address needs no brackets.
+_SERVER = re.compile(
+    r"(?:[a-z][\w+.-]*://)?(?:\[([\w.:%-]+)\]|([\w.%-]+|[\w.:%-]+(?=:)))(?::([0-9]{1,5}))?",
+    re.ASCII | re.IGNORECASE,
+)
+_DEFAULT_PORT = 9092  # librdkafka's; Java requires a port
+_MAX_PORT = 2**16 - 1
 
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
@@ -89,14 +101,69 @@ class Option(Generic[T]):
             raise InvalidOption(f"{name}={value} is not between {low} and {high}")
 
 
+def as_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """The options as Spark passes them to a format: as text, without those that are None.
+
+    Raises InvalidOption, without the value, for a value of another type.
+    """
+    return {
+        name: Secret(_as_text(name, value)) for name, value in options.items() if value is not None
+    }
+
+
+def _as_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enumeration, str() would be the name
+    if isinstance(value, (int, float)):
+        return str(value)
+    path = os.fspath(value) if isinstance(value, os.PathLike) else None
+    if not isinstance(path, str):
+        raise InvalidOption(
+            f"the value of {name} is of type {type(value).__name__}; allowed: str, bool, int, "
+            "float, a path, or None for an option that is not set"
+        )
+    return path
+
+
 def any_text(text: str) -> str:
     return text
 
 
 def server_list(text: str) -> str:
-    if not text.replace(",", "").strip():
+    """``host:port,host:port``, however it was written. No ValueError shows credentials."""
+    if "@" in text or "=" in text:
+        raise ValueError(
+            "[hidden] is not a list of servers: it contains @ or =, so it may contain a secret; "
+            "write host:port, host:port, ..., and set a login with kafka.sasl.*"
+        )
+    entries = [entry.strip() for entry in _INVISIBLE.sub("", text).split(",")]
+    if not any(entries):
         raise ValueError(f"{text!r} names no server; write host:port, host:port, ...")
-    return text
+    return ",".join(dict.fromkeys(_server(entry) for entry in entries if entry))
+
+
+def _server(text: str) -> str:
+    matched = _SERVER.fullmatch(text)
+    host = matched and (matched[1] or matched[2])
+    port = int((matched and matched[3]) or _DEFAULT_PORT)
+    if not host or not 0 < port <= _MAX_PORT or (":" in host and not _is_ipv6(host)):
+        raise ValueError(
+            f"{text!r} is not of the form host:port, with a port from 1 to {_MAX_PORT}; write "
+            "host:port, host:port, ..."
+        )
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_ipv6(host: str) -> bool:
+    from ipaddress import IPv6Address
+
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def whole_number(text: str) -> int:

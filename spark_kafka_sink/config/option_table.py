@@ -28,7 +28,8 @@ BOOTSTRAP_SERVERS = Option(
     default=None,
     is_required=True,
     if_absent="none: required",
-    meaning="Comma-separated `host:port` of some brokers, such as `localhost:9092`.",
+    meaning="Comma-separated `host:port` of some brokers, such as `localhost:9092`. As in Java, a "
+    "protocol in front of a server means nothing. Without a port, it is 9092.",
 )
 TOPIC: Option[str | None] = Option(
     "topic",

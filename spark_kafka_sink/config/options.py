@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
 from spark_kafka_sink.config.java_settings import REFUSED
-from spark_kafka_sink.config.option import PREFIX, did_you_mean
+from spark_kafka_sink.config.option import PREFIX, as_texts, did_you_mean
 from spark_kafka_sink.config.option_table import (
     BATCH_ID,
     BOOTSTRAP_SERVERS,
@@ -132,15 +132,15 @@ def as_bytes(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def parse(options: Mapping[str, str]) -> SinkOptions:
-    """Check and convert option strings as Spark passes them; case in names does not matter.
+def parse(options: Mapping[str, object]) -> SinkOptions:
+    """Check and convert options; case in names does not matter, and None is no option.
 
     Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
     Needs librdkafka, which defines the names and ranges of the client's settings.
     """
     given = {
-        name.lower(): _redacted(name.lower(), value)
-        for name, value in options.items()
+        name.lower(): _redacted(name.lower(), text)
+        for name, text in as_texts(options).items()
         if name.lower() not in _SPARKS_OWN
     }
     _check_asynchronous_progress(given)

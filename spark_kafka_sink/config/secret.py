@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class Secret(str):
     """A string that appears neither in reprs nor in tracebacks with local variables."""
@@ -10,3 +12,8 @@ class Secret(str):
 
     def __repr__(self) -> str:
         return "[hidden]"
+
+
+def read_secret(text: str) -> Secret:
+    """``text`` as it is, but without the final line break that a file or variable may have."""
+    return Secret(re.sub(r"\r?\n\Z", "", text))

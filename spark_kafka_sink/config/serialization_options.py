@@ -24,7 +24,9 @@ from spark_kafka_sink.config.registry_options import (
     REGISTRY_PREFIX,
     RegistryOptions,
     check_settings,
+    is_secret,
 )
+from spark_kafka_sink.config.secret import read_secret
 from spark_kafka_sink.errors import InvalidOption
 
 
@@ -137,8 +139,13 @@ def _client_settings(given: Mapping[str, str]) -> dict[str, str]:
     """The settings of the registry's client, named without prefix; raises InvalidOption."""
     in_table = {option.name for option in ONLY_WITH_REGISTRY}
     settings = {
-        name.removeprefix(REGISTRY_PREFIX): type(value)(value.strip())
-        for name, value in given.items()
+        name.removeprefix(REGISTRY_PREFIX): text
+        for name, text in given.items()
         if name.startswith(REGISTRY_PREFIX) and name not in in_table
     }
-    return check_settings(settings)
+    return check_settings(
+        {
+            name: read_secret(text) if is_secret(name) else text.strip()
+            for name, text in settings.items()
+        }
+    )

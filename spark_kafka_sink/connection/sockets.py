@@ -12,8 +12,6 @@ from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.deadline import Deadline
 
-_DEFAULT_PORT = 9092
-
 #: by OpenSSL's verification codes (x509_vfy.h)
 _CERTIFICATE_ADVICE = {
     9: Advice.CERTIFICATE_IS_NOT_YET_VALID,
@@ -35,18 +33,13 @@ class Server:
 
 
 def servers(bootstrap_servers: str) -> list[Server]:
-    """The servers of ``host:port,...``; raises ValueError with a sentence."""
-    found = [_server(each.strip()) for each in bootstrap_servers.split(",") if each.strip()]
-    return list(dict.fromkeys(found))
+    """The servers of ``host:port,...``, as the option table reads it; or raises ValueError."""
+    return [server(text) for text in bootstrap_servers.split(",")]
 
 
-def _server(text: str) -> Server:
-    address = text.rpartition("://")[2]
-    host, colon, port = address.rpartition(":")
-    if not colon or address.endswith("]"):
-        host, port = address, str(_DEFAULT_PORT)
-    if not port.isdigit() or not 0 < int(port) < 2**16:
-        raise ValueError(f"{text!r} is not of the form host:port")
+def server(text: str) -> Server:
+    """The server of ``host:port``; raises ValueError."""
+    host, _, port = text.rpartition(":")
     return Server(host.strip("[]"), int(port))
 
 

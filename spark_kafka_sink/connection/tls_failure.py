@@ -41,7 +41,7 @@ def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
         return ""
     try:
         context = sockets.tls_context(settings)
-        (server,) = sockets.servers(address[1])
+        broker = sockets.server(address[1])
     except (OSError, ValueError):
         return ""
 
@@ -53,5 +53,5 @@ def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
             return f"no TLS connection to {server}: {problem}. {advice}"
         return ""
 
-    (call,) = call_each(handshake, [server], Deadline(_SECONDS))
+    (call,) = call_each(handshake, [broker], Deadline(_SECONDS))
     return call.value or ""

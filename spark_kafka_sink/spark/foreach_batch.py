@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from spark_kafka_sink.config.options import SinkOptions, parse
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
@@ -50,13 +50,14 @@ _REPARTITION = "kafka-nb"
 
 
 def foreach_batch(
-    options: Mapping[str, str], on_report: Callable[[DeliveryReport], object] | None = None
+    options: Mapping[str, object], on_report: Callable[[DeliveryReport], object] | None = None
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``writeStream.foreachBatch``, in any output mode, update mode included.
 
-    The ``options`` are those of ``format("kafka-nb")``. Raises InvalidOption. The function that it
-    returns raises InvalidSchema, BrokerUnavailable, AuthenticationFailed or TopicUnavailable before
-    any row moves; errors of tasks arrive in Spark's exceptions, as with the format.
+    The ``options`` are those of ``format("kafka-nb")``; one that is None is not set. Raises
+    InvalidOption. The function that it returns raises InvalidSchema, BrokerUnavailable,
+    AuthenticationFailed or TopicUnavailable before any row moves; errors of tasks arrive in Spark's
+    exceptions, as with the format.
 
     With ``delivery.guarantee=exactly-once`` and no ``exactly.once.partitions``, it repartitions
     every micro-batch by ``key``, or by all columns of the record where there is no ``key``, into
@@ -76,7 +77,7 @@ def foreach_batch(
     here, so that the first micro-batch does not have to; raises PySparkImportError.
     """
     require_minimum_pandas_version()
-    parsed = parse({name: Secret(value) for name, value in options.items()})
+    parsed = parse(options)
     reports = _Reports(parsed, on_report)
     is_first = True
 
@@ -126,6 +127,18 @@ def foreach_batch(
 class _Reports:
     options: SinkOptions
     on_report: Callable[[DeliveryReport], object] | None
+
+    def __getstate__(self) -> dict[str, object]:
+        """For Spark Connect, whose own error would name neither ``on_report`` nor the reason."""
+        try:
+            cloudpickle.dumps(self.on_report)  # type: ignore[no-untyped-call]
+        except Exception as error:  # noqa: BLE001 - the user's code
+            # Spark lets this class through, but replaces the PicklingErrors that are based on it.
+            raise pickle.PickleError(
+                f"on_report cannot be pickled: {error}. Spark Connect runs it on the server: let "
+                "it create there what cannot be pickled"
+            ) from None
+        return self.__dict__
 
     def publish(self, report: DeliveryReport) -> None:
         report = keep_report(report, self.options)

@@ -11,9 +11,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from spark_kafka_sink.config.option import as_texts
 from spark_kafka_sink.config.option_table import TOPIC
 from spark_kafka_sink.config.options import as_bytes, at_least_once, parse
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
@@ -52,7 +52,7 @@ class WarmUpResult:
 
 
 def warm_up(
-    spark: SparkSession, options: Mapping[str, str], timeout_seconds: float = 60.0
+    spark: SparkSession, options: Mapping[str, object], timeout_seconds: float = 60.0
 ) -> WarmUpResult:
     """Run one micro-batch without rows through ``format("kafka-nb")``; changes nothing in Kafka.
 
@@ -73,14 +73,15 @@ def warm_up(
     deadline = Deadline(timeout_seconds)
     micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
+        given = as_texts(options)
         # A client of Spark Connect may be far from the brokers.
-        existing_topic = _in_background(_existing_topic, options) if is_classic(spark) else None
+        existing_topic = _in_background(_existing_topic, given) if is_classic(spark) else None
         make_known(spark)
         warn_of_speculation(spark)
         rows = _no_rows(spark)
         topic = "" if existing_topic is None else _in_time(existing_topic, deadline)
         # An empty transaction would be a change in Kafka, and a schema one in the registry.
-        passed = as_bytes(at_least_once(options))
+        passed = as_bytes(at_least_once(given))
         passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
@@ -116,7 +117,7 @@ def _in_time(future: Future[T], deadline: Deadline) -> T:
 
 def _existing_topic(options: Mapping[str, str]) -> str:
     """The option ``topic``, if preflight is on and the brokers have that topic; else ""."""
-    parsed = parse({name: Secret(value) for name, value in options.items()})
+    parsed = parse(options)
     check(parsed)
     exists = parsed.preflight and topic_exists(parsed, _TOPIC_SECONDS)
     return (exists and parsed.topic) or ""

@@ -90,11 +90,32 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_refused(value):
         ("security.protocol", "ssl"),
         ("socket.keepalive.enable", "true"),
         ("ssl.endpoint.identification.algorithm", "https"),
-        ("ssl.key.password", "hunter2"),
     ],
 )
 def test_setting_with_the_same_name_passes(name, value):
     assert beyond_defaults({name: f" {value} "}) == {name: value}
+
+
+PASSWORDS = [
+    (" pass ", " pass "), ("pass\n", "pass"), ("pass\r\n", "pass"), ("pass\n\n", "pass\n"),
+    ("\npass \n", "\npass "), ("pass\r", "pass\r"), ("\tp\xa0", "\tp\xa0"), (" ", " "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "taken"), PASSWORDS)
+@pytest.mark.parametrize(
+    "name",
+    ["sasl.password", "ssl.key.password", "ssl.keystore.password", "sasl.oauthbearer.client.secret",
+     "sasl.oauthbearer.assertion.private.key.passphrase"],
+)  # fmt: skip
+def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, given, taken):
+    assert beyond_defaults({name: given}) == {name: taken}
+
+
+def test_a_password_in_a_jaas_string_is_taken_as_it_is():
+    jaas = ' \n a.PlainLoginModule required username="u" password=" pass \n"; \n\n'
+    client = beyond_defaults({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    assert client["sasl.password"] == " pass \n"
 
 
 @pytest.mark.parametrize(

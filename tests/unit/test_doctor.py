@@ -154,6 +154,15 @@ def test_the_user_of_a_jaas_login_is_named(monkeypatch):
     assert result.advice == "Grant it: kafka-acls.sh --allow-principal User:kafka"
 
 
+def test_values_are_read_as_the_sink_reads_them(monkeypatch):
+    monkeypatch.setattr(diagnosis, "CHECKS", CHECKS[:1])
+    options = {"kafka.bootstrap.servers": "a:1,\n b:2", "topic": None, "preflight": False}
+    (result,) = diagnose(options)
+    assert result.message == "2 options, all valid"
+    (result,) = diagnose({**options, "kafka.sasl.password": b"planted-secret"})
+    assert result.message.startswith("the value of kafka.sasl.password is of type bytes; allowed:")
+
+
 def test_wrong_options_fail_and_only_spark_is_looked_at():
     results = list(diagnose({"kafka.bootstrap.servers": "a:1", "kafka.lingr.ms": "5"}))
     assert results[0].outcome is Outcome.FAILED

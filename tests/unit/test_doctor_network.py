@@ -23,27 +23,6 @@ from spark_kafka_sink.tools.doctor.result import Outcome
 DAY = datetime.timedelta(days=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a:1", [Server("a", 1)]),
-        (" a:1 , b:2,", [Server("a", 1), Server("b", 2)]),
-        ("a:1,a:1", [Server("a", 1)]),
-        ("a", [Server("a", 9092)]),
-        ("SASL_SSL://a:1", [Server("a", 1)]),
-        ("[::1]:1,[::1]", [Server("::1", 1), Server("::1", 9092)]),
-    ],
-)
-def test_servers_are_read_as_the_client_reads_them(text, expected):
-    assert sockets.servers(text) == expected
-
-
-@pytest.mark.parametrize("text", ["a:b", "a:", "a:0", "a:65536"])
-def test_a_malformed_server_is_named(text):
-    with pytest.raises(ValueError, match=f"'{text}' is not of the form host:port"):
-        sockets.servers(text)
-
-
 def test_a_server_is_written_as_it_is_read():
     assert [str(each) for each in sockets.servers("a:1,[::1]:2")] == ["a:1", "[::1]:2"]
 
@@ -95,8 +74,7 @@ def test_a_name_that_does_not_resolve_fails():
 
 def test_a_server_that_does_not_answer_fails_at_the_deadline():
     with black_hole() as address:
-        (server,) = sockets.servers(address)
-        finding = network.tcp(server, Deadline(0.1))
+        finding = network.tcp(sockets.server(address), Deadline(0.1))
     assert finding.outcome is Outcome.FAILED
     assert "no answer in time" in finding.message
 

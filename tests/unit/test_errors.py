@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import threading
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
 
 import spark_kafka_sink
-from spark_kafka_sink import errors
+from spark_kafka_sink import errors, foreach_batch
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeliveryFailed,
@@ -71,3 +73,13 @@ def test_errors_carry_their_fields_through_pickling(cls):
 @pytest.mark.parametrize("cls", [BufferExhausted, MetadataTimeout])
 def test_every_spent_budget_is_caught_as_an_exceeded_deadline(cls):
     assert issubclass(cls, errors.DeadlineExceeded)
+
+
+def test_an_on_report_that_cannot_be_pickled_is_named():
+    """Under Spark Connect, which turns every PicklingError into an error of its own."""
+    held = threading.Lock()
+    write = foreach_batch({"kafka.bootstrap.servers": "a:1"}, lambda report: held)
+    with pytest.raises(pickle.PickleError, match=r"on_report cannot be pickled: .*lock") as raised:
+        CloudPickleSerializer().dumps(write)
+    assert not isinstance(raised.value, pickle.PicklingError)
+    CloudPickleSerializer().dumps(foreach_batch({"kafka.bootstrap.servers": "a:1"}, print))

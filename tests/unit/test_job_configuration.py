@@ -56,6 +56,12 @@ def test_a_short_file_gets_the_defaults():
     assert configuration.job.source.options == {}
 
 
+def test_an_option_without_a_value_is_not_set():
+    for null in ("", " null", " ~"):
+        configuration = checked(GOOD.replace("topic: numbers", f"topic:{null}"))
+        assert configuration.sink_options.topic is None
+
+
 def test_options_are_the_text_that_was_written():
     text = GOOD + "warm_up: true\n"
     configuration = checked(text.replace("rate\n", "rate\n  options: {a: 010, b: yes, c: 1e3}\n"))
@@ -189,11 +195,6 @@ name: again
             "topic: numbers",
             "kafka: {linger.ms: 5}",
             "sink.options.kafka: must be text; write names",
-        ),
-        (
-            "topic: numbers",
-            "topic:",
-            "job.yaml:8:5: sink.options.topic: has no value; leave it out",
         ),
         ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key must be text"),
         (
@@ -343,6 +344,9 @@ def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
     file.write_text(f"{JAAS}\n")
     text = with_login(f"kafka.sasl.jaas.config: ${{file:{file}}}")
     assert checked(text).job.sink.options["kafka.sasl.jaas.config"] == JAAS
+    file.write_text(" pass \n")
+    text = with_login(f"kafka.sasl.username: me\n    kafka.sasl.password: ${{file:{file}}}")
+    assert checked(text).sink_options.producer.client["sasl.password"] == " pass "
 
 
 @pytest.fixture
@@ -434,12 +438,13 @@ def test_secrets_of_the_schema_registry_are_refused_too(name):
     value.format: avro
     schema.registry.url: https://registry
     schema.registry.{name}: """
-    text = GOOD.replace("topic: numbers", registry + "hunter2")
+    secret = "socks5://u:hunter2@proxy" if name == "proxy" else "hunter2"
+    text = GOOD.replace("topic: numbers", registry + secret)
     (found,) = mistakes(text)
     assert f"sink.options.schema.registry.{name}: is a secret" in found
     assert "hunter2" not in found
-    configuration = checked(text.replace("hunter2", "${env:P}"), P="hunter2")
-    assert configuration.job.sink.options[f"schema.registry.{name}"] == "hunter2"
+    configuration = checked(text.replace(secret, "${env:P}"), P=secret)
+    assert configuration.job.sink.options[f"schema.registry.{name}"] == secret
     assert "hunter2" not in repr(configuration.job)
 
 

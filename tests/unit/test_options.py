@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import pickle
 import re
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +34,7 @@ AVRO = {
 }
 
 
-def parsed(**options: str) -> SinkOptions:
+def parsed(**options: object) -> SinkOptions:
     return parse({**SERVERS, **options})
 
 
@@ -122,6 +126,58 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(name):
 def test_bootstrap_servers_have_to_name_one(servers):
     with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers=.* names no server; write"):
         parse({"kafka.bootstrap.servers": servers})
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        *((f"a:1{blank},{blank}b:2{blank}", "a:1,b:2")
+          for blank in (" ", "\n", "\t", "\r\n", "\xa0", "\u2003", "\u200b", "\ufeff")),
+        ("\n  a:1,\n\n  b:2,\n", "a:1,b:2"),
+        (",a:1,,b:2, ,", "a:1,b:2"),
+        ("a:1,b:2,a:1", "a:1,b:2"),
+        ("SASL_SSL://a:1,kafka://b:2,FOO+x.1://c:3,http://d:4", "a:1,b:2,c:3,d:4"),
+        ("a_b-c.example:1", "a_b-c.example:1"),
+        ("a:00001,b:65535", "a:1,b:65535"),
+        ("a,[::1]", "a:9092,[::1]:9092"),
+        ("[::1]:1,SSL://[fe80::1%eth0]:2,2001:db8::1:3,[a]:4",
+         "[::1]:1,[fe80::1%eth0]:2,[2001:db8::1]:3,a:4"),
+    ],
+)  # fmt: skip
+def test_servers_are_read_as_java_reads_them(text, servers):
+    client = parse({"kafka.bootstrap.servers": text}).producer.client
+    assert client["bootstrap.servers"] == servers
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["a:b", "a:", ":1", "a:0", "a:65536", "a:123456", "a:-1", "a:\u0663", "a :1", "a: 1", "a:1 b:2",
+     "a:1\nb:2", "a:1;b:2", "a;b", "a|b", "a:1:b:2", "[a:1]", "['a:1']", '"a:1"', "'a:1'", "{a:1}",
+     "a:1/chroot", "http://a:1/", "//a:1", "://a:1", "x://y://a:1", "1x://a:1", "::1", "[::1",
+     "a b", "m\xfcnchen.example:1", "a\x00:1"],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["{}", "good:1, {},other:2"])
+def test_a_malformed_server_is_named(form, server):
+    with pytest.raises(InvalidOption) as raised:
+        parse({"kafka.bootstrap.servers": form.format(server)})
+    assert str(raised.value) == (
+        f"kafka.bootstrap.servers={server!r} is not of the form host:port, with a port from 1 to "
+        "65535; write host:port, host:port, ..."
+    )
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["user:geheim@a:1", "SASL_SSL://user:geheim@a:1", "user:ge,heim@a:1", "a:1,user:geheim@",
+     "Endpoint=sb://a.example/;SharedAccessKey=geheim="],
+)  # fmt: skip
+def test_credentials_among_the_servers_are_not_shown(secret):
+    with pytest.raises(InvalidOption) as raised:
+        parse({"kafka.bootstrap.servers": secret})
+    assert str(raised.value) == (
+        "kafka.bootstrap.servers=[hidden] is not a list of servers: it contains @ or =, so it may "
+        "contain a secret; write host:port, host:port, ..., and set a login with kafka.sasl.*"
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": "  "}, {"topic": "a"}])
@@ -503,3 +559,54 @@ def test_a_rack_that_nobody_knows_is_refused(monkeypatch):
     monkeypatch.delenv("ZONE", raising=False)
     with pytest.raises(InvalidOption, match=r"ZONE .* not set .*spark\.executorEnv\.ZONE"):
         parsed(**{"client.rack.variable": "ZONE"}).producer.rack.resolve()
+
+
+# --- values as Python has them --------------------------------------------------------------------
+
+
+class Word(str, Enum):
+    ALL = "all"
+
+
+class PathOfBytes:
+    def __fspath__(self):
+        return b"hunter2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("preflight", False, "false"),
+        ("preflight", True, "true"),
+        ("close.timeout.ms", 5, "5"),
+        ("kafka.linger.ms", 0.5, "0.5"),
+        ("report.path", Path("/reports"), "/reports"),
+        ("kafka.acks", Word.ALL, "all"),
+        ("kafka.enable.idempotence", True, "true"),
+    ],
+)
+def test_values_may_be_pythons(name, value, text):
+    assert parsed(**{name: value}) == parsed(**{name: text})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["topic", "dead.letter.topic", "kafka.sasl.password", "transactional.id.prefix", "report.path"],
+)
+def test_none_is_no_option(name):
+    assert parsed(**{name: None}) == parsed()
+
+
+@pytest.mark.parametrize(
+    "value", [b"hunter2", ["hunter2"], ("hunter2",), {"a": "hunter2"}, {"hunter2"}, object(),
+              date(2024, 1, 1), PathOfBytes(), Decimal(5)],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["kafka.sasl.password", "topic", "kafka.bootstrap.servers"])
+def test_a_value_without_a_text_is_refused_by_name(name, value):
+    with pytest.raises(InvalidOption) as raised:
+        parse({**SERVERS, name: value})
+    assert str(raised.value) == (
+        f"the value of {name} is of type {type(value).__name__}; allowed: str, bool, int, float, a "
+        "path, or None for an option that is not set"
+    )

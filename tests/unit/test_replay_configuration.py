@@ -165,6 +165,14 @@ def test_user_name_and_password_become_javas_login(mechanism, module, name):
     assert isinstance(jaas, Secret)
 
 
+def test_servers_and_a_password_are_what_the_sink_reads():
+    login = {"sasl_mechanism": "PLAIN", "sasl_username": " user ", "sasl_password": " pass \n"}
+    read = source(bootstrap_servers="a,\n b:1", **login)
+    assert read["bootstrap.servers"] == "a:9092,b:1"
+    options = {"username": "user", "password": " pass "}
+    assert parsed_jaas(read["sasl.jaas.config"]) == ("PlainLoginModule", options)
+
+
 def test_a_jaas_string_is_passed_on():
     given = {"sasl.mechanism": "PLAIN", "sasl.jaas.config": "the string"}
     assert source_options({f"kafka.{n}": v for n, v in given.items()}, {}) == {

@@ -192,3 +192,18 @@ def test_an_errors_text_loses_secrets_their_parts_and_those_of_urls(text, shown)
     settings = {"proxy": "http://me:swordfish@proxy:1", "bearer.auth.token": "sword fish"}
     given = {f"schema.registry.{name}": value for name, value in settings.items()}
     assert parse({**AVRO, **given}).serialization.registry.hide_secrets(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("basic.auth.user.info", " user:pass \n", " user:pass "),
+        ("bearer.auth.token", "token\r\n", "token"),
+        ("bearer.auth.client.secret", " secret\n\n", " secret\n"),
+        ("ssl.key.password", "\tpass ", "\tpass "),
+        ("ssl.key.location", " /key.pem\n", "/key.pem"),
+    ],
+)
+def test_secrets_are_taken_as_they_are_but_for_a_final_line_break(name, given, taken):
+    registry = parse({**AVRO, f"schema.registry.{name}": given}).serialization.registry
+    assert registry[name] == taken

@@ -20,7 +20,7 @@ from spark_kafka_sink.config.added_settings import asking
 from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import resolve
-from spark_kafka_sink.connection.sockets import Server
+from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
 
@@ -89,7 +89,7 @@ class Brokers:
     def _on_statistics(self, text: str) -> None:
         brokers = json.loads(text)["brokers"].values()
         self._learned = {
-            each["nodeid"]: _address(each["nodename"])
+            each["nodeid"]: server(each["nodename"])
             for each in brokers
             if each["source"] == "learned"
         }
@@ -178,11 +178,6 @@ def error_text(error: KafkaException) -> str:
     """The error's text; librdkafka leaves that of a group's error empty after ``request: ``."""
     text = str(error.args[0].str())
     return f"{text}{error.args[0].name()}" if text.endswith(": ") else text
-
-
-def _address(node_name: str) -> Server:
-    host, _, port = node_name.rpartition(":")
-    return Server(host.strip("[]"), int(port))
 
 
 def _seconds(deadline: Deadline) -> float:

@@ -29,7 +29,8 @@ class CheckContext:
     A check may read a field only if it needs the check that sets it (``diagnosis.CHECKS``).
     """
 
-    given: Mapping[str, str]
+    #: may contain secrets
+    given: Mapping[str, object] = field(repr=False)
     write_test_record: bool
     spark: SparkSession | None
     #: of the check that runs

@@ -91,7 +91,7 @@ CHECKS = (
 
 
 def diagnose(
-    options: Mapping[str, str],
+    options: Mapping[str, object],
     *,
     timeout_seconds: float = 30.0,
     write_test_record: bool = False,
@@ -112,9 +112,8 @@ def diagnose(
     skipped. Raises nothing but ValueError, for a negative timeout. No result contains a secret.
     """
     deadline = Deadline(timeout_seconds)
-    given = {name: Secret(value) for name, value in options.items()}
     context = CheckContext(
-        given,
+        options,
         write_test_record,
         spark,
         deadline,

@@ -65,7 +65,8 @@ def is_options(path: Path) -> bool:
 class Document:
     """A configuration as plain data: mappings, lists, and scalars as the text that was written.
 
-    ``mistakes``: keys that occur twice or have no value, which ``data`` leaves out, and the like.
+    ``mistakes``: keys that occur twice or, unless they are options, have no value, and the like.
+    ``data`` leaves them out.
     """
 
     def __init__(self, text: str, name: str, overrides: Iterable[str] = ()) -> None:
@@ -131,7 +132,7 @@ class Document:
                 continue
             self._places[below] = _place(key.start_mark, origin)
             data[key.value] = self._plain(value, below, origin)
-            if data[key.value] is None:
+            if data[key.value] is None and not is_options(path):
                 self.mistakes.append(self.mistake(below, "has no value; leave it out"))
         return {key: value for key, value in data.items() if value is not None}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from spark_kafka_sink.config.client_settings import read_setting
 from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
-from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.secret import Secret
 
 # The settings for connections and logins are the same for producers and consumers.
@@ -44,10 +45,13 @@ def source_options(
     """
     own = {name.lower(): value for name, value in own_options.items()}
     shared = {
-        name.lower().removeprefix(PREFIX): value
-        for name, value in sink_options.items()
-        if name.lower().startswith(tuple(PREFIX + each for each in _SHARED))
+        name: read_setting(name, value)
+        for option, value in sink_options.items()
+        if (name := option.lower().removeprefix(PREFIX)) != option.lower()
+        and name.startswith(_SHARED)
     }
+    if "bootstrap.servers" in shared:
+        shared["bootstrap.servers"] = server_list(shared["bootstrap.servers"])
     given = {name.removeprefix(PREFIX) for name in own}
     for name in shared.keys() & _INSTEAD.keys():
         if _INSTEAD[name] not in given:

@@ -14,7 +14,7 @@ from typing import Any
 from spark_kafka_sink.config import client_settings, registry_options
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
-from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.config.secret import Secret, read_secret
 from spark_kafka_sink.tools.job import databricks_secrets
 from spark_kafka_sink.tools.job.document import Document, Mistake, Path, is_options
 
@@ -70,7 +70,9 @@ class References:
         if must_hide and around.strip():
             raise ValueError(_literal_secret(path))
         value = _REFERENCE.sub(lambda found: self._referenced(found[1], found[2].strip()), text)
-        return Secret(value.strip()) if must_hide or _OF_SCOPE in text else value
+        if must_hide:
+            return read_secret(value)
+        return Secret(value.strip()) if _OF_SCOPE in text else value
 
     def _referenced(self, kind: str, name: str) -> str:
         if kind == "env":
@@ -84,12 +86,12 @@ class References:
                 raise ValueError(f"is not a reference of the form {_FORMS}")
             return databricks_secrets.read(scope, key)
         try:
-            text = FilePath(name).read_text(encoding="utf-8").rstrip("\r\n")
+            text = read_secret(FilePath(name).read_text(encoding="utf-8"))
         except OSError as error:
             raise ValueError(f"the file {name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise ValueError(f"the file {name} is not UTF-8") from None
-        if not text:
+        if not text.strip("\r\n"):
             raise ValueError(f"the file {name} is empty")
         return text
 

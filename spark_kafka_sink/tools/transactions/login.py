@@ -26,9 +26,8 @@ def login(settings: ClientSettings, deadline: Deadline) -> dict[str, Any]:
     is no token; BrokerUnavailable.
     """
     protocol = settings.get("security.protocol", "plaintext").upper()
-    servers = (each.strip() for each in settings["bootstrap.servers"].split(","))
     result: dict[str, Any] = {
-        "bootstrap_servers": [each for each in servers if each],
+        "bootstrap_servers": settings["bootstrap.servers"].split(","),
         "client_id": settings["client.id"],
         "security_protocol": protocol,
     }
