@@ -28,11 +28,14 @@ def exceeds(lower: Words, upper: Words, limit: int) -> npt.NDArray[np.bool_]:
     return is_over
 
 
-def byte_lengths(lower: Words, upper: Words) -> Lengths:
-    """The bytes that each magnitude and its sign occupy, as fastavro and Java's Avro count them."""
-    bits = _bit_lengths(lower)
-    if upper.any():
-        bits = np.where(upper > 0, 64 + _bit_lengths(upper), bits)
+def byte_lengths(lower: Words, upper: _Signed) -> Lengths:
+    """How many bytes each number needs, with its sign."""
+    # A negative number needs as many as its complement: one byte for -128, as for 127.
+    flips = (upper >> 63).view(np.uint64)
+    bits = _bit_lengths(lower ^ flips)
+    large = upper.view(np.uint64) ^ flips
+    if large.any():
+        bits = np.where(large > 0, 64 + _bit_lengths(large), bits)
     lengths: Lengths = (bits >> 3) + 1
     return lengths
 

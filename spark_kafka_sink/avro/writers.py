@@ -298,7 +298,7 @@ class Decimal:
         if self.size:
             pieces = big_endian(lower, upper, self.size, self.size)
         else:
-            lengths = byte_lengths(*magnitudes(lower, upper))
+            lengths = byte_lengths(lower, upper)
             level.add_varints(zigzag(lengths), active)
             pieces = big_endian(lower, upper, lengths, int(lengths.max(initial=1)))
         for piece in pieces:

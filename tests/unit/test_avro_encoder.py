@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from java_avro import avro_bytes
 
 from spark_kafka_sink.avro.derived import derive_schema
 from spark_kafka_sink.avro.encoder import AvroEncoder
@@ -233,13 +234,7 @@ def with_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
 
 def expected(schema: str, rows: list[Any]) -> list[bytes | None]:
     parsed = fastavro.parse_schema(json.loads(schema))
-    return [None if row is None else PREFIX + by_fastavro(parsed, row) for row in rows]
-
-
-def by_fastavro(parsed: Any, value: Any) -> bytes:
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, parsed, value)
-    return stream.getvalue()
+    return [None if row is None else PREFIX + avro_bytes(parsed, row) for row in rows]
 
 
 @settings(max_examples=250, deadline=None, derandomize=True)
@@ -247,7 +242,7 @@ def by_fastavro(parsed: Any, value: Any) -> bytes:
 def test_any_column_is_encoded_as_by_fastavro(data: st.DataObject, spark_type: Any) -> None:
     rows = data.draw(st.lists(st.none() | values_of(spark_type), max_size=12))
     array = Builder(data.draw).build(arrow_of(spark_type), rows)
-    schema = derive_schema(spark_type, name="Row", namespace="n.s", column="value")
+    schema = derive_schema(spark_type, name="n.s.Row", column="value")
     encoded = AvroEncoder(schema, array.type, "value").encode(array, PREFIX)
     assert encoded.problems == []
     assert encoded.values.type == pa.binary()
@@ -410,7 +405,7 @@ def test_the_largest_long_of_a_column_may_have_any_number_of_bits(bit: int) -> N
     for number in (2**bit - 1, 2**bit, 2**bit + 1, -(2**bit), -(2**bit) - 1):
         if -limit <= number < limit:
             encoded = encoder.encode(pa.array([number, 0, number])).values.to_pylist()
-            assert encoded == [by_fastavro("long", each) for each in (number, 0, number)]
+            assert encoded == [avro_bytes("long", each) for each in (number, 0, number)]
 
 
 @pytest.mark.parametrize("bit", range(127))

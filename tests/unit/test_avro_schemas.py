@@ -1,16 +1,15 @@
 """Columns and schemas that were not derived from each other: what fits, and what is reported."""
 
-import io
 import json
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from java_avro import avro_bytes
 
 from spark_kafka_sink.avro.encoder import AvroEncoder
 from spark_kafka_sink.encoding.encoded import Encoded
@@ -34,14 +33,7 @@ def encode(schema: Any, array: pa.Array) -> Encoded:
 
 
 def by_fastavro(schema: Any, rows: list[Any]) -> list[bytes | None]:
-    parsed = fastavro.parse_schema(schema)
-    encoded: list[bytes | None] = []
-    for row in rows:
-        stream = io.BytesIO()
-        if row is not None:
-            fastavro.schemaless_writer(stream, parsed, row)
-        encoded.append(None if row is None else stream.getvalue())
-    return encoded
+    return [None if row is None else avro_bytes(schema, row) for row in rows]
 
 
 def problems_of(schema: Any, arrow_type: pa.DataType) -> list[str]:
