@@ -170,13 +170,17 @@ class Advice(Enum):
     # --- schema registry -------------------------------------------------------------------------
     SCHEMA_NOT_FOUND = (
         "The subject does not have the schema, and the query may not register it",
-        "Register the schema, or set auto.register.schemas=true",
+        "Register the schema, or set auto.register.schemas=true. If the subject has one that "
+        "differs only in its text, set normalize.schemas=true, or use.latest.version=true without "
+        "value.schema or key.schema",
         "`SchemaNotFound`",
     )
     SCHEMA_INCOMPATIBLE = (
         "The schema is not compatible with the subject's earlier versions",
-        "Change the column, for instance make new fields nullable, or change the subject's "
-        "compatibility level",
+        "Change the column, for instance make new fields nullable; or write with the subject's own "
+        "schema: give it as value.schema or key.schema, or set auto.register.schemas=false and "
+        "use.latest.version=true. If only the record's name differs, set value.record.name or "
+        "key.record.name. Or change the subject's compatibility level",
         "`SchemaIncompatible`",
     )
     REGISTRY_UNAVAILABLE = (

@@ -37,28 +37,23 @@ _REMEDIES = {
 }
 
 
-def derive_schema(spark_type: Any, *, name: str, namespace: str | None = None, column: str) -> str:
+def derive_schema(spark_type: Any, *, name: str, column: str) -> str:
     """The Avro schema, as JSON, of a Spark type, which is given as ``DataType.jsonValue()``.
 
     It is that of Spark's ``to_avro``, with three exceptions: a nullable field is ``["null", X]``
     with the default null, so that it can be added and removed compatibly; decimals are ``bytes``,
     not ``fixed``; and the outermost type is never a union, because a null column becomes a null
-    record. ``name`` and ``namespace`` are those of the outermost record; the name of a nested one
-    is its field's, in the namespace of the record around it.
+    record. ``name``: the full one of the outermost record; the name of a nested one is its field's,
+    in a namespace that is the full name of the record around it.
 
     Raises UnsupportedType or SchemaMismatch, with a problem for each field that Avro cannot have.
     ``column``: the column's name, for messages.
     """
     derivation = _Derivation()
-    schema = derivation.type(spark_type, name, namespace or "", column)
+    namespace, _, name = name.rpartition(".")
+    schema = derivation.type(spark_type, name, namespace, column)
     if spark_type == "void":  # a field may have this type, a key or value cannot do without another
         derivation.add_unsupported(column, "void", "cast it to the type that it should have")
-    full_name = f"{namespace}.{name}" if namespace else name
-    if _is_struct(spark_type) and not all(map(is_name, full_name.split("."))):
-        derivation.problems.append(
-            f"{column}: Avro does not allow the record name {full_name}; use letters, digits and "
-            "underscores"
-        )
     if derivation.problems:
         error = UnsupportedType if derivation.has_unsupported_type else SchemaMismatch
         raise error(
@@ -150,7 +145,3 @@ class _Derivation:
 
 def _or_null(schema: Any, nullable: bool) -> Any:
     return ["null", schema] if nullable and schema != "null" else schema
-
-
-def _is_struct(spark_type: Any) -> bool:
-    return isinstance(spark_type, dict) and spark_type["type"] == "struct"

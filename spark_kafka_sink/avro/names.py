@@ -12,6 +12,11 @@ def is_name(name: Any) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
+def is_full_name(name: str) -> bool:
+    """Whether it is a name, with or without a namespace in front."""
+    return all(map(is_name, name.split(".")))
+
+
 def allowed_name(name: str) -> str:
     """A similar name that Avro allows."""
     replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
 
+from spark_kafka_sink.avro.names import is_full_name
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
@@ -164,6 +165,15 @@ def _is_ipv6(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def record_name(text: str) -> str:
+    if not is_full_name(text):
+        raise ValueError(
+            f"{text!r} is not a name of a record: it and its namespace consist of letters, digits "
+            "and underscores, with dots between them"
+        )
+    return text
 
 
 def whole_number(text: str) -> int:

@@ -11,6 +11,7 @@ from spark_kafka_sink.config.option import (
     folder,
     function_name,
     one_of,
+    record_name,
     server_list,
     topic_name,
     true_or_false,
@@ -251,13 +252,28 @@ KEY_SCHEMA: Option[str | None] = Option(
     if_absent="derived from the column's type",
     meaning="The schema of `key`.",
 )
+VALUE_RECORD_NAME: Option[str | None] = Option(
+    "value.record.name",
+    record_name,
+    default=None,
+    if_absent="`topLevelRecord`",
+    meaning="The full name, such as `com.acme.Order`, of the record in the derived schema of "
+    "`value`; in JSON, its title.",
+)
+KEY_RECORD_NAME: Option[str | None] = Option(
+    "key.record.name",
+    record_name,
+    default=None,
+    if_absent="`topLevelRecord`",
+    meaning="The full name of the record in the derived schema of `key`.",
+)
 VALUE_SUBJECT_NAME_STRATEGY = Option(
     "value.subject.name.strategy",
     one_of("topic", "record", "topic-record"),
     default="topic",
     meaning="The subject of the schema of `value`: `topic` is `<topic>-value`, `record` the full "
-    "name of the record (the title of a JSON Schema), and `topic-record` `<topic>-<name>`. With "
-    "the latter two, a schema must be given.",
+    "name of the record (the title of a JSON Schema), and `topic-record` `<topic>-<name>`. The "
+    "latter two need `value.schema` or `value.record.name`.",
 )
 KEY_SUBJECT_NAME_STRATEGY = Option(
     "key.subject.name.strategy",
@@ -353,6 +369,8 @@ OPTIONS: tuple[Option[Any], ...] = tuple(
 ONLY_WITH_REGISTRY: tuple[Option[Any], ...] = (
     VALUE_SCHEMA,
     KEY_SCHEMA,
+    VALUE_RECORD_NAME,
+    KEY_RECORD_NAME,
     VALUE_SUBJECT_NAME_STRATEGY,
     KEY_SUBJECT_NAME_STRATEGY,
     AUTO_REGISTER_SCHEMAS,

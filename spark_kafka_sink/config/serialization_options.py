@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from spark_kafka_sink.config.option_table import (
     AUTO_REGISTER_SCHEMAS,
     KEY_FORMAT,
+    KEY_RECORD_NAME,
     KEY_SCHEMA,
     KEY_SUBJECT_NAME_STRATEGY,
     NORMALIZE_SCHEMAS,
@@ -17,6 +18,7 @@ from spark_kafka_sink.config.option_table import (
     SCHEMA_REGISTRY_URL,
     USE_LATEST_VERSION,
     VALUE_FORMAT,
+    VALUE_RECORD_NAME,
     VALUE_SCHEMA,
     VALUE_SUBJECT_NAME_STRATEGY,
 )
@@ -35,13 +37,14 @@ class ColumnFormat:
     """How one column is serialized.
 
     ``column``: ``key`` or ``value``. ``format``: ``avro`` or ``json``. ``schema``: the given one,
-    or None to derive it from the column's type. ``subject_name_strategy``: ``topic``, ``record``
-    or ``topic-record``.
+    or None to derive it from the column's type. ``record_name``: the full one of a derived schema;
+    None: the default. ``subject_name_strategy``: ``topic``, ``record`` or ``topic-record``.
     """
 
     column: str
     format: str
     schema: str | None
+    record_name: str | None
     subject_name_strategy: str
 
 
@@ -64,8 +67,8 @@ class SerializationOptions:
 
 
 _FORMATS = (
-    ("key", KEY_FORMAT, KEY_SCHEMA, KEY_SUBJECT_NAME_STRATEGY),
-    ("value", VALUE_FORMAT, VALUE_SCHEMA, VALUE_SUBJECT_NAME_STRATEGY),
+    ("key", KEY_FORMAT, KEY_SCHEMA, KEY_RECORD_NAME, KEY_SUBJECT_NAME_STRATEGY),
+    ("value", VALUE_FORMAT, VALUE_SCHEMA, VALUE_RECORD_NAME, VALUE_SUBJECT_NAME_STRATEGY),
 )
 
 
@@ -75,12 +78,19 @@ def read_serialization(given: Mapping[str, str]) -> SerializationOptions | None:
     Raises InvalidOption.
     """
     columns = tuple(
-        ColumnFormat(column, format_.read(given), schema.read(given) or None, strategy.read(given))
-        for column, format_, schema, strategy in _FORMATS
+        ColumnFormat(
+            column,
+            format_.read(given),
+            schema.read(given) or None,
+            name.read(given),
+            strategy.read(given),
+        )
+        for column, format_, schema, name, strategy in _FORMATS
         if format_.read(given) != "bytes"
     )
-    for _, format_, schema, strategy in _FORMATS:
-        for option in (schema, strategy) if columns and format_.read(given) == "bytes" else ():
+    for _, format_, schema, name, strategy in _FORMATS:
+        is_unused = columns and format_.read(given) == "bytes"
+        for option in (schema, name, strategy) if is_unused else ():
             if option.is_given(given):
                 raise InvalidOption(
                     f"{option.name} has an effect only with {format_.name}=avro or json; set that, "
@@ -128,11 +138,16 @@ def _check_column_format(each: ColumnFormat, given: Mapping[str, str]) -> None:
         raise InvalidOption(
             f"{each.column}.schema has no effect with {USE_LATEST_VERSION.name}=true; remove one"
         )
-    if each.subject_name_strategy != "topic" and each.schema is None:
-        raise InvalidOption(
-            f"{each.column}.subject.name.strategy={each.subject_name_strategy} needs "
-            f"{each.column}.schema, whose record has a name"
-        )
+    is_in_subject = each.subject_name_strategy != "topic"
+    if each.record_name is None:
+        if is_in_subject and each.schema is None:
+            raise InvalidOption(
+                f"{each.column}.subject.name.strategy={each.subject_name_strategy} needs "
+                f"{each.column}.schema or {each.column}.record.name"
+            )
+    elif each.schema is not None or (is_latest and not is_in_subject):
+        what = USE_LATEST_VERSION.name if is_latest else f"{each.column}.schema"
+        raise InvalidOption(f"{each.column}.record.name has no effect with {what}; remove one")
 
 
 def _client_settings(given: Mapping[str, str]) -> dict[str, str]:

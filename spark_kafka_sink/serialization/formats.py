@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spark_kafka_sink.errors import SchemaMismatch
+from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # The name that Spark's to_avro gives, so that its schemas and ours are versions of each other.
 _DERIVED_NAME = "topLevelRecord"
+#: of structs, arrays and maps, which are written by functions that call themselves
+_MOST_LEVELS = 64
 
 
 class Encoder(Protocol):
@@ -22,15 +24,37 @@ class Encoder(Protocol):
     def encode(self, array: pa.Array, prefix: bytes = b"") -> Encoded: ...
 
 
-def derived_schema(schema_format: str, spark_type: Any, column: str) -> str:
+def derived_schema(
+    schema_format: str, spark_type: Any, column: str, record_name: str | None = None
+) -> str:
     """The schema of a Spark type (``DataType.jsonValue``); raises UnsupportedType."""
+    if (levels := _levels(spark_type)) > _MOST_LEVELS:
+        raise UnsupportedType(
+            f"the column {column} has {levels} levels of structs, arrays and maps, and at most "
+            f"{_MOST_LEVELS} can be serialized; flatten it, or make a level text with to_json",
+            problems=(),
+        )
+    name = record_name or _DERIVED_NAME
     if schema_format == "avro":
         from spark_kafka_sink.avro.derived import derive_schema
 
-        return derive_schema(spark_type, name=_DERIVED_NAME, column=column)
+        return derive_schema(spark_type, name=name, column=column)
     from spark_kafka_sink.json_schema import derived
 
-    return derived.derive_schema(spark_type, title=_DERIVED_NAME, column=column)
+    return derived.derive_schema(spark_type, title=name, column=column)
+
+
+def _levels(spark_type: Any) -> int:
+    """How many structs, arrays and maps are inside one another."""
+    levels = -1
+    types = [spark_type]
+    while types:
+        levels += 1
+        nested = [each for each in types if isinstance(each, dict)]
+        types = [field["type"] for each in nested for field in each.get("fields", ())]
+        for part in ("elementType", "keyType", "valueType"):
+            types += [each[part] for each in nested if part in each]
+    return levels
 
 
 def check_fit(schema_format: str, schema: str, spark_type: Any, arrow_type: Any, name: str) -> None:
@@ -61,8 +85,8 @@ def record_name(schema_format: str, schema: str, column: str) -> str:
     if not isinstance(name, str) or not name:
         what = "a record with a name" if schema_format == "avro" else "a title"
         raise SchemaMismatch(
-            f"{column}.schema needs {what}, because {column}.subject.name.strategy makes the "
-            "subject from it",
+            f"the schema of {column} needs {what}, because {column}.subject.name.strategy makes "
+            "the subject from it",
             problems=(),
         )
     namespace = document.get("namespace") if schema_format == "avro" else None

@@ -65,21 +65,25 @@ def column_schemas(
 
 def given_schema(column: ColumnFormat, spark_type: Any = None) -> ColumnSchema:
     """The schema of the options; its text is None if they have none."""
-    if column.schema is None or column.subject_name_strategy == "topic":
-        return ColumnSchema(column, column.schema, "", spark_type)
-    name = record_name(column.format, column.schema, column.column)
-    return ColumnSchema(column, column.schema, name, spark_type)
+    return _named_schema(column, column.schema, spark_type)
+
+
+def _named_schema(column: ColumnFormat, text: str | None, spark_type: Any) -> ColumnSchema:
+    name = column.record_name or ""
+    if text is not None and column.subject_name_strategy != "topic":
+        name = record_name(column.format, text, column.column)
+    return ColumnSchema(column, text, name, spark_type)
 
 
 def _column_schema(
     options: SerializationOptions, column: ColumnFormat, kind: ColumnType
 ) -> ColumnSchema:
     # Also with another schema: it finds types that the format does not have.
-    derived = derived_schema(column.format, kind.spark, column.column)
+    derived = derived_schema(column.format, kind.spark, column.column, column.record_name)
     given = given_schema(column, kind.spark)
     if options.use_latest_version:
         return given
     if given.text is None:
-        return ColumnSchema(column, derived, "", kind.spark)
+        return _named_schema(column, derived, kind.spark)
     check_fit(column.format, given.text, kind.spark, kind.arrow, column.column)
     return given

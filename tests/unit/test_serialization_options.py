@@ -25,8 +25,8 @@ def test_defaults():
     options = parse({**AVRO, "key.format": "json"})
     serialization = options.serialization
     assert serialization.columns == (
-        ColumnFormat("key", "json", None, "topic"),
-        ColumnFormat("value", "avro", None, "topic"),
+        ColumnFormat("key", "json", None, None, "topic"),
+        ColumnFormat("value", "avro", None, None, "topic"),
     )
     assert options.serialized_columns == ("key", "value")
     assert serialization.registry.url == "http://registry:8081"
@@ -67,7 +67,32 @@ def test_several_registries_are_a_list():
             "key.subject.name.strategy has an effect only with key.format",
         ),
         ({**AVRO, "value.subject.name.strategy": "table"}, "value.subject.name.strategy='table'"),
-        ({**AVRO, "value.subject.name.strategy": "record"}, "=record needs value.schema"),
+        (
+            {**AVRO, "value.subject.name.strategy": "record"},
+            "=record needs value.schema or value.record.name",
+        ),
+        *(
+            ({**AVRO, "value.record.name": name}, "value.record.name=.* is not a name of a record")
+            for name in ("my-topic", "a.1", "a..b", ".a", "a.", "", "a b")
+        ),
+        (
+            {**AVRO, "value.record.name": "a.B", "value.schema": SCHEMA},
+            "value.record.name has no effect with value.schema",
+        ),
+        (
+            {
+                **AVRO,
+                "value.record.name": "a.B",
+                "use.latest.version": "true",
+                "auto.register.schemas": "false",
+            },
+            "value.record.name has no effect with use.latest.version",
+        ),
+        (
+            {**AVRO, "key.record.name": "a.B"},
+            "key.record.name has an effect only with key.format=avro or json",
+        ),
+        ({"value.record.name": "a.B"}, "value.record.name has an effect only with value.format"),
         ({**AVRO, "use.latest.version": "true"}, "needs auto.register.schemas=false"),
         (
             {

@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     CalendarIntervalType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -31,6 +33,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
     RegistryRefused,
     RegistryUnavailable,
+    SchemaIncompatible,
     SchemaMismatch,
     SchemaNotFound,
     UnsupportedType,
@@ -172,7 +175,8 @@ def test_a_schema_that_is_no_json_names_its_column(registry, strategy, schema):
 
 
 def test_nothing_is_registered_without_leave(registry):
-    with pytest.raises(SchemaNotFound, match="t-value"):
+    ways_out = "t-value.*auto.register.schemas=true.*normalize.schemas=true.*use.latest.version"
+    with pytest.raises(SchemaNotFound, match=ways_out):
         prepared(registry, value_schema=REQUIRED, auto_register_schemas="false")
     registry.add("t-value", REQUIRED)
     assert prepared(registry, value_schema=REQUIRED, auto_register_schemas="false").known
@@ -458,6 +462,99 @@ def test_a_type_that_avro_lacks_is_named_before_the_registry_is_asked(registry):
     with pytest.raises(UnsupportedType, match=r"value\.i: .*cast it to string"):
         prepared(registry, value=StructType([StructField("i", CalendarIntervalType())]))
     assert not registry.requests
+
+
+def test_an_incompatible_schema_is_refused_with_every_way_out(registry):
+    registry.failure = (409, b'{"error_code": 409, "message": "NAME_MISMATCH"}')
+    ways_out = r"t-value .*NAME_MISMATCH.*value\.schema.*use\.latest\.version.*value\.record\.name"
+    with pytest.raises(SchemaIncompatible, match=ways_out):
+        prepared(registry)
+
+
+def nested(levels: int) -> StructType | ArrayType:
+    kind = LongType()
+    for level in range(levels):
+        kind = ArrayType(kind) if level % 3 == 1 else StructType([StructField("a", kind)])
+    return kind
+
+
+def beneath(frames: int, call):
+    """Call it as deep in the stack as notebooks and Spark do."""
+    return beneath(frames - 1, call) if frames else call()
+
+
+@pytest.mark.parametrize("schema_format", ["avro", "json"])
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_a_type_is_serialized_up_to_64_levels_and_refused_by_name_beyond(
+    registry, schema_format, has_schema
+):
+    formats = {"value_format": schema_format}
+    with pytest.raises(UnsupportedType, match=r"value has 65 levels .*, and at most 64"):
+        prepared(registry, value=nested(65), **formats)
+    with pytest.raises(UnsupportedType, match="value has 300 levels"):
+        prepared(registry, value=MapType(StringType(), nested(299)), **formats)
+    assert not registry.requests
+
+    def serialize():
+        serializer = prepared(registry, value=nested(64), **formats)
+        if has_schema:
+            (schema,) = {entry["schema"] for entry in registry.subjects["t-value"]}
+            serializer = prepared(registry, value=nested(64), value_schema=schema, **formats)
+        serializer = pickle.loads(pickle.dumps(serializer))
+        kind = column_types(StructType([StructField("value", nested(64))]), ["value"])
+        return serializer.serialize(
+            pa.record_batch({"value": pa.array([None], kind["value"].arrow)}), "t"
+        )
+
+    assert beneath(300, serialize).batch.column("value").to_pylist() == [None]
+
+
+@pytest.mark.parametrize("schema_format", ["avro", "json"])
+@pytest.mark.parametrize("column", ["key", "value"])
+def test_a_string_that_is_not_utf_8_makes_its_row_unserializable(registry, schema_format, column):
+    schema = StructType([StructField("key", StringType()), StructField("value", StringType())])
+    parsed = options(registry, value_format=schema_format, key_format=schema_format)
+    serializer = prepare(parsed, column_types(schema, parsed.serialized_columns), None)
+    texts = {"key": pa.array(["k", "k"]), "value": pa.array(["v", "v"])}
+    texts[column] = pa.array([b"\xff\xfe", b"good"]).view(pa.string())
+    result = serializer.serialize(pa.record_batch(texts), "t")
+    (rows,) = result.unserializable
+    assert rows.rows.tolist() == [0]
+    assert rows.reason.startswith(f"{column}: a string is not UTF-8")
+    assert result.batch.column(column)[1].as_py()[5:].strip(b'"\x08') == b"good"
+
+
+@pytest.mark.parametrize(
+    ("schema_format", "attributes"),
+    [("avro", {"name": "Order", "namespace": "com.acme"}), ("json", {"title": "com.acme.Order"})],
+)
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [("topic", "t-value"), ("record", "com.acme.Order"), ("topic-record", "t-com.acme.Order")],
+)
+def test_the_record_of_a_derived_schema_has_the_name_of_the_option(
+    registry, schema_format, attributes, strategy, subject
+):
+    named = {
+        "value_format": schema_format,
+        "value_record_name": "com.acme.Order",
+        "value_subject_name_strategy": strategy,
+    }
+    prepared(registry, **named).serialize(batch(), "t")
+    ((name, (entry,)),) = registry.subjects.items()
+    assert name == subject
+    schema = json.loads(entry["schema"])
+    assert {attribute: schema[attribute] for attribute in attributes} == attributes
+    if strategy != "topic":  # the latest of the subject that is named after it
+        latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
+        known = prepared(registry, **named, **latest).known
+        assert [schema.id for schema in known.values()] == [entry["id"]]
+
+
+def test_a_column_without_a_record_has_no_subject_that_is_named_after_one(registry):
+    named = {"value_record_name": "a.B", "value_subject_name_strategy": "record"}
+    with pytest.raises(SchemaMismatch, match="the schema of value needs a record with a name"):
+        prepared(registry, value=StringType(), **named)
 
 
 def test_a_login_that_is_refused_is_named_and_hides_the_password(registry):
