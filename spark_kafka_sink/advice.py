@@ -12,7 +12,8 @@ _CHECK_BROKERS = (
 )
 _TIMESTAMP = (
     "timestamp is further from the brokers' time than the topic allows "
-    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms; before Kafka 3.6 "
+    "message.timestamp.difference.max.ms)"
 )
 
 
@@ -43,6 +44,25 @@ class Advice(Enum):
         "Give each record a key; or correct the column timestamp or, without it, the clock of the "
         "worker",
     )
+    INVALID_MSG = (
+        "Before Kafka 2.4: the topic is compacted, and a record lacks its key; otherwise records "
+        "were damaged on their way",
+        "Give each record a key",
+    )
+    UNSUPPORTED_COMPRESSION_TYPE = (
+        "The brokers do not support the compression",
+        "Set kafka.compression.type to none, or to a type that they support",
+    )
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = (
+        "The brokers, or the topic's message.format.version, lack what the records have: their "
+        "compression, their headers, or an idempotent producer",
+        "Set kafka.compression.type=none, leave out the headers, or set "
+        "kafka.enable.idempotence=false",
+    )
+    UNSUPPORTED_VERSION = (
+        "The brokers lack what the request needs, such as the compression of its records",
+        "Set kafka.compression.type=none, or upgrade the brokers",
+    )
     _UNKNOWN_PARTITION = (
         "The column partition names a partition that the topic does not have",
         "Correct it, or make it null",
@@ -62,24 +82,55 @@ class Advice(Enum):
         "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
         "`Cluster authorization failed`",
     )
+    IDEMPOTENCE_UNSUPPORTED = (
+        "The brokers do not support idempotent producers",
+        "Set kafka.enable.idempotence=false, or upgrade the brokers to Kafka 0.11 or later",
+        "`Idempotent producer not supported`",
+    )
 
     # --- topics ----------------------------------------------------------------------------------
     TOPIC_AUTHORIZATION_FAILED = (
-        "This user may not see the topic, or may not write to it",
-        "Grant this user permission to write to it",
+        "This user may not see the topic, write to it, or create it if it is missing",
+        "Grant this user permission to write to it; create it if it is missing",
     )
     UNKNOWN_TOPIC_OR_PART = (
-        "The topic does not exist, and the brokers did not create it",
-        "Create it, or correct its name",
+        "The topic does not exist, and the brokers did not create it: there may be fewer of them "
+        "than default.replication.factor, or a topic whose name differs only in '.' and '_'",
+        "Create it, or correct its name; doctor's check topic says what prevents it",
+        "`UNKNOWN_TOPIC_OR_PART`, `_UNKNOWN_TOPIC`",
     )
+    _UNKNOWN_TOPIC = UNKNOWN_TOPIC_OR_PART
     TOPICS_NOT_CREATED = (
         "These brokers do not create topics (auto.create.topics.enable=false)",
         "Create it, or correct its name",
         "`UNKNOWN_TOPIC_OR_PART` before any task starts",
     )
     TOPIC_EXCEPTION = (
-        "The brokers do not allow this name of a topic",
-        "Choose another name",
+        "The brokers do not allow the topic's name, or another topic's differs only in '.' and '_'",
+        "Choose another name, of at most 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'",
+    )
+    INVALID_REPLICATION_FACTOR = (
+        "There are fewer brokers than the new topic would have replicas "
+        "(default.replication.factor, unless its creator chooses)",
+        "Start the missing brokers, or create the topic with fewer replicas",
+    )
+    INVALID_PARTITIONS = (
+        "The new topic would have a number of partitions that the brokers do not allow "
+        "(num.partitions, unless its creator chooses)",
+        "Create it with another number of partitions",
+    )
+    INVALID_CONFIG = (
+        "The new topic would have a setting that the brokers do not allow",
+        "Correct its settings, or those of the brokers that new topics take over",
+    )
+    POLICY_VIOLATION = (
+        "The brokers' policy does not allow the new topic (create.topic.policy.class.name)",
+        "Create it as the policy requires; whoever runs the brokers knows it",
+    )
+    CREATION_FORBIDDEN = (
+        "This user may not create the topic",
+        "Grant this user permission to describe and create it, or create it yourself",
+        "`cannot be created`, with `TOPIC_AUTHORIZATION_FAILED` or `CLUSTER_AUTHORIZATION_FAILED`",
     )
 
     # --- time ------------------------------------------------------------------------------------
@@ -231,6 +282,19 @@ class Advice(Enum):
         "Exactly-once: kafka.transaction.timeout.ms is more than the brokers allow "
         "(transaction.max.timeout.ms)",
         "Lower the former, or raise the latter on the brokers",
+    )
+    TRANSACTION_FENCED = (
+        "Exactly-once: another attempt of the task has taken over its transaction",
+        "This is normal if Spark repeats or speculates tasks. Otherwise two queries use the same "
+        "transactional.id.prefix or checkpoint: stop one of them",
+        "`TransactionFenced`",
+    )
+    TRANSACTION_TIMED_OUT = (
+        "Exactly-once: the brokers abort a transaction that is open for longer than "
+        "kafka.transaction.timeout.ms",
+        "Make micro-batches smaller, or raise that option, up to the brokers' "
+        "transaction.max.timeout.ms",
+        "`TransactionTimeout`",
     )
     COORDINATOR_IS_LATE = (
         "Exactly-once: the coordinator of transactions or groups does not answer",

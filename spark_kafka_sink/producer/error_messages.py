@@ -19,6 +19,8 @@ from spark_kafka_sink.producer.metadata_waits import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import ReportBuilder
 
+_NO_IDEMPOTENCE = "Idempotent producer not supported"  # librdkafka's text
+
 
 def first_failure(
     deliveries: IncompleteDeliveries,
@@ -101,9 +103,11 @@ def rejection_reason(topic: str, partition: int, code: int, broker_error: str = 
     """Why records were rejected; ``partition`` -1: before they had one."""
     place = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     advice = None
+    # Without a producer id the client drops all records, and their own code does not say why.
     if error_text(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in broker_error:
-        # Without a producer id the client drops all records, and their own code does not say why.
         advice = Advice.IDEMPOTENCE_FORBIDDEN
+    elif _NO_IDEMPOTENCE in broker_error:
+        advice = Advice.IDEMPOTENCE_UNSUPPORTED
     elif partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         advice = Advice.TOO_LARGE_FOR_CLIENT
     explained = explain(code, advice, _last(broker_error))

@@ -214,16 +214,14 @@ class Transaction:
             outcome = "the ledger shows whether this attempt was committed first"
         return TransactionFenced(
             f"another attempt of this task has taken over the transaction {self._id}; {outcome}. "
-            "This is normal if Spark repeats or speculates tasks. Otherwise two queries use the "
-            "same transactional.id.prefix or checkpoint: stop one of them"
+            f"{Advice.TRANSACTION_FENCED.remedy}"
         )
 
     def _timed_out(self) -> TransactionTimeout:
         return TransactionTimeout(
             f"the transaction {self._id} has been open for {self._age_seconds:.1f} s, and "
-            f"kafka.transaction.timeout.ms={self._timeout_ms}; the brokers abort it. Make "
-            "micro-batches smaller, or raise that option, up to the brokers' "
-            "transaction.max.timeout.ms"
+            f"kafka.transaction.timeout.ms={self._timeout_ms}; the brokers abort it. "
+            f"{Advice.TRANSACTION_TIMED_OUT.remedy}"
         )
 
     @property

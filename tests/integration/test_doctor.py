@@ -348,7 +348,7 @@ def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, k
     assert "which this version of the sink did not write" in found.message
 
 
-def test_a_wrong_advertised_listener_fails_and_a_missing_topic_is_not_created():
+def test_a_wrong_advertised_listener_fails_and_no_missing_topic_is_created():
     with proxied_kafka() as proxy:
         topics = Topics(proxy.kafka.bootstrap_servers)
         options = {"kafka.bootstrap.servers": proxy.kafka.bootstrap_servers}
@@ -359,6 +359,12 @@ def test_a_wrong_advertised_listener_fails_and_a_missing_topic_is_not_created():
         assert "the first record creates it" in topic.message
         found.close()
         assert not topics.exists(options["topic"])
+        other = topics.create(name="events_raw")
+        found = diagnose(options | {"topic": "events.raw"}, timeout_seconds=SECONDS)
+        topic = next(each for each in found if each.name == "topic")
+        found.close()
+        assert topic.outcome is Outcome.FAILED
+        assert f"collides with existing topic: {other} (TOPIC_EXCEPTION)" in topic.message
         with proxy.refusing():
             results = {each.name: each for each in diagnose(options, timeout_seconds=SECONDS)}
     assert results["login"].outcome is Outcome.PASSED

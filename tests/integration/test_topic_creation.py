@@ -106,6 +106,15 @@ def test_more_replicas_than_there_are_brokers_may_be_right_later(bootstrap_serve
     assert (raised.value.topic, raised.value.code) == (name, "INVALID_REPLICATION_FACTOR")
 
 
+def test_a_name_that_differs_only_in_a_dot_is_a_mistake_with_its_place(
+    bootstrap_servers, topics, name
+):
+    topics.create(name=f"{name}_raw")
+    create = {"topic": {"partitions": "1"}}
+    with pytest.raises(InvalidConfiguration, match=rf"collides .*{name}_raw.* \(TOPIC_EXCEPTION"):
+        create_missing(configuration(bootstrap_servers, create, topic=f"{name}.raw"), Said())
+
+
 def test_brokers_that_are_away_are_named():
     create = {"topic": {"partitions": "1"}}
     with pytest.raises(BrokerUnavailable, match=r"no broker answers at 127\.0\.0\.1:1: "):

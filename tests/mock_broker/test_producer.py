@@ -31,6 +31,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.producer.lifecycle import ProducerState
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
@@ -147,6 +148,23 @@ def test_a_missing_topic_is_named_when_the_time_for_acknowledgements_is_over(
     p.send(records(["a"], topic="missing"))
     with pytest.raises(TopicUnavailable, match=r"topic missing: .* after 2 s \(close\.timeout"):
         p.flush(2)
+
+
+@pytest.mark.parametrize(
+    ("max_block_ms", "seconds"), [(60_000, 2), (2000, 10)], ids=["flush", "metadata"]
+)
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(ErrorCode.LEADER_NOT_AVAILABLE, DeadlineExceeded), (38, TopicUnavailable)],
+)
+def test_the_brokers_last_answer_about_a_topic_is_named(
+    producer, records, cluster, max_block_ms, seconds, code, error
+):
+    cluster.set_topic_error("new", code)
+    p = producer(2**20, block_budget(max_block_ms))
+    p.send(records(["a"], topic="new"))
+    with pytest.raises(error, match=rf"topic new.* \({error_name(code)}\)"):
+        p.flush(seconds)
 
 
 def test_the_wait_for_room_restarts_when_records_are_acknowledged(producer, records, cluster):

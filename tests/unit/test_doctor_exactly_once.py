@@ -66,6 +66,9 @@ class FakeBrokers:
     def topic_settings(self, name, deadline):
         return answer(self.settings.get(name, KafkaError.UNKNOWN_TOPIC_OR_PART))
 
+    def creation_error(self, name, deadline):
+        return None
+
     def broker_settings(self, node_id, deadline):
         return answer(self.brokers_own)
 

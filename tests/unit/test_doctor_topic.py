@@ -42,9 +42,14 @@ class FakeBrokers:
             "num.partitions": "4",
             "default.replication.factor": "3",
         }
+        self.if_created = None
+        self.api_versions = {22: (0, 4), 60: (0, 2)}
 
     def topic(self, name, deadline):
         return answer(self.found)
+
+    def creation_error(self, name, deadline):
+        return self.if_created
 
     def topic_settings(self, name, deadline):
         return answer(self.topics_own)
@@ -74,7 +79,7 @@ def look(brokers):
         context = CheckContext(given, False, None, Deadline(30), created_topics or {})
         context.parsed = parse(given)
         context.brokers = brokers
-        context.api_versions = {60: (0, 2)}
+        context.api_versions = brokers.api_versions
         context.cluster = SimpleNamespace(nodes=NODES, authorized_operations=None)
         context.topic = brokers.found
         context.topic_settings = brokers.topics_own
@@ -119,6 +124,38 @@ def test_a_missing_topic_that_brokers_create_is_a_warning_and_the_rest_is_skippe
     assert finding.outcome is Outcome.WARNED
     assert "with 4 partitions and 3 replicas" in finding.message
     assert finding.blocks
+
+
+@pytest.mark.parametrize("creates", ["true", None])
+@pytest.mark.parametrize("option", ["topic", "dead_letter_topic"])
+@pytest.mark.parametrize(
+    ("code", "reason", "advice"),
+    [
+        (38, "only 1 broker(s) are registered", "Start the missing brokers, or create the topic"),
+        (37, "", "another number of partitions"),
+        (44, "too few partitions", "as the policy requires"),
+        (17, "Topic 'a.b' collides with existing topic: a_b", "Choose another name"),
+        (29, "", "permission to describe and create it"),
+        (31, "", "permission to describe and create it"),
+    ],
+)
+def test_a_missing_topic_that_brokers_would_not_create_fails_with_their_reason(
+    look, brokers, creates, option, code, reason, advice
+):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    brokers.brokers_own["auto.create.topics.enable"] = creates
+    brokers.if_created = KafkaError(code, reason)
+    finding = look(getattr(topic, option), on_record_error="dead-letter", dead_letter_topic="d")
+    assert finding.outcome is Outcome.FAILED
+    assert f"would not create it: {reason}" in finding.message
+    assert f"({brokers.if_created.name()})" in finding.message
+    assert advice in finding.advice
+
+
+def test_brokers_that_do_not_say_whether_they_would_create_a_topic_are_a_warning(look, brokers):
+    brokers.found = KafkaError.UNKNOWN_TOPIC_OR_PART
+    brokers.if_created = KafkaError(KafkaError._TIMED_OUT)
+    assert look(topic.topic).outcome is Outcome.WARNED
 
 
 def test_a_missing_topic_fails_if_the_brokers_do_not_say_what_they_do(look, brokers):
@@ -248,17 +285,24 @@ def look_at_idempotence(brokers, api_versions, operations):
 
 
 def test_idempotent_writing_is_implied_since_kafka_2_8(brokers):
-    finding = look_at_idempotence(brokers, {60: (0, 0)}, None)
+    finding = look_at_idempotence(brokers, {22: (0, 4), 60: (0, 0)}, None)
     assert finding.outcome is Outcome.PASSED
     assert "KIP-679" in finding.message
 
 
 def test_before_kafka_2_8_idempotent_writing_needs_a_right_of_its_own(brokers):
-    finding = look_at_idempotence(brokers, {0: (0, 8)}, None)
+    finding = look_at_idempotence(brokers, {22: (0, 1)}, None)
     assert finding.outcome is Outcome.FAILED
     assert "--operation IdempotentWrite --cluster" in finding.advice
-    finding = look_at_idempotence(brokers, {0: (0, 8)}, [AclOperation.IDEMPOTENT_WRITE])
+    finding = look_at_idempotence(brokers, {22: (0, 1)}, [AclOperation.IDEMPOTENT_WRITE])
     assert finding.outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize("operations", [None, [AclOperation.IDEMPOTENT_WRITE]])
+def test_brokers_without_idempotent_producers_fail(brokers, operations):
+    finding = look_at_idempotence(brokers, {0: (0, 8), 60: (0, 2)}, operations)
+    assert finding.outcome is Outcome.FAILED
+    assert "kafka.enable.idempotence=false" in finding.advice
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE", "1"])

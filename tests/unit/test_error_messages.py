@@ -31,10 +31,19 @@ def failed_delivery(partition, code):
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             SHARED,
             TopicUnavailable,
-            r"still after 1\.5 s \(kafka\.max\.block\.ms\)\. .* did not create it\. Create it",
+            r"still after 1\.5 s \(kafka\.max\.block\.ms\)\. .* did not create it.*\. Create it",
         ),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, SHARED, TopicUnavailable, "Grant this user per"),
         (ErrorCode.INVALID_TOPIC, SHARED, TopicUnavailable, "Choose another name"),
+        (
+            38,
+            SHARED,
+            TopicUnavailable,
+            r"INVALID_REPLICATION_FACTOR\), still after .* fewer brokers",
+        ),
+        (37, ITS_OWN, TopicUnavailable, "INVALID_PARTITIONS.* another number of partitions"),
+        (44, ITS_OWN, TopicUnavailable, "POLICY_VIOLATION.* as the policy requires"),
+        (5, SHARED, MetadataTimeout, r"Leader not available \(LEADER_NOT_AVAILABLE\); last broker"),
     ],
 )
 def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, text):
@@ -49,7 +58,7 @@ def test_a_topic_without_metadata_is_named_with_the_reason(code, budget, kind, t
 def test_a_record_whose_timestamp_brokers_reject_is_reported_with_what_to_correct(code):
     error = error_messages.delivery_failed(failed_delivery(2, code), DeliveryReport())
     with pytest.raises(
-        DeliveryFailed, match=r"after\.max\.ms\)\. .*[cC]orrect .* clock of the worker"
+        DeliveryFailed, match=r"difference\.max\.ms\)\. .*[cC]orrect .* clock of the worker"
     ):
         raise error
 
@@ -57,6 +66,20 @@ def test_a_record_whose_timestamp_brokers_reject_is_reported_with_what_to_correc
 def test_a_record_that_expired_is_reported_with_the_time_and_what_to_check():
     error = error_messages.delivery_failed(failed_delivery(2, ErrorCode.MSG_TIMED_OUT), REPORT)
     with pytest.raises(DeliveryFailed, match=r"refused.*kafka\.delivery\.timeout\.ms.*quotas"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (76, "UNSUPPORTED_COMPRESSION_TYPE"),
+        (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+        (35, "UNSUPPORTED_VERSION"),
+    ],
+)
+def test_a_compression_that_brokers_may_lack_is_named_by_its_option(code, name):
+    error = error_messages.delivery_failed(failed_delivery(2, code), DeliveryReport())
+    with pytest.raises(DeliveryFailed, match=rf"\({name}\)\. .*kafka\.compression\.type"):
         raise error
 
 
@@ -84,9 +107,14 @@ def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partitio
             "Failed to acquire idempotence PID: Broker: Cluster authorization failed",
             "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
         ),
+        (
+            ErrorCode.MSG_TIMED_OUT,
+            "Idempotent producer not supported by any of the 1 connected broker(s)",
+            "Set kafka.enable.idempotence=false, or upgrade",
+        ),
     ],
 )
-def test_a_missing_right_is_reported_with_what_to_grant(code, broker_error, advice):
+def test_a_right_or_feature_that_is_missing_is_reported_with_what_to_do(code, broker_error, advice):
     report = DeliveryReport(broker_error=broker_error)
     error = error_messages.delivery_failed(failed_delivery(2, code), report)
     with pytest.raises(DeliveryFailed, match=advice):
@@ -111,4 +139,8 @@ def test_a_deadline_names_the_topic_whose_records_still_await_metadata():
         2.5, REPORT, ("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     )
     assert isinstance(error, TopicUnavailable)
-    assert str(error).endswith("Create it, or correct its name")
+    assert "still after 2.5 s (close.timeout.ms). The topic does not exist" in str(error)
+    error = error_messages.deadline_exceeded(2.5, REPORT, ("t", 38))
+    assert (type(error), error.code) == (TopicUnavailable, "INVALID_REPLICATION_FACTOR")
+    error = error_messages.deadline_exceeded(2.5, REPORT, ("t", ErrorCode.LEADER_NOT_AVAILABLE))
+    assert "has no metadata yet: Broker: Leader not available (LEADER_NOT_A" in str(error)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 
@@ -28,6 +29,7 @@ _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05
 _REFUSAL_SECONDS = 3.0  # as in preflight
 _FREE_SECONDS = 1.0
+_BROKERS_DEFAULT = -1
 _LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
 
 #: brokers do not support the request
@@ -116,6 +118,23 @@ class Brokers:
             TopicCollection([name]), include_authorized_operations=True, request_timeout=seconds
         )
         return answers[name].result(seconds)
+
+    def creation_error(self, name: str, deadline: Deadline) -> KafkaError | None:
+        """Why brokers would not create a topic with their own settings; None if they would, or do
+        not say. Creates nothing.
+        """
+        seconds = _seconds(deadline)
+        answers = self._client.create_topics(
+            [NewTopic(name, _BROKERS_DEFAULT, _BROKERS_DEFAULT)],
+            validate_only=True,
+            operation_timeout=seconds,
+            request_timeout=seconds,
+        )
+        try:
+            answers[name].result(seconds)
+        except KafkaException as error:
+            return None if error_code(error) in UNSUPPORTED else error.args[0]
+        return None
 
     def group(self, name: str, deadline: Deadline) -> Any:
         """``confluent_kafka.ConsumerGroupDescription``, also of a group that does not exist."""

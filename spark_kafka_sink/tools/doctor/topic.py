@@ -13,7 +13,7 @@ from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
-from spark_kafka_sink.tools.doctor.network import DESCRIBE_CLUSTER
+from spark_kafka_sink.tools.doctor.network import DESCRIBE_CLUSTER, INIT_PRODUCER_ID
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     counted,
@@ -108,6 +108,10 @@ def missing(context: CheckContext, name: str) -> Finding:
             _create(name),
             name,
         )
+    refusal = context.client.creation_error(name, context.deadline)
+    if refusal is not None and (advice := creation_advice(refusal.code())):
+        what = f"it does not exist, and the brokers would not create it: {refusal.str()}"
+        return failed(f"{what} ({refusal.name()})", advice.remedy, name)
     if creates is None:
         finding = warned(
             "it does not exist, and the brokers do not report whether they create it",
@@ -122,6 +126,11 @@ def missing(context: CheckContext, name: str) -> Finding:
             name,
         )
     return _without_topic(finding)
+
+
+def creation_advice(code: int) -> Advice | None:
+    """What to do about brokers that do not create a topic."""
+    return Advice.CREATION_FORBIDDEN if code in FORBIDDEN else advice_on(code)
 
 
 def _without_topic(finding: Finding) -> Finding:
@@ -226,9 +235,12 @@ def write_permission(context: CheckContext) -> list[Finding]:
 
 
 def idempotent_write(context: CheckContext) -> list[Finding]:
-    """The user may write with an idempotent producer."""
+    """The brokers support idempotent producers, and the user may be one."""
     if context.settings["enable.idempotence"] != "true":
         return [not_applicable("kafka.enable.idempotence=false")]
+    if context.api_versions and INIT_PRODUCER_ID not in context.api_versions:
+        advice = Advice.IDEMPOTENCE_UNSUPPORTED
+        return [failed(advice.meaning, advice.remedy)]
     if AclOperation.IDEMPOTENT_WRITE in (context.cluster.authorized_operations or ()):
         return [passed("allowed on the cluster (IdempotentWrite)")]
     if not context.api_versions:

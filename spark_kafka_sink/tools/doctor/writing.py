@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
+from spark_kafka_sink.advice import advice_on
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.errors import KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
@@ -55,7 +56,9 @@ def test_record(context: CheckContext) -> list[Finding]:
         ]
     ((error, message),) = reports
     if error is not None:
-        return [failed(f"refused: {error.str()}", "See the results above for the reason", name)]
+        advice = advice_on(error.code())
+        remedy = advice.remedy if advice else "See the results above for the reason"
+        return [failed(f"refused: {error.str()} ({error.name()})", remedy, name)]
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_LOG_APPEND_TIME:
         context.broker_clock = (sent_at, milliseconds / 1000, acknowledged_at)

@@ -25,6 +25,7 @@ from spark_kafka_sink.tools.doctor.brokers import (
     for_confluent_kafka,
 )
 from spark_kafka_sink.tools.doctor.result import counted
+from spark_kafka_sink.tools.doctor.topic import creation_advice
 from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.model import TopicSettings
@@ -40,8 +41,8 @@ _MISTAKES = (
     KafkaError.INVALID_PARTITIONS,
     KafkaError.INVALID_REQUEST,
     KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_EXCEPTION,
 )
-_FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def create_missing(configuration: QueryConfiguration, output: Output) -> None:
@@ -148,9 +149,11 @@ def _create_if_missing(
 def _refused(
     topic: str, path: Path, configuration: QueryConfiguration, error: KafkaException
 ) -> KafkaSinkError:
-    what = f"topic {topic} cannot be created: {error_text(error)}"
-    if error_code(error) in _MISTAKES:
+    code, name = error_code(error), error.args[0].name()
+    advice = creation_advice(code)
+    what = f"topic {topic} cannot be created: {error_text(error).rstrip('.')} ({name})"
+    if advice is not None:
+        what += f". {advice.remedy}"
+    if code in _MISTAKES:
         return configuration.invalid(path, what)
-    if error_code(error) in _FORBIDDEN:
-        what += "; grant this user permission to describe and create it, or create it yourself"
-    return TopicUnavailable(what, topic=topic, code=error.args[0].name())
+    return TopicUnavailable(what, topic=topic, code=name)
