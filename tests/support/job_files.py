@@ -31,5 +31,6 @@ def checked(text: str, name: str, folder: Path) -> JobFile:
         stored = folder / Path(file).name
         stored.write_text(f"of {stored.name}\n")
         text = text.replace(file, str(stored))
-    variables = dict.fromkeys(re.findall(r"\$\{env:([^}]+)\}", text), "example")
+    names = re.findall(r"\$\{env:([^}]+)\}", text)
+    variables = {name: "https://e.g" if name.endswith("_URL") else "example" for name in names}
     return check(Document(text, name), variables)
