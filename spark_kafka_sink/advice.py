@@ -48,6 +48,7 @@ class Advice(Enum):
         "Before Kafka 2.4: the topic is compacted, and a record lacks its key; otherwise records "
         "were damaged on their way",
         "Give each record a key",
+        "`INVALID_MSG`, or `Invalid message` in the log",
     )
     UNSUPPORTED_COMPRESSION_TYPE = (
         "The brokers do not support the compression",
