@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
@@ -166,6 +167,40 @@ class Advice(Enum):
         "Correct the option kafka.* that the message names",
         "`the Kafka client refuses its settings`",
     )
+    KEY_STORE_PASSWORD = (
+        "The password of the PKCS12 key store is wrong or missing",
+        "Correct kafka.ssl.keystore.password",
+        "`mac verify failure`, `ssl.keystore.password` and `mandatory`",
+    )
+    KEY_STORE_IS_TOO_OLD = (
+        "The PKCS12 key store has an encryption that OpenSSL 3 does not read, as Java 8 writes it",
+        "Convert the key store once. With Java 17: keytool -importkeystore -srckeystore store.p12 "
+        "-srcstoretype PKCS12 -destkeystore new.p12 -deststoretype PKCS12; then set "
+        "kafka.ssl.keystore.location=new.p12. Or: openssl pkcs12 -legacy -in store.p12 -nodes -out "
+        "store.pem; then set kafka.ssl.keystore.type=PEM, kafka.ssl.keystore.location=store.pem "
+        "and no kafka.ssl.keystore.password",
+        "`Failed to parse ssl.keystore.location PKCS#12 file` and `unsupported`",
+    )
+    KEY_STORE_IS_NO_PKCS12 = (
+        "The key store is not a PKCS12 file",
+        "Correct kafka.ssl.keystore.location, or set kafka.ssl.keystore.type",
+        "`Error reading ssl.keystore.location`",
+    )
+    KEY_IS_UNREADABLE = (
+        "The private key is encrypted with another password, or is not in PEM format",
+        "Correct kafka.ssl.key.password, or kafka.ssl.keystore.location or .key",
+        "`ssl.key.location failed`, `ssl.key.pem failed`",
+    )
+    CERTIFICATE_IS_UNREADABLE = (
+        "The client's certificate is not in PEM format",
+        "Correct kafka.ssl.keystore.location or .certificate.chain, or kafka.ssl.keystore.type",
+        "`ssl.certificate.location failed`, `ssl.certificate.pem failed`",
+    )
+    TRUST_STORE_IS_UNREADABLE = (
+        "The trust store has no certificate in PEM format",
+        "Correct kafka.ssl.truststore.location or .certificates, or kafka.ssl.truststore.type",
+        "`ssl.ca.location failed`, `ssl.ca.pem`",
+    )
     LOGIN_REFUSED = (
         "The user, password or mechanism is wrong, or the listener has another "
         "kafka.security.protocol",
@@ -177,6 +212,53 @@ class Advice(Enum):
         "The token endpoint did not give a token",
         "Correct kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config, or what they need",
         "`no token for the login`",
+    )
+    TOKEN_IS_OPAQUE = (
+        "The endpoint's token is not a JWT, so the client cannot read when it expires",
+        "Set oauth.callback, a function that fetches the token, instead of "
+        "kafka.sasl.oauthbearer.token.endpoint.url",
+        "`Failed to decode JWT`, `Failed to parse JSON JWT`",
+    )
+    TOKEN_WITHOUT_EXPIRY = (
+        "The token does not say when it expires",
+        "Let the provider add exp, a number; or set oauth.callback, a function that fetches the "
+        "token and knows when it expires, instead of kafka.sasl.oauthbearer.token.endpoint.url",
+        '`with "exp" field`, `exp=0ms`',
+    )
+    TOKEN_WITHOUT_USER = (
+        "The token does not have the claim that names its user",
+        "Set kafka.sasl.oauthbearer.sub.claim.name to a claim that it has, as on the brokers; or "
+        "set oauth.callback instead of kafka.sasl.oauthbearer.token.endpoint.url",
+        '`with "sub" field`',
+    )
+    TOKEN_HAS_EXPIRED = (
+        "The token has expired already",
+        "Check the clocks of this machine and of the provider",
+        "`Must supply an unexpired token`",
+    )
+    TOKEN_ENDPOINT_IS_UNREACHABLE = (
+        "The token endpoint does not answer",
+        "Check that kafka.sasl.oauthbearer.token.endpoint.url is right, and reachable from the "
+        "driver and all executors",
+        "`no token for the login` and `Could not resolve`, `Failed to connect`, `timed out`",
+    )
+    TOKEN_ENDPOINT_OF_UNKNOWN_AUTHORITY = (
+        "The token endpoint's certificate comes from an unknown authority, or this machine has no "
+        "file of authorities",
+        "Set kafka.https.ca.location to a PEM file with the authority's certificate, on the driver "
+        "and all executors; or kafka.https.ca.pem to its text",
+        "`error adding trust anchors`, `OpenSSL verify result`",
+    )
+    URL_WITHOUT_TLS = (
+        "The URL begins with https://, but the port does not use TLS",
+        "Correct the port in the URL, or begin it with http://",
+        "`wrong version number`, `WRONG_VERSION_NUMBER`",
+    )
+    URL_WITH_TLS = (
+        "The URL begins with http://, and the port may require TLS",
+        "If the port requires TLS, begin the URL with https://; or else check that it is right and "
+        "reachable",
+        "`http://` and `Connection reset`, `Empty reply`, `disconnected`, `HTTPS`",
     )
     NO_TOKEN_FROM_CALLBACK = (
         "The function of oauth.callback did not give a token",
@@ -192,8 +274,8 @@ class Advice(Enum):
         "`no TLS connection to`",
     )
     CERTIFICATE_HAS_EXPIRED = (
-        "The broker's certificate, or one of its chain, has expired",
-        "Renew the broker's certificate, or the expired one of its chain",
+        "The server's certificate, or one of its chain, has expired",
+        "Renew the server's certificate, or the expired one of its chain",
         "`certificate has expired`",
     )
     CERTIFICATE_IS_NOT_YET_VALID = (
@@ -202,16 +284,24 @@ class Advice(Enum):
         "`certificate is not yet valid`",
     )
     CERTIFICATE_OF_OTHER_HOST = (
-        "The broker's certificate is for another name",
+        "The server's certificate is for another name",
         "Connect with a host name that the certificate contains, or issue one for this host "
         "(subjectAltName)",
-        "`Hostname mismatch`, `IP address mismatch`",
+        "`Hostname mismatch`, `IP address mismatch`, `no alternative certificate subject name`",
     )
     CERTIFICATE_OF_UNKNOWN_AUTHORITY = (
         "The broker's certificate comes from an unknown authority",
-        "Add the certificate of the authority that signed the broker's to the file of "
-        "kafka.ssl.truststore.location; set kafka.ssl.truststore.type=PEM if it is a PEM file",
+        "Add the certificate of the authority that signed the broker's, and those up to the root, "
+        "to the store of kafka.ssl.truststore.location, or to kafka.ssl.truststore.certificates; "
+        "set kafka.ssl.truststore.type=PEM if the store is a PEM file",
         "`unable to get local issuer certificate`",
+    )
+    CERTIFICATE_OF_ROOT_IS_MISSING = (
+        "The trust store has the certificate of an intermediate authority, but not the root's, "
+        "which the client requires and Java does not",
+        "Add the root's certificate to the store of kafka.ssl.truststore.location, or to "
+        "kafka.ssl.truststore.certificates",
+        "`unable to get issuer certificate`",
     )
     CLIENT_CERTIFICATE = (
         "The brokers require a client certificate that they trust and that has not expired",
@@ -240,6 +330,13 @@ class Advice(Enum):
         "Check that schema.registry.url is right and reachable; if the registry is only slow, "
         "raise schema.registry.request.timeout.ms",
         "`RegistryUnavailable`",
+    )
+    REGISTRY_OF_UNKNOWN_AUTHORITY = (
+        "The certificate of the schema registry, or of its token endpoint, comes from an unknown "
+        "authority",
+        "Set schema.registry.ssl.ca.location to a PEM file with the authority's certificate, on "
+        "the driver and all executors",
+        "`CERTIFICATE_VERIFY_FAILED`",
     )
     REGISTRY_TOKEN_UNAVAILABLE = (
         "The token endpoint does not answer",
@@ -312,6 +409,46 @@ class Advice(Enum):
 
     def __str__(self) -> str:
         return f"{self.meaning}. {self.remedy}"
+
+
+#: what the texts of the client, of TLS and of HTTP libraries contain -> the first that fits
+_BY_TEXT = {
+    "certificate has expired": Advice.CERTIFICATE_HAS_EXPIRED,
+    "certificate is not yet valid": Advice.CERTIFICATE_IS_NOT_YET_VALID,
+    "(Hostname|address) mismatch|no alternative certificate subject": (
+        Advice.CERTIFICATE_OF_OTHER_HOST
+    ),
+    "unable to get issuer certificate": Advice.CERTIFICATE_OF_ROOT_IS_MISSING,
+    "CERTIFICATE_VERIFY_FAILED": Advice.REGISTRY_OF_UNKNOWN_AUTHORITY,
+    "adding trust anchors|OpenSSL verify result": Advice.TOKEN_ENDPOINT_OF_UNKNOWN_AUTHORITY,
+    "(?i)wrong.version.number": Advice.URL_WITHOUT_TLS,
+    r"http://.*(Connection reset|Empty reply|disconnected|HTTPS)": Advice.URL_WITH_TLS,
+    r"login at \S+ from .*(Could not resolve|Failed to connect|timed out)": (
+        Advice.TOKEN_ENDPOINT_IS_UNREACHABLE
+    ),
+    "JWT (header|payload|signature)": Advice.TOKEN_IS_OPAQUE,
+    'with "exp" field|exp=0ms': Advice.TOKEN_WITHOUT_EXPIRY,
+    r'with "\S+" field': Advice.TOKEN_WITHOUT_USER,
+    "an unexpired token": Advice.TOKEN_HAS_EXPIRED,
+    "mac verify failure|keystore.password` is mandatory": Advice.KEY_STORE_PASSWORD,
+    "parse ssl.keystore.location.*unsupported": Advice.KEY_STORE_IS_TOO_OLD,
+    "reading ssl.keystore.location": Advice.KEY_STORE_IS_NO_PKCS12,
+    r"ssl\.key\.\w+ failed": Advice.KEY_IS_UNREADABLE,
+    r"ssl\.certificate\.\w+ failed": Advice.CERTIFICATE_IS_UNREADABLE,
+    r"ssl\.ca\.location failed|from ssl\.ca\.pem": Advice.TRUST_STORE_IS_UNREADABLE,
+}
+
+
+def advice_on_text(text: str, default: Advice) -> Advice:
+    """The row of a problem that has only a text."""
+    rows = (advice for pattern, advice in _BY_TEXT.items() if re.search(pattern, text))
+    return next(rows, default)
+
+
+def settings_refused(text: str) -> tuple[str, str]:
+    """Why a client cannot be created, and what to do."""
+    problem = f"the Kafka client refuses its settings: {text}"
+    return problem, advice_on_text(problem, Advice.SETTINGS_REFUSED).remedy
 
 
 def advice_on(code: int) -> Advice | None:

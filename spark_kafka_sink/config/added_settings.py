@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from spark_kafka_sink.config.producer_options import (
     BYTES_PER_RECORD,
@@ -21,7 +22,7 @@ _LARGEST_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.by
 
 def _with(settings: ClientSettings, added: Mapping[str, str]) -> ClientSettings:
     pairs = tuple(sorted({**settings, **added}.items()))
-    return ClientSettings(pairs, settings.oauth_callback)
+    return replace(settings, pairs=pairs)
 
 
 def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> ClientSettings:

@@ -12,6 +12,7 @@ from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
     REPLACED,
     TOKEN_METHOD,
+    TRUST,
     check_mechanism,
     credentials,
     fetches_tokens,
@@ -125,7 +126,8 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     if fetches_tokens(result):
         oauth_login.check_endpoint(result)
     merged = {**DEFAULTS, **result, **timeouts(result, effective, specs)}
-    translated = ClientSettings(tuple(sorted(merged.items())), oauth_callback)
+    trust = next((f"{PREFIX}{name}" for name in TRUST if name in given), "")
+    translated = ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
     _check_together(translated)
     return translated
 
@@ -211,6 +213,7 @@ def _check_together(settings: ClientSettings) -> None:
 
     Files may exist only on the executors; they are checked there.
     """
+    from spark_kafka_sink.advice import settings_refused
     from spark_kafka_sink.librdkafka.client import Client
 
     if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
@@ -220,7 +223,7 @@ def _check_together(settings: ClientSettings) -> None:
     try:
         client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
     except ValueError as error:
-        raise InvalidOption(f"the Kafka client refuses its settings: {error}") from None
+        raise InvalidOption(". ".join(settings_refused(str(error)))) from None
     client.close(Deadline(_CLOSE_SECONDS))
 
 

@@ -40,7 +40,9 @@ TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
 _UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
 OAUTH_MODULE = "OAuthBearerLoginModule"
 
-_OTHER_TRUST = frozenset({"ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem"})
+_TRUST_STORE = "ssl.truststore.location"
+#: settings that say whom to trust, the user names one of them
+TRUST = (_TRUST_STORE, "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem")
 
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
@@ -151,10 +153,10 @@ def trust_store(given: Mapping[str, str]) -> dict[str, str]:
 
     Raises InvalidOption, also for a store that Java cannot read on this machine.
     """
-    location, kind = given.get("ssl.truststore.location"), _store_type(given, "truststore")
+    location, kind = given.get(_TRUST_STORE), _store_type(given, "truststore")
     if location is not None:
-        for name in sorted(given.keys() & _OTHER_TRUST):
-            raise InvalidOption(f"kafka.ssl.truststore.location and kafka.{name}: keep one")
+        for name in sorted(given.keys() & set(TRUST[1:])):
+            raise InvalidOption(f"kafka.{_TRUST_STORE} and kafka.{name}: keep one")
         if kind != "PEM":
             password = given.get("ssl.truststore.password")
             return {"ssl.ca.pem": certificates(location, kind, password)}

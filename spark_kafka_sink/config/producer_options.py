@@ -26,10 +26,12 @@ class ClientSettings(Mapping[str, str]):
     """Checked librdkafka settings: hashable, picklable, without secrets in the repr.
 
     ``oauth_callback``: the option of that name, the function that makes tokens; or "".
+    ``trust_option``: the one that says whom to trust, for messages; or "".
     """
 
     pairs: tuple[tuple[str, str], ...]
     oauth_callback: str = ""
+    trust_option: str = ""
 
     def __getitem__(self, name: str) -> str:
         for known, value in self.pairs:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.advice import Advice, advice_on_text, settings_refused
 from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
@@ -15,6 +15,7 @@ from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
 from spark_kafka_sink.librdkafka.protocol import EventClient
+from spark_kafka_sink.urls import without_secrets
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
 
@@ -39,9 +40,7 @@ class Session(Generic[ClientT]):
                 with_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
             )
         except ValueError as error:
-            raise InvalidOption(
-                f"the Kafka client refuses its settings: {error}. {Advice.SETTINGS_REFUSED.remedy}"
-            ) from None
+            raise InvalidOption(". ".join(settings_refused(str(error)))) from None
         self._tokens = TokenFunction(settings, clock)
         self._has_asked_for_token = not settings.oauth_callback
 
@@ -74,9 +73,18 @@ def explained(error: BrokerError, settings: ClientSettings) -> str:
     """The text of an error between client and brokers, and what to do about a failed login."""
     if error.code != ErrorCode.AUTHENTICATION:
         return error.text
+    return ". ".join(login_failure(error.text, settings))
+
+
+def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
+    """Why the login has failed, and what to do, from the client's ``text``."""
     servers = settings["bootstrap.servers"]
-    if error.text.startswith(_NO_TOKEN):  # no broker was asked
-        advice = Advice.NO_TOKEN_FROM_CALLBACK if settings.oauth_callback else Advice.NO_TOKEN
-        reason = error.text.removeprefix(_NO_TOKEN)
-        return f"no token for the login at {servers}{reason}. {advice.remedy}"
-    return f"the brokers at {servers} refuse the login: {error.text}. {Advice.LOGIN_REFUSED.remedy}"
+    if not text.startswith(_NO_TOKEN):
+        return f"the brokers at {servers} refuse the login: {text}", Advice.LOGIN_REFUSED.remedy
+    reason = text.removeprefix(_NO_TOKEN)  # no broker was asked
+    if settings.oauth_callback:
+        remedy = Advice.NO_TOKEN_FROM_CALLBACK.remedy
+        return f"no token for the login at {servers}{reason}", remedy
+    url = without_secrets(settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint"))
+    problem = f"no token for the login at {servers} from {url}{reason}"
+    return problem, advice_on_text(problem, Advice.NO_TOKEN).remedy

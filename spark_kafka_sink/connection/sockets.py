@@ -8,17 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_kafka_sink.advice import Advice
-from spark_kafka_sink.config.local_files import with_local_files
+from spark_kafka_sink.advice import Advice, advice_on_text
+from spark_kafka_sink.config.local_files import authorities, with_local_files
 from spark_kafka_sink.deadline import Deadline
 
-#: by OpenSSL's verification codes (x509_vfy.h)
-_CERTIFICATE_ADVICE = {
-    9: Advice.CERTIFICATE_IS_NOT_YET_VALID,
-    10: Advice.CERTIFICATE_HAS_EXPIRED,
-    62: Advice.CERTIFICATE_OF_OTHER_HOST,
-    64: Advice.CERTIFICATE_OF_OTHER_HOST,
-}
+_ABOUT_TRUST = (Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY, Advice.CERTIFICATE_OF_ROOT_IS_MISSING)
 
 
 @dataclass(frozen=True)
@@ -104,8 +98,16 @@ def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> 
         raise
 
 
-def certificate_refused(error: ssl.SSLCertVerificationError) -> tuple[str, str]:
-    """Why the server's certificate is refused, and what to do."""
-    advice = _CERTIFICATE_ADVICE.get(error.verify_code, Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY)
+def certificate_refused(
+    error: ssl.SSLCertVerificationError, trust_option: str = ""
+) -> tuple[str, str]:
+    """Why the server's certificate is refused, and what to do.
+
+    ``trust_option``: of ``ClientSettings``.
+    """
     problem = f"the broker's certificate is refused: {error.verify_message.rstrip('.')}"
+    advice = advice_on_text(problem, Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY)
+    if advice in _ABOUT_TRUST:
+        trusted = trust_option or f"this machine, {authorities() or 'which has no file of them'}"
+        problem += f" (trusted are the authorities of {trusted})"
     return problem, advice.remedy

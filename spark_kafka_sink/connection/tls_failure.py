@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
 
 from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Deadline
 
 _SECONDS = 3.0
@@ -22,7 +22,7 @@ def concerns_clients_certificate(text: str) -> bool:
     return _ALERT.search(text) is not None
 
 
-def explanation(text: str, settings: Mapping[str, str]) -> str:
+def explanation(text: str, settings: ClientSettings) -> str:
     """What is wrong, and what to do, from the client's ``text`` and a handshake with the broker."""
     problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
     if concerns_clients_certificate(text):
@@ -30,7 +30,7 @@ def explanation(text: str, settings: Mapping[str, str]) -> str:
     return _by_handshake(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"
 
 
-def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
+def _by_handshake(text: str, settings: ClientSettings) -> str:
     """What a handshake shows about the broker's certificate, or nothing."""
     # Imported here: only a failure needs it.
     from spark_kafka_sink.bounded import call_each
@@ -49,7 +49,7 @@ def _by_handshake(text: str, settings: Mapping[str, str]) -> str:
         try:
             sockets.connect_tls(server, context, Deadline(_SECONDS)).close()
         except ssl.SSLCertVerificationError as error:
-            problem, advice = sockets.certificate_refused(error)
+            problem, advice = sockets.certificate_refused(error, settings.trust_option)
             return f"no TLS connection to {server}: {problem}. {advice}"
         return ""
 

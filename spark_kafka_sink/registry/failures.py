@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.advice import Advice, advice_on_text
 from spark_kafka_sink.config.registry_options import RegistryOptions
 from spark_kafka_sink.errors import (
     KafkaSinkError,
@@ -34,11 +34,15 @@ def named(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSin
     if isinstance(error, SchemaRegistryError):
         return _answered(error, registry, subject)
     if isinstance(error, OAuthTokenError):
-        reason = registry.hide_secrets(error.message)
-        what = f"no token for the login at the schema registry {registry.url}: {reason}. "
+        url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
+        problem = registry.hide_secrets(
+            f"no token for the login at the schema registry {registry.url} from {url}: "
+            f"{error.message}"
+        )
         if _is_refusal(error.__context__):
-            return RegistryRefused(f"{what}{Advice.REGISTRY_TOKEN_REFUSED.remedy}")
-        return RegistryUnavailable(f"{what}{Advice.REGISTRY_TOKEN_UNAVAILABLE.remedy}")
+            return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REFUSED.remedy}")
+        advice = advice_on_text(problem, Advice.REGISTRY_TOKEN_UNAVAILABLE)
+        return RegistryUnavailable(f"{problem}. {advice.remedy}")
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return unavailable(registry, subject, registry.hide_secrets(text))
@@ -84,6 +88,7 @@ def _answered(
             subject=subject,
         )
     what, advice = _REFUSALS.get(status, _OTHER_REFUSAL)
+    advice = advice_on_text(f"{registry.url} {reason}", advice)
     return RegistryRefused(
         f"{place} refuses {what} for the subject {subject}, HTTP {status}: {reason}. "
         f"{advice.remedy}"
@@ -92,8 +97,10 @@ def _answered(
 
 def unavailable(registry: RegistryOptions, subject: str, problem: str) -> RegistryUnavailable:
     """The registry gave no usable answer."""
+    default = Advice.REGISTRY_UNAVAILABLE
+    advice = advice_on_text(f"{registry.url} {problem}", default)
+    more = f", {registry.timeout_ms} ms" if advice is default else ""
     return RegistryUnavailable(
         f"the schema registry {registry.url} was asked for the subject {subject}, and gave no "
-        f"usable answer: {problem}. {Advice.REGISTRY_UNAVAILABLE.remedy}, "
-        f"{registry.timeout_ms} ms"
+        f"usable answer: {problem}. {advice.remedy}{more}"
     )

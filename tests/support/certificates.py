@@ -52,7 +52,7 @@ def write_pkcs12(certificate: trustme.LeafCert, path: Path, password: str) -> Pa
 
 def write_trust_store(certificate: Path, path: Path, kind: str, password: str) -> Path:
     """Write the certificate in a PEM file to a store of Java's own."""
-    _keytool(
+    keytool(
         "-importcert", "-noprompt", "-alias", "authority", "-file", certificate,
         "-keystore", path, "-storetype", kind, "-storepass", password,
     )  # fmt: skip
@@ -62,11 +62,11 @@ def write_trust_store(certificate: Path, path: Path, kind: str, password: str) -
 def write_listing(store: Path, path: Path, kind: str, password: str) -> Path:
     """Write what keytool prints about a store, PEM among other text."""
     arguments = ("-keystore", store, "-storetype", kind, "-storepass", password)
-    path.write_bytes(_keytool("-list", "-rfc", *arguments))
+    path.write_bytes(keytool("-list", "-rfc", *arguments))
     return path
 
 
-def _keytool(*arguments: object) -> bytes:
+def keytool(*arguments: object) -> bytes:
     java = java_home() / "bin" / "java"
     command = [java, "-m", "java.base/sun.security.tools.keytool.Main", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, check=True).stdout

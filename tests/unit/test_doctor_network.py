@@ -91,8 +91,10 @@ def authority():
 def examine(authority, tmp_path):
     """The finding about a server with a certificate for ``name`` and the client's ``settings``."""
 
-    def examine(name="127.0.0.1", not_after=None, trusted=authority, **settings):
-        certificate = authority.issue_cert(name, not_after=not_after)
+    def examine(
+        name="127.0.0.1", not_after=None, trusted=authority, issuer=authority, option="", **settings
+    ):
+        certificate = issuer.issue_cert(name, not_after=not_after)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(write_pem(certificate, tmp_path / "server.pem"))
 
@@ -103,7 +105,7 @@ def examine(authority, tmp_path):
         trusted.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
         settings = {"ssl.ca.location": str(tmp_path / "ca.pem")} | settings
         with serving(talk) as server:
-            return network.tls(server, sockets.tls_context(settings), Deadline(30))
+            return network.tls(server, sockets.tls_context(settings), Deadline(30), option)
 
     return examine
 
@@ -137,14 +139,28 @@ def test_an_expired_certificate_fails(examine):
     finding = examine(not_after=datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc))
     assert finding.outcome is Outcome.FAILED
     assert "certificate has expired" in finding.message
-    assert "Renew the broker's certificate" in finding.advice
+    assert "Renew the server's certificate" in finding.advice
 
 
 def test_a_wrong_authority_fails(examine):
     finding = examine(trusted=trustme.CA())
     assert finding.outcome is Outcome.FAILED
     assert "the broker's certificate is refused" in finding.message
+    assert "(trusted are the authorities of this machine, /" in finding.message
     assert "kafka.ssl.truststore.location" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "option", ["kafka.ssl.truststore.location", "kafka.ssl.truststore.certificates"]
+)
+def test_an_intermediate_authority_without_its_root_fails_and_names_the_option(
+    examine, authority, option
+):
+    intermediate = authority.create_child_ca()
+    finding = examine(issuer=intermediate, trusted=intermediate, option=option)
+    assert finding.outcome is Outcome.FAILED
+    assert f"(trusted are the authorities of {option})" in finding.message
+    assert finding.advice.startswith("Add the root's certificate to the store of ")
 
 
 def test_a_certificate_for_another_host_fails(examine):

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import ssl
-import time
 
 import pytest
 import trustme
 from certificates import chain_pem, key_pem
-from token_endpoint import token_endpoint
-from token_functions import unsecured_jwt
 
 from spark_kafka_sink.config import local_files
-from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.config.local_files import authorities, with_local_files
-from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.connection.sockets import has_hidden_certificate, tls_context
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import BrokerError
 
 PASSWORD = "secret-of-the-key"
 
@@ -109,61 +102,6 @@ def test_they_are_for_brokers_unless_the_options_name_others(location, bundle, m
 def test_a_machine_without_authorities_changes_nothing():
     settings = {"security.protocol": "sasl_ssl"}
     assert with_local_files(settings) == settings
-
-
-def log_in(url, **more):
-    """What the client says first: that it has no token, or with one, that no broker is there."""
-    settings = {
-        "bootstrap.servers": "127.0.0.1:1",
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.client.id": "me",
-        "sasl.oauthbearer.client.secret": "hunter2",
-        "sasl.oauthbearer.token.endpoint.url": url,
-        **more,
-    }
-    session = Session(Client, translate(settings))
-    session.client.connect(30)
-    deadline = Deadline(30)
-    errors = []
-    while not errors and not deadline.expired:
-        events = session.poll(deadline.slice(0.1))
-        errors = [event for event in events if isinstance(event, BrokerError)]
-    session.client.close(Deadline(5))
-    return errors[0]
-
-
-@pytest.fixture
-def endpoint(authority):
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
-    in_ten_minutes = time.time() + 600
-    with token_endpoint(lambda: unsecured_jwt({"sub": "me", "exp": in_ten_minutes}), tls) as url:
-        yield url
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("location", [{}, {"https.ca.location": "probe"}])
-def test_a_token_endpoint_is_trusted_on_every_machine(
-    machine, location, endpoint, bundle, monkeypatch
-):
-    machine(bundle, monkeypatch)
-    assert log_in(endpoint, **location).code == ErrorCode.TRANSPORT
-
-
-def test_a_token_endpoint_is_trusted_by_an_option(endpoint, bundle):
-    (bundle.parent / "a folder").mkdir()
-    one_line = bundle.parent / "line.pem"
-    one_line.write_text(bundle.read_text().replace("\n", " "))
-    for location in (bundle, bundle.parent, one_line):
-        assert log_in(endpoint, **{"https.ca.location": str(location)}).code == ErrorCode.TRANSPORT
-    assert log_in(endpoint, **{"https.ca.pem": one_line.read_text()}).code == ErrorCode.TRANSPORT
-
-
-def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):
-    assert log_in("http://127.0.0.1:1/token?sig=hunter3").code == ErrorCode.AUTHENTICATION
-    assert '"http://127.0.0.1:1/token"' in caplog.text
-    assert "hunter" not in caplog.text
 
 
 # --- PEM files -----------------------------------------------------------------------------------

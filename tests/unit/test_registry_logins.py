@@ -211,6 +211,34 @@ def test_tls(tls, tmp_path):
         register(registry.url, ssl_ca_location=str(tmp_path / "missing.pem"))
 
 
+def test_a_certificate_of_an_unknown_authority_names_the_option(tls, without_ours, registry):
+    advice = r"CERTIFICATE_VERIFY_FAILED.*\. Set schema\.registry\.ssl\.ca\.location to a PEM file"
+    with running_stub(tls) as secure, pytest.raises(RegistryUnavailable, match=advice):
+        register(secure.url)
+    with identity_provider(tls) as provider:
+        expected = f"no token .* from {provider.token_url}: .*{advice}"
+        with pytest.raises(RegistryUnavailable, match=expected):
+            register(registry.url, **oauth(provider))
+
+
+def test_a_certificate_for_another_name_is_no_matter_of_authorities(authority, tmp_path):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("registry.example.org").configure_cert(tls)
+    expected = "mismatch.*Connect with a host name that the certificate contains"
+    with running_stub(tls) as registry, pytest.raises(RegistryUnavailable, match=expected):
+        register(registry.url, ssl_ca_location=str(tmp_path / "ca.pem"))
+
+
+def test_a_url_with_the_wrong_scheme_is_named_with_the_way_out(registry, tls):
+    with pytest.raises(RegistryUnavailable, match="or begin it with http://"):
+        register(registry.url.replace("http://", "https://"))
+    with running_stub(tls) as secure, pytest.raises(RegistryUnavailable, match="URL with https://"):
+        register(secure.url.replace("https://", "http://"))
+    registry.failure = 400, b"The plain HTTP request was sent to HTTPS port"  # as nginx does
+    with pytest.raises(RegistryRefused, match="begin the URL with https://"):
+        register(registry.url)
+
+
 def test_mutual_tls(authority, tls, tmp_path):
     authority.configure_trust(tls)
     tls.verify_mode = ssl.CERT_REQUIRED

@@ -81,7 +81,11 @@ NO_TOKEN = BrokerError(
             "the brokers at b:1 refuse the login: invalid token. Correct the user name, pa",
         ),
         (NO_TOKEN, "module:function", "b:1: no route to host. Correct oauth.callback or what"),
-        (NO_TOKEN, "", "no token for the login at b:1: no route to host. Correct kafka.sasl.oauth"),
+        (
+            NO_TOKEN,
+            "",
+            "no token for the login at b:1 from its endpoint: no route to host. Correct",
+        ),
         (LOST, "", "connection refused"),
     ],
 )

@@ -8,11 +8,12 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.advice import Advice, settings_refused
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.session import login_failure
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate
 from spark_kafka_sink.deadline import Deadline
@@ -72,7 +73,12 @@ def tls(context: CheckContext) -> list[Finding]:
                 "Check the files of kafka.ssl.truststore.location and kafka.ssl.keystore.location",
             )
         ]
-    probe = partial(network.tls, context=tls_context, deadline=context.deadline)
+    probe = partial(
+        network.tls,
+        context=tls_context,
+        deadline=context.deadline,
+        trust_option=settings.trust_option,
+    )
     findings = _probe_each(context.servers, probe, context)
     return _keep_usable(context, context.servers, findings)
 
@@ -110,16 +116,12 @@ def login(context: CheckContext) -> list[Finding]:
         context.brokers = Brokers({**context.login, "bootstrap.servers": working})
         context.advertised = context.brokers.log_in(context.deadline)
     except KafkaException as error:
-        return [
-            failed(
-                f"the Kafka client refuses its settings: {error_text(error)}",
-                Advice.SETTINGS_REFUSED.remedy,
-            )
-        ]
+        return [failed(*settings_refused(error_text(error)))]
     except AuthenticationFailed as error:
-        is_about_certificate = concerns_clients_certificate(str(error))
-        advice = Advice.CLIENT_CERTIFICATE if is_about_certificate else Advice.LOGIN_REFUSED
-        return [failed(f"the brokers refuse the login: {error}", advice.remedy)]
+        problem, remedy = login_failure(str(error), settings)
+        if concerns_clients_certificate(str(error)):
+            remedy = Advice.CLIENT_CERTIFICATE.remedy
+        return [failed(problem, remedy)]
     except BrokerUnavailable as error:
         return [
             failed(
@@ -141,7 +143,8 @@ def advertised_listeners(context: CheckContext) -> list[Finding]:
     def probe(server: Server) -> Finding:
         finding = network.tcp(server, deadline)
         if finding.outcome is Outcome.PASSED and tls_context is not None:
-            finding = network.tls(server, tls_context, deadline)
+            trust_option = context.settings.trust_option
+            finding = network.tls(server, tls_context, deadline, trust_option)
         return finding
 
     addresses = list(context.advertised.values())

@@ -55,13 +55,15 @@ def tcp(server: Server, deadline: Deadline) -> Finding:
 # --- TLS -----------------------------------------------------------------------------------------
 
 
-def tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> Finding:
+def tls(
+    server: Server, context: ssl.SSLContext, deadline: Deadline, trust_option: str = ""
+) -> Finding:
     """Whether the handshake succeeds, who signed the certificate, and when it expires."""
     try:
         with connect_tls(server, context, deadline) as connection:
             return _about_certificate(server, connection)
     except ssl.SSLCertVerificationError as error:
-        return failed(*certificate_refused(error), str(server))
+        return failed(*certificate_refused(error, trust_option), str(server))
     except OSError as error:
         what = f"the TLS handshake failed: {reason(error)}"
         return failed(what, Advice.TLS_FAILED.remedy, str(server))

@@ -8,8 +8,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.advice import Advice, settings_refused
+from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.session import login_failure
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -64,12 +66,9 @@ def create_missing(configuration: QueryConfiguration, output: Output) -> None:
     try:
         admin = _Admin(for_confluent_kafka(client))
     except KafkaException as error:
-        raise InvalidOption(
-            f"the Kafka client refuses its settings: {error_text(error)}. "
-            f"{Advice.SETTINGS_REFUSED.remedy}"
-        ) from None
+        raise InvalidOption(". ".join(settings_refused(error_text(error)))) from None
     try:
-        _log_in(admin, client["bootstrap.servers"], deadline)
+        _log_in(admin, client, deadline)
         for path, (topic, settings) in wanted.items():
             _create_if_missing(admin, topic, settings, path, configuration, output, deadline)
     finally:
@@ -103,12 +102,14 @@ class _Admin(Brokers):
         return [each.leader is not None and each.leader.id >= 0 for each in partitions]
 
 
-def _log_in(admin: _Admin, servers: str, deadline: Deadline) -> None:
+def _log_in(admin: _Admin, client: ClientSettings, deadline: Deadline) -> None:
     try:
         admin.log_in(deadline)
     except AuthenticationFailed as error:
-        raise AuthenticationFailed(f"{servers} refuse the login: {error}. Run doctor") from None
+        problem, _ = login_failure(str(error), client)
+        raise AuthenticationFailed(f"{problem}. Run doctor") from None
     except BrokerUnavailable as error:
+        servers = client["bootstrap.servers"]
         raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Run doctor") from None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from spark_kafka_sink.advice import settings_refused
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import Token, TokenFunction
 from spark_kafka_sink.connection.sockets import has_hidden_certificate, tls_context, uses_tls
@@ -44,7 +45,7 @@ def _log_in(settings: ClientSettings, deadline: Deadline) -> None:
     try:
         brokers = Brokers(for_confluent_kafka(settings))
     except KafkaException as error:
-        raise InvalidOption(f"the Kafka client refuses its settings: {error_text(error)}") from None
+        raise InvalidOption(". ".join(settings_refused(error_text(error)))) from None
     try:
         brokers.log_in(deadline)
     except AuthenticationFailed as error:

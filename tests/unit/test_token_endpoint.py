@@ -1,0 +1,183 @@
+"""Tokens that librdkafka fetches, over http and https, and what is said without one."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+
+import pytest
+import trustme
+from token_endpoint import token_endpoint
+from token_functions import unsecured_jwt
+
+from spark_kafka_sink.config import local_files
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.session import Session, explained
+from spark_kafka_sink.connection.sockets import Server
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.events import BrokerError
+from spark_kafka_sink.tools.doctor import connection
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
+
+URL = "kafka.sasl.oauthbearer.token.endpoint.url"
+LOGGED_IN = "no token was missing"
+
+
+def options(url, **more):
+    return {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauthbearer.client.id": "me",
+        "kafka.sasl.oauthbearer.client.secret": "hunter2",
+        URL: url,
+        **more,
+    }
+
+
+def log_in(url, **more):
+    """What a client says without a token; with one, it only finds no broker."""
+    settings = parse(options(url, **more)).producer.client
+    session = Session(Client, settings)
+    session.client.connect(30)
+    deadline = Deadline(30)
+    errors = []
+    while not errors and not deadline.expired:
+        events = session.poll(deadline.slice(0.1))
+        errors = [event for event in events if isinstance(event, BrokerError)]
+    session.client.close(Deadline(5))
+    (error,) = errors[:1]
+    return LOGGED_IN if error.code == ErrorCode.TRANSPORT else explained(error, settings)
+
+
+def jwt(**claims):
+    return unsecured_jwt({"sub": "me", "exp": int(time.time()) + 600, **claims})
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def endpoint(authority):
+    """Serves over TLS as that name."""
+
+    def served(name="127.0.0.1"):
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(name).configure_cert(tls)
+        return token_endpoint(jwt, tls)
+
+    return served
+
+
+@pytest.fixture
+def bundle(authority, tmp_path):
+    path = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+@pytest.fixture
+def trust(monkeypatch):
+    """Makes a file or folder what this machine trusts."""
+
+    def install(path):
+        monkeypatch.setattr(local_files, "authorities", lambda: str(path))
+
+    return install
+
+
+@pytest.mark.parametrize("location", [{}, {"kafka.https.ca.location": "probe"}])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_the_authorities_of_the_machine_are_trusted(location, is_folder, endpoint, bundle, trust):
+    trust(bundle.parent if is_folder else bundle)
+    with endpoint() as url:
+        assert log_in(url, **location) == LOGGED_IN
+
+
+def test_the_options_for_https_may_name_a_file_a_folder_or_a_text(endpoint, bundle, trust):
+    trust("/none")
+    (bundle.parent / "a folder").mkdir()
+    one_line = bundle.parent / "line.pem"
+    one_line.write_text(bundle.read_text().replace("\n", " "))
+    with endpoint() as url:
+        for location in (bundle, bundle.parent, one_line):
+            assert log_in(url, **{"kafka.https.ca.location": str(location)}) == LOGGED_IN
+        assert log_in(url, **{"kafka.https.ca.pem": one_line.read_text()}) == LOGGED_IN
+
+
+def test_certificates_that_are_not_trusted_are_named_with_the_way_out(
+    endpoint, bundle, trust, tmp_path
+):
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    trust(other)
+    with endpoint() as url:
+        assert re.search(f"from {url}: .*Set kafka.https.ca.location to a PEM file", log_in(url))
+    trust(bundle)
+    with endpoint("login.example.org") as url:
+        assert "Connect with a host name that the certificate contains" in log_in(url)
+
+
+def test_a_url_with_the_wrong_scheme_is_named_with_the_way_out(endpoint, trust, bundle):
+    trust(bundle)
+    with endpoint() as url:
+        plain = url.replace("https://", "http://")
+        assert re.search(f"from {plain}: .*begin the URL with https://", log_in(plain))
+    with token_endpoint(jwt) as url:
+        secure = url.replace("http://", "https://")
+        assert re.search(f"from {secure}: .*or begin it with http://", log_in(secure))
+
+
+NAME = "kafka.sasl.oauthbearer.sub.claim.name"
+
+
+@pytest.mark.parametrize(
+    ("token", "more", "advice"),
+    [
+        (jwt, {}, LOGGED_IN),
+        (lambda: jwt(sub=None, client_id="me"), {NAME: "client_id"}, LOGGED_IN),
+        (lambda: "opaque-123", {}, "Set oauth.callback, a function that fetches the token"),
+        (lambda: "a.b.c", {}, "Set oauth.callback, a function that fetches the token"),
+        (lambda: "", {}, "Set oauth.callback, a function that fetches the token"),
+        (
+            lambda: unsecured_jwt({"sub": "me"}),
+            {},
+            "Let the provider add exp, a number; or set oau",
+        ),
+        (lambda: jwt(exp=None), {}, "Let the provider add exp, a number; or set oauth.callback"),
+        (lambda: jwt(exp="soon"), {}, "Let the provider add exp, a number; or set oauth.callback"),
+        (lambda: jwt(exp=1), {}, "Check the clocks of this machine and of the provider"),
+        (lambda: unsecured_jwt({"exp": 9e9}), {}, f"Set {NAME} to a claim that it has"),
+        (jwt, {NAME: "azp"}, f"Set {NAME} to a claim that it has"),
+    ],
+)
+def test_a_token_that_the_client_cannot_use_is_named_with_the_way_out(token, more, advice):
+    with token_endpoint(token) as url:
+        said = log_in(url, **more)
+    assert re.search(advice, said), said
+
+
+def test_an_endpoint_that_does_not_answer_is_named():
+    assert f"Check that {URL} is right, and reachable" in log_in("http://127.0.0.1:1/token")
+
+
+def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):
+    said = log_in("http://127.0.0.1:1/token?sig=hunter3")
+    assert "from http://127.0.0.1:1/token: " in said
+    assert '"http://127.0.0.1:1/token"' in caplog.text
+    assert "hunter" not in said + caplog.text
+
+
+def test_doctor_says_the_same():
+    with token_endpoint(lambda: "opaque-123") as url:
+        given = options(url, topic="t")
+        context = CheckContext(given, False, None, Deadline(30), parsed=parse(given))
+        context.servers = [Server("127.0.0.1", 1)]
+        (finding,) = connection.login(context)
+        context.close()
+        assert f"{finding.message}. {finding.advice}" == log_in(url)
