@@ -19,6 +19,8 @@ from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.protocol import TokenClient
 
 _CALL_SECONDS = 10.0
+# Between two tokens that replace refused ones.
+_REPLACEMENT_SECONDS = 5.0
 # librdkafka requests a new token after this fraction of a token's lifetime.
 _SHARED_LIFE = 0.8
 # Seconds since the epoch stay below this for 3,000 years; milliseconds passed it in 1973.
@@ -148,12 +150,16 @@ class TokenFunction:
         self._pending: TokenCall | None = None
         #: whose token, or failure, the client has received
         self._given: TokenCall | None = None
+        #: brokers refuse its token, and it is not replaced yet
+        self._is_refused = False
+        self._next_replacement = Deadline(0.0, clock)
 
     def call(self) -> None:
         """Request a new token for the client.
 
         If an earlier call still hangs, its token is used.
         """
+        self._is_refused = False
         self._deadline = Deadline(_CALL_SECONDS, self._clock)
         self._pending = self._latest_calls.call(
             self._settings, self._clock, self._given, self._pending
@@ -166,6 +172,7 @@ class TokenFunction:
 
     def pass_on(self, client: TokenClient) -> None:
         """Pass the outcome of the call, if there is one, to the client: a token, or an error."""
+        self._replace_if_due()
         if self._deadline is None or self._pending is None:
             return
         outcome = self._pending.outcome
@@ -187,6 +194,18 @@ class TokenFunction:
         """Stop sharing the client's token, because brokers refuse it."""
         if self._given is not None:
             self._given.is_discarded = True
+
+    def refuse(self) -> None:
+        """Replace the client's token, because brokers refuse it: at once, but not too often."""
+        self.discard()
+        if not self.is_pending:  # otherwise its successor is on the way
+            self._is_refused = self._given is not None
+            self._replace_if_due()
+
+    def _replace_if_due(self) -> None:
+        if self._is_refused and self._next_replacement.expired:
+            self._next_replacement = Deadline(_REPLACEMENT_SECONDS, self._clock)
+            self.call()
 
     def fetch(self, seconds: float) -> Token | str:
         """Call the function, even if other clients have a token, and wait that long.

@@ -8,9 +8,10 @@ from typing import Generic, TypeVar
 
 from spark_kafka_sink.advice import Advice, advice_on_text, settings_refused
 from spark_kafka_sink.config.local_files import with_local_files
+from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
-from spark_kafka_sink.deadline import Clock
+from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
@@ -18,6 +19,9 @@ from spark_kafka_sink.librdkafka.protocol import EventClient
 from spark_kafka_sink.urls import without_secrets
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
+_REFUSED = "the brokers refuse the last one"
+# librdkafka fetches another token 10 s after a failure, or after the next failure.
+_FETCH_SECONDS = 15.0
 
 ClientT = TypeVar("ClientT", bound=EventClient)
 
@@ -43,6 +47,9 @@ class Session(Generic[ClientT]):
             raise InvalidOption(". ".join(settings_refused(str(error)))) from None
         self._tokens = TokenFunction(settings, clock)
         self._has_asked_for_token = not settings.oauth_callback
+        self._fetches_tokens = fetches_tokens(settings)
+        self._next_fetch = Deadline(0.0, clock)
+        self._clock = clock
 
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:
         """Yield the client's events, waiting that long for the first, except those of the login.
@@ -54,10 +61,20 @@ class Session(Generic[ClientT]):
                 self._tokens.call()
                 self._has_asked_for_token = True
                 continue
-            if isinstance(event, BrokerError) and event.code == ErrorCode.AUTHENTICATION:
-                self.discard_token()
+            if isinstance(event, BrokerError):
+                if event.text.endswith(_REFUSED):
+                    continue
+                if _refuses_login(event):
+                    self._replace_token()
             yield event
         self._tokens.pass_on(self.client)
+
+    def _replace_token(self) -> None:
+        self._tokens.refuse()
+        if self._fetches_tokens and self._next_fetch.expired:
+            # The client would fetch the next one only when 80 % of the token's life is over.
+            self._next_fetch = Deadline(_FETCH_SECONDS, self._clock)
+            self.client.fail_token(_REFUSED)
 
     @property
     def awaits_token(self) -> bool:
@@ -67,6 +84,10 @@ class Session(Generic[ClientT]):
     def discard_token(self) -> None:
         """Stop sharing this client's token with other clients."""
         self._tokens.discard()
+
+
+def _refuses_login(error: BrokerError) -> bool:
+    return error.code == ErrorCode.AUTHENTICATION and not error.text.startswith(_NO_TOKEN)
 
 
 def explained(error: BrokerError, settings: ClientSettings) -> str:

@@ -129,24 +129,47 @@ def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
     assert options.calls() == 1  # in one process; 4 clients per task, and more for the claim
 
 
-def test_the_next_check_has_a_token_of_its_own_if_brokers_refuse_the_first(options):
+@pytest.mark.parametrize("act", [check, lambda options: write_partition(batches(1), options)])
+def test_a_token_that_brokers_refuse_is_replaced_at_once(options, act):
     options["oauth.callback"] = "token_functions:refused_at_first"
-    with pytest.raises(AuthenticationFailed, match="refuse the login"):
-        check(parse(options))
-    check(parse(options))
+    act(parse(options))
     assert options.calls() == 2
 
 
-def test_the_next_task_has_a_token_of_its_own_if_brokers_refuse_the_first(options, topics):
-    options |= {
-        "oauth.callback": "token_functions:refused_at_first",
-        "kafka.max.block.ms": "10000",
+def ends_early(options):
+    """Let brokers refuse the first token soon after they have accepted it, long before its end."""
+    configuration = json.loads(options["kafka.sasl.oauthbearer.config"])
+    configuration["first_seconds"] = 2.0
+    options["kafka.sasl.oauthbearer.config"] = json.dumps(configuration)
+    options["oauth.callback"] = "token_functions:ends_early_at_first"
+    return options
+
+
+def test_a_token_that_ends_during_a_task_earlier_than_it_claims_is_replaced(options, topics):
+    write_partition(batches(5, seconds=1.0), parse(ends_early(options)))
+    assert values(topics, options) == list(range(5))
+    assert options.calls() >= 2
+
+
+def test_a_token_that_ends_while_no_task_runs_is_replaced_then(options, topics):
+    parsed = parse(ends_early(options))
+    write_partition(batches(1), parsed)
+    deadline = Deadline(60)
+    while options.calls() < 2:  # the cache reads the idle producer's events
+        assert not deadline.expired
+        time.sleep(0.1)
+    assert write_partition(batches(1), parsed).producers_reused == 1
+    assert values(topics, options) == [0, 0]
+
+
+def test_a_transaction_survives_that_its_token_ends_earlier_than_it_claims(options, topics):
+    options = ends_early(options) | {
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "1",
+        "transactional.id.prefix": "with-a-short-token",
     }
-    with pytest.raises(MetadataTimeout):
-        write_partition(batches(1), parse(options))
-    write_partition(batches(1), parse(options))
-    assert values(topics, options) == [0]
-    assert options.calls() == 2
+    exactly_once_task.write_batches(options, 0, 0, batches(5, seconds=1.0))
+    assert topics.read_committed(options["topic"]) == [b"%d" % number for number in range(5)]
 
 
 def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(options):
@@ -272,6 +295,17 @@ def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
     check(parsed)
     write_partition(batches(3), parsed)
     assert values(topics, options) == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_a_token_of_an_endpoint_that_brokers_refuse_is_replaced_after_ten_seconds(options, topics):
+    now = time.time()
+    early = token_functions.unsecured_jwt({"sub": "alice", "iat": now + 600, "exp": now + 900})
+    tokens = iter([early])
+    with token_endpoint(lambda: next(tokens, token())) as url:
+        use_endpoint(options, url)
+        write_partition(batches(1), parse(options))
+    assert values(topics, options) == [0]
 
 
 def test_an_endpoint_that_is_away_is_named_on_the_driver(options):

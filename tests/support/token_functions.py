@@ -50,6 +50,17 @@ def refused_at_first(configuration: str) -> tuple[str, float] | tuple[str, float
     return refused(configuration) if is_first else token
 
 
+def ends_early_at_first(configuration: str) -> tuple[str, float, str]:
+    """Like ``unsecured``, but the first token ends after ``first_seconds``, unlike it claims."""
+    given = json.loads(configuration)
+    is_first = not Path(given["log"]).exists()
+    token, expiry, principal = unsecured(configuration)
+    if is_first:
+        now = time.time()
+        token = unsecured_jwt({"sub": principal, "iat": now, "exp": now + given["first_seconds"]})
+    return token, expiry, principal
+
+
 def fails(_: str) -> None:
     raise RuntimeError("the token service is closed")
 

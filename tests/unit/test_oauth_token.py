@@ -276,6 +276,40 @@ def test_no_other_client_gets_a_token_that_brokers_refuse(login, numbered):
     assert login.another().ask() == f"{VALUE}-1"
 
 
+def test_a_token_that_brokers_refuse_is_replaced_at_once_but_once_in_five_seconds(login, numbered):
+    login.ask()
+    for number, seconds in [(1, 0.0), (2, 5.0)]:
+        login.client.tokens.clear()
+        login.clock.now += seconds
+        for _ in range(3):
+            login.tokens.refuse()
+        login.pass_on_until_answered()
+        assert login.client.tokens[0][0] == f"{VALUE}-{number}"
+        login.tokens.refuse()
+        login.tokens.pass_on(login.client)
+        assert len(numbered) == number + 1
+    login.clock.now += 5.0  # the last refusal is not forgotten
+    login.client.tokens.clear()
+    assert login.pass_on_until_answered().tokens[0][0] == f"{VALUE}-3"
+
+
+def test_a_refused_token_that_others_have_replaced_needs_no_call(login, numbered):
+    other = login.another()
+    assert login.ask() == other.ask() == f"{VALUE}-0"
+    for client in (login, other):
+        client.client.tokens.clear()
+        client.tokens.refuse()
+        assert client.pass_on_until_answered().tokens[0][0] == f"{VALUE}-1"
+    assert len(numbered) == 2
+
+
+def test_a_client_without_a_token_replaces_none(login, function):
+    function(lambda _: pytest.fail("called"))
+    login.tokens.refuse()
+    login.tokens.pass_on(login.client)
+    assert not login.tokens.is_pending
+
+
 def test_before_a_client_has_a_token_it_discards_none(login, numbered):
     login.ask()
     login.another().tokens.discard()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fake_client import FakeClient
+from fake_clock import FakeClock
 
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
@@ -14,13 +15,16 @@ from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
 
 LOST = BrokerError(ErrorCode.TRANSPORT, "connection refused")
 REFUSED = BrokerError(ErrorCode.AUTHENTICATION, "invalid token")
+NO_TOKEN = BrokerError(
+    ErrorCode.AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: no route to host"
+)
 
 
 @pytest.fixture
 def calls(monkeypatch):
     """What the session does with the user's function."""
     made = []
-    for name in ("call", "discard", "pass_on"):
+    for name in ("call", "refuse", "pass_on"):
         monkeypatch.setattr(TokenFunction, name, lambda *_, name=name: made.append(name))
     return made
 
@@ -41,10 +45,37 @@ def test_tokens_are_passed_on_without_events_too(session, calls):
     assert calls == ["pass_on"]
 
 
-def test_a_login_that_brokers_refuse_discards_the_token(session, calls):
+def test_a_login_that_brokers_refuse_replaces_the_token(session, calls):
     session.client.events += [LOST, REFUSED]
     assert list(session.poll()) == [LOST, REFUSED]
-    assert calls == ["discard", "pass_on"]
+    assert calls == ["refuse", "pass_on"]
+
+
+def test_a_login_without_a_token_replaces_none(session, calls):
+    session.client.events.append(NO_TOKEN)
+    assert list(session.poll()) == [NO_TOKEN]
+    assert calls == ["pass_on"]
+
+
+ENDPOINT = ClientSettings((("sasl.mechanism", "OAUTHBEARER"), ("sasl.oauthbearer.method", "oidc")))
+
+
+def test_a_client_that_fetches_tokens_itself_is_made_to_fetch_another():
+    clock = FakeClock()
+    session = Session(lambda *_, **__: FakeClient(), ENDPOINT, clock)
+
+    def refused_again():
+        session.client.events.append(REFUSED)
+        assert list(session.poll()) == [REFUSED]
+        return session.client.token_failures
+
+    (reason,) = refused_again()
+    own = BrokerError(ErrorCode.AUTHENTICATION, f"{NO_TOKEN.text}: {reason}")
+    session.client.events.append(own)  # what librdkafka makes of it
+    assert list(session.poll()) == []
+    assert refused_again() == [reason]  # again and again would put the next one off
+    clock.now += 15
+    assert refused_again() == [reason, reason]
 
 
 def test_settings_that_the_client_refuses_are_an_invalid_option():
@@ -65,11 +96,6 @@ def test_a_client_with_a_token_function_awaits_its_token_until_that_was_passed_o
 
 def test_a_client_without_a_token_function_awaits_no_token(session):
     assert not session.awaits_token
-
-
-NO_TOKEN = BrokerError(
-    ErrorCode.AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: no route to host"
-)
 
 
 @pytest.mark.parametrize(
