@@ -15,7 +15,6 @@ from spark_kafka_sink.config.producer_options import (
     ProducerOptions,
 )
 
-_SOCKET_TIMEOUT_MS = 60_000  # librdkafka's default
 _MAX_INT = 2**31 - 1
 _LARGEST_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.bytes
 
@@ -50,13 +49,11 @@ def transactional(
     settings: ClientSettings, transactional_id: str, timeout_ms: int
 ) -> ClientSettings:
     """The producer's settings with a transaction; none of its waits lasts longer."""
-    socket_timeout_ms = int(settings.get("socket.timeout.ms", _SOCKET_TIMEOUT_MS))
     added = {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": str(timeout_ms),
         "delivery.timeout.ms": str(min(int(settings["delivery.timeout.ms"]), timeout_ms)),
-        # librdkafka would make it as long as the transaction.
-        "socket.timeout.ms": str(min(socket_timeout_ms, timeout_ms)),
+        "socket.timeout.ms": str(min(int(settings["socket.timeout.ms"]), timeout_ms)),
     }
     return _with(settings, added)
 

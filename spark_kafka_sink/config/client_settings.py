@@ -46,6 +46,17 @@ DEFAULTS: Mapping[str, str] = {
     "max.in.flight.requests.per.connection": "5",
     "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
     "partitioner": "murmur2_random",  # no option changes it
+    # Load balancers drop idle connections silently: Azure's after 4 minutes, AWS's after 350 s.
+    "connections.max.idle.ms": "180000",
+    # A connection may have fallen silent all the same: two of them, one after the other, must fit
+    # into close.timeout.ms. But brokers that throttle a client answer up to 10 s late.
+    "socket.timeout.ms": "11000",
+    # An address of a name may be dead: three connections, each with such an address, must fit too.
+    "socket.connection.setup.timeout.ms": "7000",
+    # As in Java. The client shuffles addresses whenever it looks them up, and tries them in turn
+    # only until it does so again.
+    "broker.address.ttl": "30000",
+    "reconnect.backoff.max.ms": "1000",  # Java's
 }
 
 _PEM_TEXTS = frozenset({"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"})

@@ -105,14 +105,20 @@ class _Brokers:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        #: all of them are down, or their names do not resolve
-        self.are_down = False
+        self._are_down = False
+        #: if one did not answer, its name may have other addresses, which the client tries next
+        self._until_others_are_tried = Deadline(0.0)
         #: when to stop waiting for an answer; None while no broker is connected
         self.end_of_answers: Deadline | None = None
         #: the text of the client's latest error
         self.problem = ""
         self._session = Session(Client, for_asking(settings, _STATE_INTERVAL_MS))
         self.client = self._session.client
+
+    @property
+    def are_down(self) -> bool:
+        """All of them refuse connections or hang up, or their names do not resolve."""
+        return self._are_down and self._until_others_are_tried.expired
 
     @property
     def answers_are_late(self) -> bool:
@@ -126,8 +132,10 @@ class _Brokers:
         answers: list[Answer] = []
         for event in self._session.poll(deadline.slice(_POLL_SECONDS)):
             if isinstance(event, Statistics):
+                if event.awaits_connection:
+                    self._until_others_are_tried = Deadline(_UNREACHABLE_SECONDS)
                 if event.is_connected:
-                    self.are_down = False
+                    self._are_down = False
                     self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
             elif isinstance(event, BrokerError):
                 self._note(event)
@@ -139,12 +147,14 @@ class _Brokers:
 
     def _note(self, error: BrokerError) -> None:
         if error.code == ErrorCode.AUTHENTICATION:
+            if self._session.awaits_token:
+                return  # the refused token, which may be an old one, is being replaced
             raise AuthenticationFailed(explained(error, self.settings))
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
             raise AuthenticationFailed(explanation(error.text, self.settings))
         if error.code == ErrorCode.ALL_BROKERS_DOWN:
             # Also if a broker accepts connections and closes them; it may require a login.
-            self.are_down, self.end_of_answers = True, None
+            self._are_down, self.end_of_answers = True, None
         else:
             self.problem = error.text
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from spark_kafka_sink.advice import Advice, advice_on_text, settings_refused
-from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.java_security import fetches_tokens
+from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.deadline import Clock, Deadline

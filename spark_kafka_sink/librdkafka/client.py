@@ -19,6 +19,7 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
+from spark_kafka_sink.librdkafka.log_lines import LogLines
 from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
     MessageBatch,
@@ -61,11 +62,12 @@ class Client:
         #: opaque -> the topics or brokers of each request without an answer
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
+        self._log_lines = LogLines()
         self._calls: list[threading.Thread] = []
         #: brokers answer without offsets only to clients that want no acknowledgement
         self._requires_offsets = settings.get("acks") != "0"
         conf = c.conf_new()
-        own = {"bootstrap.servers": "", "log.queue": "true"}
+        own = {"bootstrap.servers": "", "log.queue": "true", "metadata.recovery.strategy": "none"}
         for name, value in {**settings, **own}.items():
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)
@@ -79,8 +81,10 @@ class Client:
         if not self._handle:
             c.conf_destroy(conf)
             raise ValueError(text.value.decode(errors="replace"))
-        #: the bootstrap servers, until they are added; then ""
         self._servers = settings.get("bootstrap.servers", "")
+        #: whether the servers were added, by the first request or record
+        self.has_bootstrapped = not self._servers
+        self._bootstraps_again = settings.get("metadata.recovery.strategy") != "none"
         self._queue = c.queue_get_main(self._handle)
         c.set_log_queue(self._handle, None)
         # Its threads run until it is closed, even if nothing refers to it. Its batches must live as
@@ -100,11 +104,6 @@ class Client:
     def is_foreign(self) -> bool:
         """Whether this process is a fork of the one that created the client."""
         return self._pid != os.getpid()
-
-    @property
-    def has_bootstrapped(self) -> bool:
-        """Whether the bootstrap servers were added: by the first request or record."""
-        return not self._servers
 
     def open_topic(self, name: str) -> int:
         """The ``rd_kafka_topic_t`` pointer of a topic; stays inside this package.
@@ -218,6 +217,7 @@ class Client:
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:
         """Yield events as they are read; wait that long for the first (``rd_kafka_queue_poll``)."""
         self.handle  # noqa: B018 - refuses use after close or fork
+        self._log_lines.write_due()
         event = c.queue_poll(self._queue, milliseconds(seconds))
         reports: list[int] = []
         while event:
@@ -228,9 +228,12 @@ class Client:
             else:
                 yield from self._read_reports(reports)  # events stay in order
                 try:
-                    new = read(event, self._requests)
+                    new = read(event, self._requests, self._log_lines)
                 finally:
                     c.event_destroy(event)
+                for each in new:
+                    if isinstance(each, BrokerError) and each.code == ErrorCode.ALL_BROKERS_DOWN:
+                        self._bootstrap_again()
                 yield from new
             event = c.queue_poll(self._queue, 0)
         yield from self._read_reports(reports)
@@ -364,10 +367,19 @@ class Client:
             c.admin_options_destroy(options)
 
     def _bootstrap(self) -> None:
-        """Connect, once; librdkafka keeps these servers for bootstrapping again."""
-        servers, self._servers = self._servers, ""
-        if servers:
-            c.brokers_add(self.handle, servers.encode())
+        """Connect, once."""
+        if not self.has_bootstrapped:
+            self.has_bootstrapped = True
+            c.brokers_add(self.handle, self._servers.encode())
+
+    def _bootstrap_again(self) -> None:
+        """Look for other brokers, too, because all known ones are down.
+
+        librdkafka's own way drops the known ones, and tries only one address of a name, at random,
+        before it begins again (``metadata.recovery.strategy``).
+        """
+        if self._bootstraps_again:
+            c.brokers_add(self.handle, self._servers.encode())
 
     def start_call(self, call: Callable[[int], _Result]) -> Future[_Result]:
         """Call a function with the handle, in a thread: for librdkafka's calls without a time-out.
@@ -422,7 +434,10 @@ class Client:
         # Producers ignore the flag; a consumer that never joined its group has nothing to close.
         c.destroy_flags(handle, c.DESTROY_F_NO_CONSUMER_CLOSE)
         self._unreported.clear()
-        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        try:
+            self._log_lines.close()  # here, because a handler may hang
+        finally:
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
 
 
 def milliseconds(seconds: float) -> int:

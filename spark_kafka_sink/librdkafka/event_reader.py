@@ -1,12 +1,12 @@
-"""librdkafka's events -> Python values; its log lines -> Python's logging."""
+"""librdkafka's events -> Python values."""
 
 from __future__ import annotations
 
 import ctypes
 import json
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,38 +25,31 @@ from spark_kafka_sink.librdkafka.events import (
     TokenNeeded,
     TopicDescription,
 )
+from spark_kafka_sink.librdkafka.log_lines import LogLines
 from spark_kafka_sink.urls import without_secrets
 
 #: the topics, or the brokers' ids, of one request
 Names = tuple[str, ...]
 
-_log = logging.getLogger("spark_kafka_sink.librdkafka")
-
-# syslog levels, as librdkafka logs them
-_LOG_LEVELS = (
-    logging.CRITICAL,
-    logging.CRITICAL,
-    logging.CRITICAL,
-    logging.ERROR,
-    logging.WARNING,
-    logging.INFO,
-    logging.INFO,
-    logging.DEBUG,
-)
-
+# States of a broker in which it owes no answer about its connection; how long one may take.
+_AT_REST = ("INIT", "DOWN", "TRY_CONNECT", "UP", "REAUTH")
+_UNANSWERED_US = 500_000
 
 # Logged when a client is created; it gets its servers later.
 _NO_SERVERS = b"No `bootstrap.servers` configured"
 
 
-def read(event: int, requests: MutableMapping[int, Names]) -> Sequence[Event]:
-    """Convert an event to Python values; log lines go to the logger instead.
+def read(event: int, requests: MutableMapping[int, Names], log_lines: LogLines) -> Sequence[Event]:
+    """Convert an event to Python values; a log line goes to ``log_lines`` instead.
 
     Delivery reports are for ``read_reports``.
     ``requests``: opaque -> topics or brokers, of requests without an answer; the one that the event
     answers is removed.
     """
     kind = c.event_type(event)
+    if kind == c.EVENT_LOG:
+        _forward_log(event, log_lines)
+        return []
     if kind in _ANSWER_READERS:
         return _ANSWER_READERS[kind](event, requests.pop(c.event_opaque(event)))
     reader = _READERS.get(kind)
@@ -80,8 +73,13 @@ def _statistics(event: int) -> list[Statistics]:
             any(broker["state"] == "UP" for broker in brokers),
             sum(broker["txretries"] for broker in brokers),
             None if slowest is None else (slowest[0] / 1000, slowest[1] / 1000),
+            any(_awaits_connection(broker) for broker in brokers),
         )
     ]
+
+
+def _awaits_connection(broker: Mapping[str, Any]) -> bool:
+    return broker["state"] not in _AT_REST and broker["stateage"] >= _UNANSWERED_US
 
 
 def read_reports(
@@ -248,23 +246,16 @@ def _configuration(resource: int) -> ConfigurationDescription:
     return ConfigurationDescription(name, int(c.config_resource_error(resource)), settings)
 
 
-def _forward_log(event: int) -> list[Event]:
+def _forward_log(event: int, log_lines: LogLines) -> None:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
-    if _NO_SERVERS in (text.value or b""):
-        return []
-    _log.log(
-        _LOG_LEVELS[min(max(level.value, 0), 7)],
-        "%s: %s",
-        (facility.value or b"").decode(errors="replace"),
-        without_secrets((text.value or b"").decode(errors="replace")),
-    )
-    return []
+    if _NO_SERVERS not in (text.value or b""):
+        line = b"%s: %s" % (facility.value or b"", text.value or b"")
+        log_lines.write(level.value, without_secrets(line.decode(errors="replace")))
 
 
 _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {
     c.EVENT_ERROR: _error,
-    c.EVENT_LOG: _forward_log,
     c.EVENT_STATS: _statistics,
     c.EVENT_OAUTHBEARER_TOKEN_REFRESH: lambda _: [TokenNeeded()],
 }

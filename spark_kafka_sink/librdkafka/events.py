@@ -98,12 +98,14 @@ class Statistics:
 
     ``is_connected``: a broker has accepted the login. ``retried_requests``: since the client was
     created. ``round_trip_ms``: median and 99th percentile of requests to the slowest broker, in the
-    latest interval; None: there were none.
+    latest interval; None: there were none. ``awaits_connection``: an attempt to connect or log in
+    has had no answer for half a second.
     """
 
     is_connected: bool
     retried_requests: int
     round_trip_ms: tuple[float, float] | None
+    awaits_connection: bool = False
 
 
 @dataclass(frozen=True)

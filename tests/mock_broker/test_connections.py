@@ -1,4 +1,4 @@
-"""How many connections a producer has: a factor of the sums in docs/cluster.md."""
+"""Which connections a producer has, to which brokers; how many is a factor in docs/cluster.md."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 import psutil
 import pyarrow as pa
 import pytest
+from kafka_proxy import KafkaProxy
 from mock_cluster import MockCluster
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.spark.writer import write_partition
 
 LEADERS = 3
 BROKERS = LEADERS + 1  # and the controller, which leads no partition
@@ -49,10 +51,25 @@ def test_a_producer_keeps_one_connection_to_each_broker(write):
     assert connections() == BROKERS
 
 
-def test_an_idle_producer_can_close_all_connections_but_one(write):
+def test_an_idle_producer_closes_all_connections_but_one_without_a_word(write, caplog):
     idle = write(kafka_connections_max_idle_ms="1000")
+    idle.collect_report()
+    caplog.clear()
     deadline = Deadline(60)
     while connections() > 1:
         assert not deadline.expired
         idle.poll()
         time.sleep(0.05)  # there is no event when the client closes a connection
+    assert (caplog.messages, idle.collect_report().broker_error) == ([], "")
+
+
+def test_a_producer_finds_the_brokers_that_have_replaced_all_known_ones(options):
+    with KafkaProxy() as proxy:  # its name stays
+        settings = options(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}")
+        reports = []
+        for _ in range(2):
+            with MockCluster() as proxy.kafka:
+                proxy.kafka.create_topic("t")
+                reports.append(write_partition([pa.record_batch({"value": ["v"]})], settings))
+    assert [report.total_sent for report in reports] == [1, 1]
+    assert reports[1].producers_reused == 1

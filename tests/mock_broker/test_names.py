@@ -1,11 +1,14 @@
-"""Names of brokers that stop resolving, or whose look-ups hang, between two tasks."""
+"""Names of brokers that stop resolving, whose look-ups hang, or that have a dead address."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from black_hole import black_hole
 
+from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.spark.writer import write_partition
 
 
@@ -43,3 +46,49 @@ def test_a_task_fails_by_its_deadline_and_the_next_one_goes_on(
         with pytest.raises(DeadlineExceeded, match=reason):
             write_partition([batch("meanwhile")], given)
     assert write_partition([batch("after")], given).total_sent == 1
+
+
+@pytest.fixture
+def half_dead(options, cluster, resolver):
+    """Options with a name of two addresses, one of which nobody answers at."""
+    port = int(cluster.bootstrap_servers.rpartition(":")[2])
+    resolver.addresses["broker.test"] = ["127.0.0.2", "127.0.0.1"]
+    with black_hole("127.0.0.2", port):
+        yield options(
+            kafka_bootstrap_servers=f"broker.test:{port}",
+            kafka_socket_connection_setup_timeout_ms="1000",
+        )
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Repeats what each of several new processes does. The client shuffles addresses in each."""
+    monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.5)  # less than an address takes
+
+    def processes():
+        for _ in range(4):
+            preflight._check.cache_clear()
+            yield
+            producer_cache.process_cache().close(5)
+
+    yield processes()
+    preflight._check.cache_clear()
+
+
+def test_the_driver_tries_every_address_of_a_name(half_dead, processes):
+    for _ in processes:
+        preflight.check(half_dead)
+
+
+def test_a_task_tries_every_address_of_a_name(half_dead, processes):
+    for _ in processes:
+        assert write_partition([batch("v")], half_dead).total_sent == 1
+
+
+def test_a_name_that_does_not_resolve_is_one_log_line_every_few_seconds(options, resolver, caplog):
+    resolver.unknown.add("broker.test")
+    given = options(kafka_bootstrap_servers="broker.test:9092", close_timeout_ms="3000")
+    with pytest.raises(DeadlineExceeded):
+        write_partition([batch("v")], given)
+    lines = [line for line in caplog.messages if "Failed to resolve" in line]
+    assert 1 <= len(lines) <= 2  # the second one says how many there were

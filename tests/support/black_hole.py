@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 
 
 @contextmanager
-def black_hole() -> Iterator[str]:
+def black_hole(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Yields ``host:port`` of a server whose queue of connections is full and stays so."""
     with ExitStack() as stack:
-        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        server = stack.enter_context(socket.create_server((host, port), backlog=0))
         for _ in range(4):
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
-        yield f"127.0.0.1:{server.getsockname()[1]}"
+        yield f"{host}:{server.getsockname()[1]}"

@@ -14,10 +14,11 @@ import pytest
 from spark_kafka_sink.librdkafka import _prototypes as c
 
 _LOOK_SECONDS = 0.02
+_NEXT_OFFSET = 40  # of ai_next in struct addrinfo, with 64 bits
 
 
 class Resolver:
-    """Every name stands for 127.0.0.1, unless it is in ``unknown``.
+    """Every name stands for 127.0.0.1, unless it is in ``unknown`` or ``addresses``.
 
     librdkafka also looks up addresses such as 127.0.0.1 by it.
     """
@@ -27,6 +28,8 @@ class Resolver:
 
     def __init__(self) -> None:
         self.unknown: set[str] = set()
+        #: name -> its addresses
+        self.addresses: dict[str, list[str]] = {}
         self._hangs = False
         self._libc = ctypes.CDLL(None)
         self._libc.getaddrinfo.argtypes = [ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_void_p] * 2]
@@ -77,4 +80,13 @@ class Resolver:
             time.sleep(_LOOK_SECONDS)
         if node.decode() in self.unknown:
             return socket.EAI_NONAME
-        return int(self._libc.getaddrinfo(b"127.0.0.1", service, hints, result))
+        chain = None
+        for address in reversed(self.addresses.get(node.decode(), ["127.0.0.1"])):
+            one = ctypes.c_void_p()
+            code = self._libc.getaddrinfo(address.encode(), service, hints, ctypes.byref(one))
+            if code or one.value is None:
+                return int(code)
+            ctypes.c_void_p.from_address(one.value + _NEXT_OFFSET).value = chain
+            chain = one.value
+        result[0] = chain
+        return 0

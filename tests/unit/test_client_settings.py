@@ -63,6 +63,11 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
         "enable.idempotence": "true",
         "enable.metrics.push": "false",
         "partitioner": "murmur2_random",
+        "broker.address.ttl": "30000",
+        "reconnect.backoff.max.ms": "1000",
+        "connections.max.idle.ms": "180000",
+        "socket.connection.setup.timeout.ms": "7000",
+        "socket.timeout.ms": "11000",
     }
 
 

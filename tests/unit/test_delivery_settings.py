@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.config.option_table import CLOSE_TIMEOUT_MS
 from spark_kafka_sink.errors import InvalidOption
 
 IN_FLIGHT = "max.in.flight.requests.per.connection"
@@ -155,5 +156,8 @@ def test_a_request_timeout_bounds_the_broker_and_the_client(given, request_ms, s
     assert settings["socket.timeout.ms"] == socket_ms
 
 
-def test_without_a_request_timeout_the_client_keeps_its_own():
-    assert not {"request.timeout.ms", "socket.timeout.ms"} & translate({}).keys()
+def test_without_a_request_timeout_the_broker_has_the_clients_and_the_client_a_shorter_one():
+    settings = translate({})
+    assert "request.timeout.ms" not in settings
+    # Longer than brokers hold an answer back; twice as long is shorter than close.timeout.ms.
+    assert 10_000 < int(settings["socket.timeout.ms"]) < int(CLOSE_TIMEOUT_MS.default) / 2

@@ -536,7 +536,7 @@ def test_no_wait_of_a_transaction_is_longer_than_the_transaction():
     assert made.oauth_callback == client.oauth_callback
     longer = transactional(client, "orders.0", 600_000)
     assert longer["delivery.timeout.ms"] == client["delivery.timeout.ms"]
-    assert longer["socket.timeout.ms"] == "60000"
+    assert longer["socket.timeout.ms"] == client["socket.timeout.ms"]
 
 
 def test_the_rack_is_a_name_or_a_variable_of_the_executor(monkeypatch):

@@ -1,0 +1,168 @@
+"""Connections that fall silent, as behind a load balancer, and brokers whose answers are late."""
+
+from __future__ import annotations
+
+import time
+
+import exactly_once_task
+import psutil
+import pyarrow as pa
+import pytest
+
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.spark.writer import write_batch_marker, write_partition
+
+SHORT = {"kafka.socket.timeout.ms": "1000"}
+DEFAULTS: dict[str, str] = {}
+ROWS = 500
+
+
+@pytest.fixture(autouse=True)
+def new_producer(proxy):
+    yield
+    proxy.delay_seconds = proxy.produce_delay_seconds = 0.0
+    process_cache().close(5)
+
+
+@pytest.fixture
+def options(proxied):
+    """Options of an at-least-once task."""
+    return {"kafka.bootstrap.servers": proxied.bootstrap_servers, "topic": proxied.create()}
+
+
+@pytest.fixture
+def exactly_once(options):
+    return options | {
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": "1",
+        "transactional.id.prefix": options["topic"],
+    }
+
+
+def batches(*names):
+    for name in names:
+        yield pa.record_batch({"value": [f"{name} {number}" for number in range(ROWS)]})
+
+
+def silent_connections(proxy):
+    """Make those silent that this process has now."""
+    connections = psutil.Process().net_connections("tcp")
+    to_proxy = [each for each in connections if each.raddr and each.raddr.port == proxy.port]
+    return proxy.silent(to={each.laddr.port for each in to_proxy}.__contains__)
+
+
+def values(batches):
+    return [value for batch in batches for value in batch["value"].to_pylist()]
+
+
+def in_topic(topics, topic):
+    return [record.value.decode() for record in topics.read(topic)]
+
+
+# --- connections that fall silent -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings", [SHORT, pytest.param(DEFAULTS, marks=pytest.mark.slow)], ids=["short", "defaults"]
+)
+def test_the_next_task_after_connections_fell_silent_writes_its_records_once(
+    proxy, proxied, options, settings
+):
+    given = parse(options | settings)
+    write_partition(batches("before"), given)
+    started = time.monotonic()
+    with silent_connections(proxy):
+        write_partition(batches("after"), given)
+    assert time.monotonic() - started < 25
+    assert in_topic(proxied, options["topic"]) == values(batches("before", "after"))
+
+
+def test_a_new_topic_needs_no_connection_that_has_not_fallen_silent(proxy, proxied, options):
+    write_partition(batches("before"), parse(options | SHORT))
+    options["topic"] = proxied.create()
+    with silent_connections(proxy):
+        write_partition(batches("after"), parse(options | SHORT))
+    assert in_topic(proxied, options["topic"]) == values(batches("after"))
+
+
+def test_records_in_flight_when_connections_fall_silent_are_written_once(proxy, proxied, options):
+    names = [str(number) for number in range(50)]
+
+    def rows(silence):
+        for number, batch in enumerate(batches(*names)):
+            if number == len(names) // 2:
+                silence.__enter__()
+            yield batch
+
+    given = parse(options | SHORT | {"kafka.batch.num.messages": "100", "kafka.linger.ms": "0"})
+    write_partition(batches("before"), given)
+    silence = silent_connections(proxy)
+    write_partition(rows(silence), given)
+    silence.__exit__(None, None, None)
+    assert in_topic(proxied, options["topic"]) == values(batches("before", *names))
+
+
+@pytest.mark.parametrize(
+    "settings", [SHORT, pytest.param(DEFAULTS, marks=pytest.mark.slow)], ids=["short", "defaults"]
+)
+def test_an_exactly_once_task_survives_that_all_its_connections_fall_silent(
+    proxy, proxied, exactly_once, settings
+):
+    options = exactly_once | settings
+    exactly_once_task.write_batches(options, 0, 0, batches("before"))
+    write_batch_marker(parse(options), "a-query", 0, 1)
+    silences = []
+
+    def rows():
+        yield from batches("first")
+        silences.append(silent_connections(proxy))
+        silences[0].__enter__()
+        yield from batches("second")
+
+    exactly_once_task.write_batches(options, 1, 0, rows())
+    silences[0].__exit__(None, None, None)
+    found = [value.decode() for value in proxied.read_committed(options["topic"])]
+    assert found == values(batches("before", "first", "second"))
+
+
+def test_silence_beyond_the_deadline_fails_the_task_by_name_and_the_next_one_goes_on(
+    proxy, proxied, options
+):
+    given = parse(options | SHORT | {"close.timeout.ms": "2000"})
+    write_partition(batches("before"), given)
+    with proxy.silent(), pytest.raises(DeadlineExceeded, match=r"close\.timeout\.ms"):
+        write_partition(batches("meanwhile"), given)
+    write_partition(batches("after"), parse(options))
+    found = in_topic(proxied, options["topic"])
+    assert [value for value in found if "meanwhile" not in value] == values(
+        batches("before", "after")
+    )
+
+
+# --- answers that are late ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [5.0, 10.0])
+@pytest.mark.parametrize("delayed", ["delay_seconds", "produce_delay_seconds"])
+def test_late_answers_fail_no_task_and_repeat_no_record(proxy, proxied, options, seconds, delayed):
+    given = parse(options)
+    write_partition(batches("before"), given)
+    setattr(proxy, delayed, seconds)
+    write_partition(batches("late"), given)
+    proxy.delay_seconds = proxy.produce_delay_seconds = 0.0
+    assert in_topic(proxied, options["topic"]) == values(batches("before", "late"))
+
+
+@pytest.mark.slow
+def test_answers_later_than_a_request_waits_fail_the_task_and_repeat_no_record(
+    proxy, proxied, options
+):
+    write_partition(batches("before"), parse(options))
+    proxy.produce_delay_seconds = 20.0
+    with pytest.raises(DeadlineExceeded, match=f"{ROWS} were in flight"):
+        write_partition(batches("late"), parse(options))
+    proxy.produce_delay_seconds = 0.0
+    assert in_topic(proxied, options["topic"]) == values(batches("before", "late"))
