@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.process_limits import start_thread
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -29,6 +29,7 @@ def call_each(
     """Call ``function`` with each argument, all at once, each in a daemon thread.
 
     A call that has not ended by the deadline gets a TimeoutError; its thread continues to run.
+    Raises LimitReached if a thread does not start.
     """
     started = time.monotonic()
     calls: dict[int, Call[T]] = {}
@@ -41,13 +42,7 @@ def call_each(
         else:
             calls[number] = Call(time.monotonic() - started, value)
 
-    threads = [
-        threading.Thread(target=run, args=each, name="bounded", daemon=True)
-        for each in enumerate(arguments)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    for thread in [start_thread(run, "bounded", each) for each in enumerate(arguments)]:
         thread.join(deadline.remaining())
     waited = time.monotonic() - started
     late: Call[T] = Call(waited, error=TimeoutError(f"no end after {waited:.1f} s"))

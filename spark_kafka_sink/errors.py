@@ -290,6 +290,14 @@ class TransactionTimeout(KafkaSinkError):
     """
 
 
+class LimitReached(KafkaSinkError):
+    """The Python process gets no more memory or threads. Raised by a task, or on the driver.
+
+    What to do: raise the limit that the message names, such as ``spark.executor.pyspark.memory``,
+    ``ulimit -u``, or a container's ``pids.max``.
+    """
+
+
 class LibraryUnavailable(KafkaSinkError):
     """librdkafka, which the wheel ``confluent-kafka`` contains, is missing or too old.
 

@@ -17,6 +17,7 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.protocol import TokenClient
+from spark_kafka_sink.process_limits import start_thread
 
 _CALL_SECONDS = 10.0
 # Between two tokens that replace refused ones.
@@ -54,8 +55,7 @@ class TokenCall:
         self.is_discarded = False
         #: None while the function runs; then its token, or why there is none
         self.outcome: Token | str | None = None
-        self._thread = threading.Thread(target=self._run, name="oauth.callback", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._run, "oauth.callback")
 
     @property
     def is_for_others(self) -> bool:

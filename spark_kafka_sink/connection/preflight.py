@@ -29,6 +29,7 @@ from spark_kafka_sink.librdkafka.events import (
     Statistics,
     TopicDescription,
 )
+from spark_kafka_sink.process_limits import thread_limit_reached
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -127,7 +128,7 @@ class _Brokers:
     def listen(self, deadline: Deadline) -> list[Answer]:
         """Return the answers received so far, or wait a moment for the next event.
 
-        Raises AuthenticationFailed if a broker refuses the login.
+        Raises AuthenticationFailed if a broker refuses the login, and LimitReached.
         """
         answers: list[Answer] = []
         for event in self._session.poll(deadline.slice(_POLL_SECONDS)):
@@ -152,6 +153,8 @@ class _Brokers:
             raise AuthenticationFailed(explained(error, self.settings))
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
             raise AuthenticationFailed(explanation(error.text, self.settings))
+        if error.code == ErrorCode.CRIT_SYS_RESOURCE:
+            raise thread_limit_reached(error.text)
         if error.code == ErrorCode.ALL_BROKERS_DOWN:
             # Also if a broker accepts connections and closes them; it may require a login.
             self._are_down, self.end_of_answers = True, None

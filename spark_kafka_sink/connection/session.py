@@ -16,6 +16,7 @@ from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
 from spark_kafka_sink.librdkafka.protocol import EventClient
+from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.urls import without_secrets
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
@@ -30,7 +31,7 @@ class Session(Generic[ClientT]):
     """Used by one thread at a time, like its client.
 
     ``new_client``: Client, or a callable with the same arguments. Raises InvalidOption if
-    librdkafka refuses the settings.
+    librdkafka refuses the settings, and LimitReached.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ def _refuses_login(error: BrokerError) -> bool:
 
 def explained(error: BrokerError, settings: ClientSettings) -> str:
     """The text of an error between client and brokers, and what to do about a failed login."""
+    if error.code == ErrorCode.CRIT_SYS_RESOURCE:
+        return str(thread_limit_reached(error.text))
     if error.code != ErrorCode.AUTHENTICATION:
         return error.text
     return ". ".join(login_failure(error.text, settings))

@@ -48,6 +48,9 @@ libc.free.restype = None
 malloc_trim = getattr(libc, "malloc_trim", None)
 if malloc_trim is not None:
     malloc_trim.argtypes = [c_size_t]
+mallopt = getattr(libc, "mallopt", None)
+if mallopt is not None:
+    mallopt.argtypes = [c_int, c_int]
 
 
 def prototype(name: str, result: Any, *arguments: Any) -> Any:

@@ -15,11 +15,13 @@ from typing import TypeVar
 import numpy as np
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import LimitReached
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
 from spark_kafka_sink.librdkafka.log_lines import LogLines
+from spark_kafka_sink.librdkafka.memory import require_memory_for_client
 from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
     MessageBatch,
@@ -28,6 +30,7 @@ from spark_kafka_sink.librdkafka.messages import (
     prepare,
 )
 from spark_kafka_sink.librdkafka.setting_specs import ERROR_TEXT_SIZE, set_value
+from spark_kafka_sink.process_limits import start_thread, thread_limit_reached
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
@@ -35,6 +38,7 @@ _Result = TypeVar("_Result")
 
 # One look-up for many events costs hardly more than for one. Their records are not freed meanwhile.
 _REPORTS_AT_ONCE = 64
+_NO_THREAD = "Failed to create thread"  # librdkafka's text
 
 
 class Client:
@@ -43,8 +47,9 @@ class Client:
     It connects with its first request or record, so that topics opened before are part of the
     client's own first request. Only the process that created a Client may use it, and only one
     thread at a time.
-    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses. With
-    ``asks_for_tokens``, TokenNeeded events ask the caller for ``set_token``.
+    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses. Raises
+    LimitReached if the process gets no more memory or threads. With ``asks_for_tokens``,
+    TokenNeeded events ask the caller for ``set_token``.
 
     Values are not copied: the client keeps an Arrow batch until each of its records is reported,
     or the handle is freed. It counts them itself, because librdkafka may still read the records of
@@ -66,6 +71,7 @@ class Client:
         self._calls: list[threading.Thread] = []
         #: brokers answer without offsets only to clients that want no acknowledgement
         self._requires_offsets = settings.get("acks") != "0"
+        require_memory_for_client()
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true", "metadata.recovery.strategy": "none"}
         for name, value in {**settings, **own}.items():
@@ -80,7 +86,8 @@ class Client:
         self._handle = c.new(self._KIND, conf, text, ERROR_TEXT_SIZE)
         if not self._handle:
             c.conf_destroy(conf)
-            raise ValueError(text.value.decode(errors="replace"))
+            problem = text.value.decode(errors="replace")
+            raise thread_limit_reached(problem) if _NO_THREAD in problem else ValueError(problem)
         self._servers = settings.get("bootstrap.servers", "")
         #: whether the servers were added, by the first request or record
         self.has_bootstrapped = not self._servers
@@ -394,11 +401,7 @@ class Client:
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 future.set_exception(error)
 
-        thread = threading.Thread(
-            target=run, args=(self.handle,), name="rd_kafka call", daemon=True
-        )
-        thread.start()
-        self._calls.append(thread)
+        self._calls.append(start_thread(run, "rd_kafka call", [self.handle]))
         return future
 
     # --- the end ---------------------------------------------------------------------------------
@@ -418,12 +421,9 @@ class Client:
         for topic in topics.values():
             c.topic_destroy(topic)
         c.queue_destroy(self._queue)
-        thread = threading.Thread(
-            target=self._free, args=(handle,), name="rd_kafka_destroy", daemon=True
-        )
         try:
-            thread.start()
-        except RuntimeError:
+            thread = start_thread(self._free, "rd_kafka_destroy", [handle])
+        except (LimitReached, RuntimeError):
             return False
         thread.join(deadline.remaining())
         return not thread.is_alive()

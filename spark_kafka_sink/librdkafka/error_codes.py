@@ -41,6 +41,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC = -188
     UNKNOWN_PARTITION = -190
     MSG_TIMED_OUT = -192
+    CRIT_SYS_RESOURCE = -194
     TRANSPORT = -195
     DESTROY = -197
 

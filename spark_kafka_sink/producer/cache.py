@@ -16,6 +16,7 @@ from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
+from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin
@@ -136,8 +137,7 @@ class ProducerCache:
             self._borrowed.append(producer)
             # It is replaced if it has failed, as in a handler of the client's log lines.
             if self._poller is None or not self._poller.is_alive():
-                self._poller = threading.Thread(target=self._poll_all, daemon=True)
-                self._poller.start()
+                self._poller = start_thread(self._poll_all, "poller")
 
     def _poll_all(self) -> None:
         while True:

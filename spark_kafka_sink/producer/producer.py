@@ -24,6 +24,7 @@ from spark_kafka_sink.errors import (
     ProducerClosed,
 )
 from spark_kafka_sink.librdkafka.client import Client
+from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.engine import Engine
@@ -179,8 +180,7 @@ class NonBlockingProducer:
 
     def _drain_if_buffered(self) -> None:
         if self._engine.has_buffered_records and self._drainer is None:
-            self._drainer = threading.Thread(target=self._drain_in_background, daemon=True)
-            self._drainer.start()
+            self._drainer = start_thread(self._drain_in_background, "drainer")
 
     def _drain_in_background(self) -> None:
         """Send records when their metadata arrives, even if nobody calls the producer (KIP-286)."""

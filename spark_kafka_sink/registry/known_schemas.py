@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from spark_kafka_sink.config.registry_options import RegistryOptions
+from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.registry.client import RegisteredSchema, RegistryClient
 
 _REQUESTS_AT_A_TIME = 16
@@ -62,6 +63,7 @@ def _request_all(
     """The registry's answers, each kept as it arrives.
 
     After the first failure no request begins; the next attempt requests only the rest.
+    Raises LimitReached if a thread does not start.
     """
     client = _client(registry, os.getpid())
 
@@ -69,7 +71,10 @@ def _request_all(
         return _kept(registry, one, _request(client, one), folder)
 
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as pool:
-        futures = [pool.submit(request, each) for each in wanted]
+        try:
+            futures = [pool.submit(request, each) for each in wanted]
+        except RuntimeError as problem:
+            raise thread_limit_reached(str(problem)) from None
         wait(futures, return_when=FIRST_EXCEPTION)
         pool.shutdown(cancel_futures=True)
     for future in futures:

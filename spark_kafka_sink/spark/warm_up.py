@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -16,6 +15,7 @@ from spark_kafka_sink.config.option_table import TOPIC
 from spark_kafka_sink.config.options import as_bytes, at_least_once, parse
 from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
 from spark_kafka_sink.spark.private_api import is_classic
 from spark_kafka_sink.spark.speculation import warn_of_speculation
@@ -103,7 +103,7 @@ def _in_background(function: Callable[[A], T], argument: A) -> Future[T]:
         except Exception as error:  # noqa: BLE001 - the caller gets it
             future.set_exception(error)
 
-    threading.Thread(target=run, name="warm-up", daemon=True).start()
+    start_thread(run, "warm-up")
     return future
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, headline
+from spark_kafka_sink.process_limits import naming_memory_limit
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait, total
 from spark_kafka_sink.spark.private_api import (
     application_folder,
@@ -54,9 +55,9 @@ def write_partition(
     ``serializer``: turns key and value into bytes; None: they are bytes or text already.
 
     With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted or DeadlineExceeded; with a serializer what
-    its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and what
-    ``transactions.partition`` raises.
+    TopicUnavailable, MetadataTimeout, BufferExhausted, DeadlineExceeded or LimitReached; with a
+    serializer what its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and
+    what ``transactions.partition`` raises.
     """
     waited = Counter[Wait]()
     started = time.monotonic()
@@ -78,7 +79,7 @@ def write_partition(
     try:
         if options.exactly_once is not None:
             rows_socket().close()  # fail before sending if the end of the rows cannot be seen
-        with _sender(options, origin) as sender:
+        with naming_memory_limit(), _sender(options, origin) as sender:
             _send(_timed(batches, waited), sender, options, serializer)
             if options.exactly_once is not None:
                 require_end_of_rows()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +23,7 @@ from spark_kafka_sink.connection.oauth_token import resolve
 from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+from spark_kafka_sink.process_limits import start_thread
 
 _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05
@@ -178,9 +178,7 @@ class Brokers:
     def close(self) -> None:
         """Free the client; a name look-up may hold it for longer, in a daemon thread."""
         box, self._admin = [self._admin], None
-        thread = threading.Thread(target=box.clear, name="rd_kafka_destroy", daemon=True)
-        thread.start()
-        thread.join(_FREE_SECONDS)
+        start_thread(box.clear, "rd_kafka_destroy").join(_FREE_SECONDS)
 
 
 def for_confluent_kafka(settings: ClientSettings) -> dict[str, Any]:

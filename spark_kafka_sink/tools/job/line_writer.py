@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.process_limits import start_thread
 
 _MAX_WAITING = 1000
 _CLOSE_SECONDS = 5.0
@@ -37,10 +38,7 @@ class LineWriter:
         with self._lock:
             if self._thread is None:
                 stream = getattr(sys, self._name)
-                self._thread = threading.Thread(
-                    target=self._write_all, args=[stream], name=self._name, daemon=True
-                )
-                self._thread.start()
+                self._thread = start_thread(self._write_all, self._name, [stream])
         try:
             self._waiting.put_nowait(line)
         except queue.Full:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import queue
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.restart import FAILED, INVALID, Failure, exit_code
 from spark_kafka_sink.tools.job.stop import Stop
@@ -36,7 +36,7 @@ def run_all(
     for name, run in runs.items():
         target = _thread_target(ended, name, run)
         # Daemons, so that one that hangs does not keep the process alive.
-        threading.Thread(target=target, name=f"query {name}", daemon=True).start()
+        start_thread(target, f"query {name}")
     running = list(runs)
     failures: dict[str, Failure] = {}
     deadline = _StopDeadline(stop, grace_seconds)

@@ -1,0 +1,87 @@
+"""The limits on this process's memory and threads: an error names the one that is reached."""
+
+from __future__ import annotations
+
+import math
+import resource
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from spark_kafka_sink.errors import LimitReached
+
+_MIB = 1 << 20
+# A thread reserves its stack, 8 MiB in most systems, and some memory besides.
+_THREAD_BYTES = 16 * _MIB
+_NOT_STARTED = "can't start new thread"  # Python's text
+_NOT_LOADED = "failed to map segment"  # of a module in C; the loader's text
+_PIDS_MAX = ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")
+
+
+def start_thread(
+    target: Callable[..., object], name: str, arguments: Sequence[Any] = ()
+) -> threading.Thread:
+    """A daemon thread that runs; raises LimitReached."""
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if str(error) != _NOT_STARTED:  # Python 3.12.0 and 3.12.1 start none at exit
+            raise
+        raise thread_limit_reached(str(error)) from None
+    return thread
+
+
+def free_address_space() -> float:
+    """How many bytes this process may still reserve; infinite without a limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit - _address_space()
+
+
+def memory_limit_reached(problem: str) -> LimitReached:
+    """For a process whose address space is limited."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return LimitReached(
+        f"this Python process may reserve no more memory ({problem}): {_address_space() // _MIB} "
+        f"of {limit // _MIB} MiB are reserved. Raise or remove the limit: in a task "
+        "spark.executor.pyspark.memory, which is divided by the executor's cores; on the driver "
+        "spark.sql.planner.pythonExecution.memory; or ulimit -v"
+    )
+
+
+@contextmanager
+def naming_memory_limit() -> Iterator[None]:
+    """Raises LimitReached for memory that is refused while the address space is limited."""
+    try:
+        yield
+    except (MemoryError, ImportError) as error:
+        is_refused = isinstance(error, MemoryError) or _NOT_LOADED in str(error)
+        if not is_refused or free_address_space() == math.inf:
+            raise
+        raise memory_limit_reached(str(error) or type(error).__name__) from None
+
+
+def thread_limit_reached(problem: str) -> LimitReached:
+    """For a thread that did not start; it may also have lacked memory."""
+    if free_address_space() < _THREAD_BYTES:
+        return memory_limit_reached(problem)
+    limits = []
+    of_user = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if of_user != resource.RLIM_INFINITY:
+        limits.append(f"{of_user} for its user (ulimit -u)")
+    for path in _PIDS_MAX:
+        with suppress(OSError, ValueError):  # which is "max" without a limit
+            limits.append(f"{int(Path(path).read_text())} for its container (pids.max)")
+    return LimitReached(
+        f"this Python process may start no more threads ({problem}). Raise the limit on processes "
+        f"and threads that is reached: {', '.join(limits) or 'that of the machine'}"
+    )
+
+
+def _address_space() -> int:
+    """In bytes; 0 where only the limit is known."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return 0
