@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -48,12 +49,15 @@ def choose(tmp_path, monkeypatch):
     return choose
 
 
-def answering(tmp_path, python=sys.version_info[:2], **packages):
+NO_LIMITS = {"memory_mib": None, "has_small_pools": False, "threads": None}
+
+
+def answering(tmp_path, python=sys.version_info[:2], limits=NO_LIMITS, **packages):
     """A script that answers like a Python of that version with those packages."""
     mine = dict.fromkeys(workers._NEEDED, "")
     mine["spark_kafka_sink"] = workers._version("spark_kafka_sink")
     found = {name: version for name, version in (mine | packages).items() if version is not None}
-    answer = {"host": "h", "path": "/p", "python": list(python), "packages": found}
+    answer = {"host": "h", "path": "/p", "python": list(python), "packages": found, **limits}
     (tmp_path / "answer.json").write_text(json.dumps(answer))
     return f"cat '{tmp_path / 'answer.json'}'"
 
@@ -146,6 +150,40 @@ def test_another_version_of_this_package_or_pyspark_is_a_warning(context, choose
 
 def test_pyspark_may_be_missing_because_spark_brings_it(context, choose, tmp_path):
     choose(answering(tmp_path))
+    (finding,) = workers.spark_packages(context)
+    assert finding.outcome is Outcome.PASSED
+
+
+@pytest.mark.parametrize(
+    ("limits", "message", "advice"),
+    [
+        ({"memory_mib": 599, "has_small_pools": True}, "599 MiB", "spark.executor.pyspark.memory"),
+        ({"memory_mib": 2047}, "2047 MiB", "kafka-nb-python needs 600 MiB"),
+        ({"threads": 100}, "may start 100 processes and threads", "ulimit -u .* pids.max to 256"),
+    ],
+)
+def test_limits_below_the_smallest_that_were_tried_are_a_warning(
+    context, choose, tmp_path, limits, message, advice
+):
+    choose(answering(tmp_path, limits={**NO_LIMITS, **limits}))
+    (finding,) = workers.spark_packages(context)
+    assert finding.outcome is Outcome.WARNED
+    assert message in finding.message
+    assert re.search(advice, finding.advice)
+
+
+def test_the_limits_of_a_python_are_what_its_shell_sets(context, choose):
+    shell = f'ulimit -v 1572864; ulimit -u 77; exec "{sys.executable}" "$@"'
+    choose(f"exec bash -c '{shell}' bash \"$@\"")
+    (python,) = workers.workers_pythons(os.environ, None)
+    answer = workers._probed(python, context.deadline)
+    assert answer["memory_mib"] == 1536
+    assert answer["threads"] == 77
+
+
+def test_limits_that_were_tried_pass(context, choose, tmp_path):
+    limits = {"memory_mib": 600, "has_small_pools": True, "threads": 256}
+    choose(answering(tmp_path, limits=limits))
     (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.PASSED
 

@@ -148,6 +148,26 @@ def test_of_two_zips_the_first_decides_as_it_does_for_python(environment, tmp_pa
     assert Path(found["pyspark"]).is_relative_to(expected)
 
 
+POOLS = "MALLOC_ARENA_MAX", "ARROW_DEFAULT_MEMORY_POOL"
+
+
+@pytest.mark.parametrize(
+    ("variables", "pools"),
+    [
+        ({}, [None, None]),
+        ({"PYSPARK_EXECUTOR_MEMORY_MB": "600"}, ["2", "system"]),
+        ({"PYSPARK_PLANNER_MEMORY_MB": "600"}, ["2", "system"]),
+        ({"PYSPARK_EXECUTOR_MEMORY_MB": "600", "MALLOC_ARENA_MAX": "4"}, ["4", "system"]),
+    ],
+)
+def test_memory_is_reserved_sparingly_only_under_a_limit(environment, variables, pools):
+    show = f"import json, os; print(json.dumps([os.environ.get(name) for name in {POOLS}]))"
+    assert json.loads(environment.run("-c", show, env=variables)) == pools
+    limited = f'ulimit -v 4000000; exec "{environment.command}" "$@"'
+    found = json.loads(environment.run("-c", limited, "sh", "-c", show, program="/bin/sh"))
+    assert found == ["2", "system"]
+
+
 def nothing(environment: Environment, spark: SparkHome) -> None:
     pass
 

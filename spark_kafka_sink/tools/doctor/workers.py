@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 LAUNCHER = "kafka-nb-python"
 
-# What a Python would import, without importing it.
+# What a Python would import, without importing it, and its limits: MiB, processes and threads.
 _PROBE_FUNCTION = """
 def probe(names):
-    import json, socket, sys
+    import json, os, resource, socket, sys
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
     found = {}
@@ -44,7 +44,19 @@ def probe(names):
                 found[name] = version(name)
             except PackageNotFoundError:
                 found[name] = ""
+    memory = resource.getrlimit(resource.RLIMIT_AS)[0]
+    threads = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
+    for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"):
+        try:
+            with open(path) as file:
+                threads.append(int(file.read()))
+        except (OSError, ValueError):
+            pass
+    threads = [number for number in threads if number != resource.RLIM_INFINITY]
     return json.dumps({
+        "memory_mib": None if memory == resource.RLIM_INFINITY else memory >> 20,
+        "has_small_pools": os.environ.get("ARROW_DEFAULT_MEMORY_POOL") == "system",
+        "threads": min(threads, default=None),
         "host": socket.gethostname(),
         "path": sys.executable,
         "python": list(sys.version_info[:2]),
@@ -67,6 +79,11 @@ _RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 _TASKS_WITH_CONNECT = 16
 _MAX_RECORDS_PER_BATCH = 10_000
+
+# docs/tuning.md, small workers
+_LEAST_MIB = 600
+_LEAST_MIB_WITHOUT_LAUNCHER = 2048
+_LEAST_THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,7 @@ def spark_python(context: CheckContext) -> list[Finding]:
 
 
 def spark_packages(context: CheckContext) -> list[Finding]:
-    """That Python has this package, in the driver's version, and its dependencies."""
+    """That Python has this package, in the driver's version, its dependencies, and enough room."""
     return [
         _packages(each, context.deadline) for each in workers_pythons(os.environ, context.spark)
     ]
@@ -184,8 +201,31 @@ def _compared(answer: Any, subject: str) -> Finding:
             "Install the same versions on the driver and on all executors",
             subject,
         )
+    if (finding := _small(answer, subject)) is not None:
+        return finding
     shown = ", ".join(f"{name} {packages[name]}" for name in _COMPARED if name in packages)
     return passed(shown, subject)
+
+
+def _small(answer: Any, subject: str) -> Finding | None:
+    """A warning if the limits are below the smallest that were tried (docs/tuning.md)."""
+    memory_mib, threads = answer["memory_mib"], answer["threads"]
+    least_mib = _LEAST_MIB if answer["has_small_pools"] else _LEAST_MIB_WITHOUT_LAUNCHER
+    if memory_mib is not None and memory_mib < least_mib:
+        return warned(
+            f"may reserve {memory_mib} MiB of memory; less than {least_mib} was not tried",
+            "Raise or remove spark.executor.pyspark.memory, which is divided by the executor's "
+            f"cores, or ulimit -v; {LAUNCHER} needs {_LEAST_MIB} MiB (docs/tuning.md)",
+            subject,
+        )
+    if threads is not None and threads < _LEAST_THREADS:
+        return warned(
+            f"may start {threads} processes and threads, with all others of its user or container",
+            f"Raise ulimit -u or the container's pids.max to {_LEAST_THREADS} or more "
+            "(docs/tuning.md)",
+            subject,
+        )
+    return None
 
 
 def _probed(python: WorkersPython, deadline: Deadline) -> Any:
@@ -209,7 +249,7 @@ def _version(package: str) -> str | None:
 
 
 def executors(context: CheckContext) -> list[Finding]:
-    """The executors' Python has the same packages. Only in a session (``diagnose``)."""
+    """The executors' Python is the same, with enough room. Only in a session (``diagnose``)."""
     spark = context.spark
     if spark is None:
         return [not_applicable("needs a running session")]
