@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import SplitResult, urlsplit
 
-_URL = re.compile(r"""(\w+://)(?:[^\s"']*@)?([^\s"'?#]*)(?:[?#][^\s"']*)?""")
+_QUERY = r"""[?#][^\s"']*?(?=[.:,;]?(?:[\s"']|$))"""
+_URL = re.compile(rf"""(\w+://)(?:[^\s"']*@)?([^\s"'?#]*)(?:{_QUERY})?""")
 
 
 def without_secrets(text: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
+from urllib.request import getproxies
 
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.config.secret import Secret
@@ -75,8 +77,10 @@ class RegistryOptions(Mapping[str, str]):
         return len(self.pairs)
 
     def hide_secrets(self, text: str) -> str:
-        """An error's ``text`` without secrets, and without their parts, such as a password."""
-        parts = {part for name, value in self.pairs if is_secret(name) for part in _parts(value)}
+        """An error's ``text`` without secrets, their parts, and those of the system's proxies."""
+        values = [value for name, value in self.pairs if is_secret(name)]
+        values += [proxy for proxy in getproxies().values() if "@" in proxy]
+        parts = {part for value in values for part in _parts(value)}
         for part in sorted(parts, key=len, reverse=True):
             if len(part) >= _SHORTEST_SECRET:
                 text = text.replace(part, repr(Secret(part)))
@@ -84,10 +88,11 @@ class RegistryOptions(Mapping[str, str]):
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """A secret, and user and password in it, as they are written and as they are meant."""
+    """A secret, user and password in it, and what of them an error about a URL may quote."""
     user = secret.partition("://")[2].rpartition("@")[0] if "://" in secret else secret
-    yield from (secret, unquote(secret))
-    yield from (*user.split(":"), *unquote(user).split(":"))
+    for text in (secret, user, user.partition(":")[2]):
+        yield from (text, unquote(text))
+    yield from re.split("[:/?#@]", unquote(user))
 
 
 def is_secret(name: str) -> bool:

@@ -109,6 +109,6 @@ def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
     if settings.oauth_callback:
         remedy = Advice.NO_TOKEN_FROM_CALLBACK.remedy
         return f"no token for the login at {servers}{reason}", remedy
-    url = without_secrets(settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint"))
-    problem = f"no token for the login at {servers} from {url}{reason}"
+    url = settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint")
+    problem = without_secrets(f"no token for the login at {servers} from {url}{reason}")
     return problem, advice_on_text(problem, Advice.NO_TOKEN).remedy

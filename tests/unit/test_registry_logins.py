@@ -199,6 +199,9 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(registry, m
     with pytest.raises(InvalidOption, match=r"schema\.registry\.\*.*socks") as caught:
         register(registry.url, proxy="socks5://me:secret-word@127.0.0.1:1")
     assert "secret" not in str(caught.value)
+    monkeypatch.setenv("http_proxy", "http://me:secret-word/x@127.0.0.1:1")
+    with pytest.raises(InvalidOption, match=r"Invalid port: '\[hidden\]'"):
+        register(registry.url)
 
 
 def test_tls(tls, tmp_path):

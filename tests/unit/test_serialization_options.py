@@ -210,6 +210,8 @@ def test_secrets_do_not_show_in_the_repr(name):
             "'401' for url 'https://u:other@host/token?sig=x#y', no more",
             "'401' for url 'https://host/token', no more",
         ),
+        ("from https://u:other@host/token?sig=x: no.", "from https://host/token: no."),
+        ("see https://host/#swordfish.", "see https://host/."),
         ("no answer in 3 s", "no answer in 3 s"),
     ],
 )

@@ -173,6 +173,13 @@ def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):
     assert "hunter" not in said + caplog.text
 
 
+def test_a_proxy_of_the_system_does_not_show_its_password(caplog, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://me:hunter3/x@127.0.0.1:1")
+    said = log_in("https://127.0.0.1:1/token")
+    assert "Unsupported proxy syntax" in said
+    assert "hunter" not in said + caplog.text
+
+
 def test_doctor_says_the_same():
     with token_endpoint(lambda: "opaque-123") as url:
         given = options(url, topic="t")
