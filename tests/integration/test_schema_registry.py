@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from decimal import Decimal
+from itertools import zip_longest
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
-from pyspark.sql.avro.functions import from_avro
+from java_avro import avro_bytes, avro_value
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro, to_avro
 
 import spark_kafka_sink
+from spark_kafka_sink.avro.encoder import AvroEncoder
+from spark_kafka_sink.errors import SchemaMismatch
 from spark_kafka_sink.serialization.formats import derived_schema
+from spark_kafka_sink.spark.private_api import column_types
 
 AT = datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, datetime.timezone.utc)
 ORDERS = (
@@ -282,3 +290,234 @@ def test_a_row_that_the_schema_forbids_is_a_dead_letter(
     (letter,) = topics.read(dead)
     assert json.loads(letter.value) == {"id": 1, "name": None}
     assert dict(letter.headers)["kafka-nb.error"] == b"SERIALIZATION_FAILED"
+
+
+def logical(base, name, **more):
+    return {"type": base, "logicalType": name, **more}
+
+
+def named(kind, name, **more):
+    return {"type": kind, "name": name, **more}
+
+
+INTS = ["int", *(logical("int", kind) for kind in ("date", "time-millis", "of-our-own"))]
+LONGS = [
+    *("timestamp-millis", "timestamp-micros", "timestamp-nanos", "time-micros", "of-our-own"),
+    *("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
+]
+LONGS = ["long", *(logical("long", kind) for kind in LONGS)]
+DECIMAL = {"logicalType": "decimal", "precision": 9, "scale": 2}
+WIDE = {"logicalType": "decimal", "precision": 38, "scale": 2}
+FIXED = named("fixed", "F", size=3)
+ENUM = named("enum", "E", symbols=["a", "b"])
+RECORD = named("record", "A", fields=[{"name": "x", "type": "int"}])
+OTHER_RECORD = named("record", "B", fields=[{"name": "y", "type": "string"}])
+MORE = named("record", "More", fields=[*RECORD["fields"], {"name": "n", "type": ["int", "null"]}])
+TIMES = "'1969-12-31 23:59:59.9995', '2024-02-29 12:00:00.123456', '0001-01-01 00:00:00'"
+
+#: the values of a column, as SQL -> Avro types that Spark's to_avro accepts for it
+ACCEPTED_BY_TO_AVRO = {
+    "true, false": ["boolean"],
+    "-128Y, 127Y": INTS,
+    "-32768S, 32767S": INTS,
+    "cast(-2147483648 as int), 19723": INTS,
+    "-9223372036854775808L, 1704067200123L": [*LONGS, ["int", "long"], ["null", "long", "int"]],
+    "float(0.1), float(-0.0), float('nan')": ["float"],
+    "1e308D, double('-infinity')": ["double", ["float", "double"], ["null", "float", "double"]],
+    "-1.28BD, 1.27BD, -327.68BD, 9999999.99BD": [
+        {"type": "bytes", **DECIMAL},
+        named("fixed", "F", size=4, **DECIMAL),
+        named("fixed", "F", size=12, **DECIMAL),
+    ],
+    "cast(-99999999999999999999999999.99 as decimal(38, 2)), 0": [
+        {"type": "bytes", **WIDE},
+        named("fixed", "F", size=16, **WIDE),
+    ],
+    "'a', 'b'": ["string", logical("string", "uuid"), ENUM],
+    "'', '\u00e9\U0001f600', repeat('x', 200)": ["string"],
+    "X'616263', X'FF0080'": ["bytes", {"type": "bytes", **DECIMAL}, FIXED, {**FIXED, **DECIMAL}],
+    "date'1969-12-31', date'0001-01-01', date'9999-12-31'": INTS,
+    f"timestamp{TIMES.replace(', ', ', timestamp')}": [
+        *("long", LONGS[1], LONGS[2], LONGS[5], logical("long", "date")),
+    ],
+    f"timestamp_ntz{TIMES.replace(', ', ', timestamp_ntz')}": [
+        *("long", LONGS[5], LONGS[6], LONGS[7], logical("long", "date")),
+    ],
+    "interval '-1 02:03:04.5' day to second, interval '0 00:00:00' day to second": LONGS,
+    "interval 3 hour": LONGS,
+    "array(1, null), array()": [{"type": "array", "items": ["int", "null"]}],
+    "map('k', 1), map()": [{"type": "map", "values": ["null", "int"]}],
+    # nullif: toArrow does not accept null where a literal has made a field not nullable.
+    "struct(nullif(1, 0) AS x)": [RECORD, MORE],
+    "struct(nullif(7, 0) AS member0, nullif('', '') AS member1), "
+    "struct(null AS member0, 'b' AS member1), struct(null AS member0, null AS member1)": [
+        ["null", "int", "string"],
+        ["int", "string", "null"],
+    ],
+    "struct(struct(nullif(7, 0) AS x) AS member0, null AS member1), "
+    "struct(null AS member0, struct(nullif('b', '') AS y) AS member1)": [
+        [RECORD, "null", OTHER_RECORD]
+    ],
+    "null": ["null"],
+}
+
+
+def test_what_to_avro_accepts_is_written_as_the_same_bytes(spark):
+    """As a field each of one record: its bytes are those of the fields, one after another."""
+    values = [
+        f"get(array({values}), int(id)) AS v{i}" for i, values in enumerate(ACCEPTED_BY_TO_AVRO)
+    ]
+    frame = spark.range(5).coalesce(1).selectExpr(*values).localCheckpoint()
+    expressions, types = [], []
+    for i, accepted in enumerate(ACCEPTED_BY_TO_AVRO.values()):
+        for avro_type in accepted:
+            branches = avro_type if isinstance(avro_type, list) else [avro_type]
+            union = json.dumps(branches if "null" in branches else ["null", *branches])
+            number = len(types)
+            expressions.append(f"v{i} AS f{number}")
+            types.append(re.sub(r'"name": "([A-Z]\w*)"', rf'"name": "\g<1>{number}"', union))
+    fields = [{"name": f"f{i}", "type": json.loads(text)} for i, text in enumerate(types)]
+    frame = frame.selectExpr(f"struct({', '.join(expressions)}) AS value")
+    schema = json.dumps(named("record", "All", fields=fields))
+    table = frame.select("value", to_avro("value", schema).alias("by_spark")).toArrow()
+    rest = table["by_spark"].to_pylist()
+    for column, avro_type in zip(table["value"].combine_chunks().flatten(), types, strict=True):
+        field = json.dumps(
+            named("record", "R", fields=[{"name": "f", "type": json.loads(avro_type)}])
+        )
+        array = pa.StructArray.from_arrays([column], ["f"])
+        encoded = AvroEncoder(field, array.type, "value").encode(array)
+        assert encoded.problems == [], avro_type
+        own = encoded.values.to_pylist()
+        assert own == [row[: len(data)] for row, data in zip(rest, own, strict=True)], (
+            column.type,
+            avro_type,
+        )
+        rest = [row[len(data) :] for row, data in zip(rest, own, strict=True)]
+    assert not any(rest)
+
+
+UNIONS = [
+    ["null", "int", "string"],
+    ["string", "null", "int"],
+    ["int", "string"],
+    ["null", RECORD, OTHER_RECORD],
+    [RECORD, OTHER_RECORD, FIXED, ENUM, {"type": "array", "items": ["null", "int", "string"]}],
+]
+
+
+def test_the_column_that_from_avro_makes_of_a_union_is_written_as_it_was(spark):
+    branches = {
+        "int": 7,
+        "string": "s",
+        "null": None,
+        "A": ("A", {"x": 1}),
+        "B": ("B", {"y": "b"}),
+        "F": ("F", b"abc"),
+        "E": ("E", "b"),
+        "array": [7, None, "s"],
+    }
+    schemas = [named("record", "R", fields=[{"name": "f", "type": union}]) for union in UNIONS]
+    written = []
+    for schema, union in zip(schemas, UNIONS, strict=True):
+        names = [each if isinstance(each, str) else each.get("name", "array") for each in union]
+        written.append([avro_bytes(schema, {"f": branches[name]}) for name in names])
+    names = [f"c{i}" for i in range(len(UNIONS))]
+    frame = spark.createDataFrame(
+        list(zip_longest(*written)), ", ".join(f"{name} BINARY" for name in names)
+    ).coalesce(1)
+    frame = frame.select(
+        *(
+            from_avro(name, json.dumps(schema)).alias(name)
+            for name, schema in zip(names, schemas, strict=True)
+        )
+    )
+    rows, types = frame.collect(), column_types(frame.schema, names)
+    for name, schema, wanted in zip(names, schemas, written, strict=True):
+        values = [row[name] and row[name].asDict(recursive=True) for row in rows]
+        column = pa.array(values, types[name].arrow).drop_null()
+        encoded = AvroEncoder(json.dumps(schema), column.type, "value").encode(column)
+        assert (encoded.problems, encoded.values.to_pylist()) == ([], wanted)
+
+
+#: a value of each Spark type, as SQL
+VALUES = {
+    **{kind: f"cast(7 AS {kind})" for kind in ("byte", "short", "int", "long", "float", "double")},
+    "boolean": "true",
+    "decimal": "cast(7 AS decimal(9, 3))",
+    "binary": "X'37'",
+    "string": "'7'",
+    "date": "date'2024-02-29'",
+    "timestamp": "timestamp'2024-02-29 12:00:00.123456'",
+    "timestamp_ntz": "timestamp_ntz'2024-02-29 12:00:00.123456'",
+    "interval": "interval '1 02:03:04.5' day to second",
+}
+#: texts that mean something as the type
+TEXTS = {
+    "boolean": "'true'",
+    "uuid": "'00112233-4455-6677-8899-aabbccddeeff'",
+    "fixed": "'abc'",
+    "date": "'2024-02-29'",
+    **{kind["logicalType"]: "'2024-02-29'" for kind in LONGS[1:] if "stamp" in str(kind)},
+}
+AVRO_TYPES = [
+    *("boolean", "int", "long", "float", "double", "string", "bytes", FIXED, *INTS, *LONGS),
+    {"type": "bytes", **DECIMAL},
+    named("fixed", "F", size=16, logicalType="uuid"),
+]
+DAYS, MILLIS = 19782, 1709208000123
+#: (Spark type, Avro type) -> what its conversion writes
+MEANINGS = {
+    ("date", "long"): [DAYS],
+    ("int", "timestamp-millis"): [7000, 7, 0],
+    ("byte", "timestamp-micros"): [7_000_000, 7000, 7],
+    ("double", "timestamp-millis"): [7000],
+    ("decimal", "timestamp-micros"): [7_000_000],
+    ("long", "date"): [7],
+    ("timestamp", "timestamp-nanos"): [MILLIS * 1_000_000 + 456_000],
+    ("timestamp", "date"): [DAYS],
+    ("string", "date"): [DAYS],
+    ("string", "timestamp-millis"): [DAYS * 86_400_000],
+    ("date", "timestamp-micros"): [DAYS * 86_400_000_000],
+    ("timestamp_ntz", "timestamp-millis"): [MILLIS],
+    ("timestamp", "local-timestamp-millis"): [MILLIS],
+    ("string", "uuid"): [bytes.fromhex("00112233445566778899aabbccddeeff")],
+}
+
+
+def test_every_conversion_that_a_message_advises_fits_and_keeps_the_meaning(spark):
+    """In Spark's ANSI mode, in which a cast that loses a value fails."""
+    advised = {}
+    values = spark.sql(f"SELECT {', '.join(VALUES.values())}").toArrow()
+    for kind, array in zip(VALUES, values, strict=True):
+        for avro_type in AVRO_TYPES:
+            name = (
+                avro_type
+                if isinstance(avro_type, str)
+                else avro_type.get("logicalType", avro_type["type"])
+            )
+            try:
+                AvroEncoder(json.dumps(avro_type), array.type, "value.f")
+            except SchemaMismatch as error:
+                advice = re.search(r"(cast it to|convert it with) (.*), or change", str(error))
+                if advice and advice[1] == "cast it to":
+                    advised[kind, name] = avro_type, [f"cast(f AS {advice[2]})"]
+                elif advice:
+                    advised[kind, name] = avro_type, re.split(r", (?=\w+\()| or ", advice[2])
+    columns = {}
+    for (kind, name), (_, expressions) in advised.items():
+        value = TEXTS.get(name, VALUES[kind]) if kind == "string" else VALUES[kind]
+        for i, expression in enumerate(expressions):
+            converted = re.sub(r"\bf\b", value.replace("\\", ""), expression)
+            columns[kind, name, i] = F.expr(converted).alias(f"c{len(columns)}")
+    written = {pair: [] for pair in advised}
+    table = spark.range(1).select(*columns.values()).toArrow()
+    for (kind, name, _), array in zip(columns, table, strict=True):
+        avro_type, _ = advised[kind, name]
+        encoder = AvroEncoder(json.dumps(avro_type), array.type, "value.f")
+        (data,) = encoder.encode(array.combine_chunks()).values.to_pylist()
+        written[kind, name].append(avro_value(avro_type, data))
+    assert {pair: written[pair] for pair in MEANINGS} == MEANINGS
+    # What no function converts: nothing is advised.
+    for pair in [("timestamp", "int"), ("timestamp", "double"), ("string", "time-micros")]:
+        assert pair not in advised

@@ -28,3 +28,10 @@ def avro_bytes(schema: Any, value: Any) -> bytes:
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
+
+
+def avro_value(schema: Any, data: bytes) -> Any:
+    """As of the type alone, without its logical type."""
+    if isinstance(schema, dict):
+        schema = {name: value for name, value in schema.items() if name != "logicalType"}
+    return fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(schema), None)
