@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import uuid
 from decimal import Decimal
 from itertools import zip_longest
 
@@ -20,8 +21,10 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 
 import spark_kafka_sink
 from spark_kafka_sink.avro.encoder import AvroEncoder
-from spark_kafka_sink.errors import SchemaMismatch
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.errors import SchemaIncompatible, SchemaMismatch
 from spark_kafka_sink.serialization.formats import derived_schema
+from spark_kafka_sink.serialization.preparation import prepare
 from spark_kafka_sink.spark.private_api import column_types
 
 AT = datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, datetime.timezone.utc)
@@ -521,3 +524,61 @@ def test_every_conversion_that_a_message_advises_fits_and_keeps_the_meaning(spar
     # What no function converts: nothing is advised.
     for pair in [("timestamp", "int"), ("timestamp", "double"), ("string", "time-micros")]:
         assert pair not in advised
+
+
+MOVED = "STRUCT<id: BIGINT, at: TIMESTAMP, tags: ARRAY<STRING>, to: STRUCT<zip: STRING>>"
+WITH_DECIMAL = "STRUCT<id: BIGINT, price: DECIMAL(12, 2)>"
+BY_NAME = {"value.record.name": "com.acme.Order"}
+LATEST = {"auto.register.schemas": "false", "use.latest.version": "true"}
+AS_GIVEN = {"auto.register.schemas": "false", "value.schema": "{schema}"}
+
+
+@pytest.mark.parametrize(
+    ("column", "is_nullable", "name", "reason", "options"),
+    [
+        (MOVED, False, "topLevelRecord", None, [{}]),
+        (MOVED, False, "com.acme.Order", "expected: com.acme.Order", [BY_NAME, LATEST, AS_GIVEN]),
+        (MOVED, True, "topLevelRecord", "writer type: NULL", [LATEST, AS_GIVEN]),
+        (WITH_DECIMAL, False, "topLevelRecord", "FIXED", [LATEST, AS_GIVEN]),
+        (WITH_DECIMAL, True, "com.acme.Order", "FIXED", [LATEST, AS_GIVEN]),
+    ],
+)
+@pytest.mark.parametrize("level", ["BACKWARD", "FULL_TRANSITIVE"])
+def test_a_subject_of_to_avro_or_abris_goes_on_as_the_page_says(
+    spark, schema_registry, registry, column, is_nullable, name, reason, options, level
+):
+    """A registry that checks as Avro's own rules do, and schemas that ABRiS' toAvroSchema makes."""
+    topic = f"moved-{uuid.uuid4()}"
+    frame = spark.createDataFrame([], f"value {column}")
+    namespace, _, record = name.rpartition(".")
+    converters = spark._jvm.org.apache.spark.sql.avro.SchemaConverters
+    java_type = frame._jdf.schema().apply(0).dataType()
+    schema = converters.toAvroType(java_type, is_nullable, record, namespace).toString()
+    registry.set_compatibility(f"{topic}-value", level=level)
+    registry.register_schema(f"{topic}-value", Schema(schema, "AVRO"))
+
+    def written(**more):
+        options = parse(
+            {"kafka.bootstrap.servers": "none:1", **avro(schema_registry, topic=topic), **more}
+        )
+        types = column_types(frame.schema, ["value"])
+        rows = pa.array([{"id": 7}, None], types["value"].arrow)
+        serializer = prepare(options, types, None)
+        return (
+            serializer.serialize(pa.record_batch({"value": rows}), topic).batch["value"].to_pylist()
+        )
+
+    if reason is not None:
+        with pytest.raises(SchemaIncompatible, match=rf"(?s){reason}.*use\.latest\.version"):
+            written()
+    for more in options:
+        data, null = written(
+            **{
+                key: text.format(schema=schema) if "{" in text else text
+                for key, text in more.items()
+            }
+        )
+        assert null is None
+        context = SerializationContext(topic, MessageField.VALUE)
+        assert avro_deserializer(registry)(data, context)["id"] == 7
+        assert avro_deserializer(registry, schema)(data, context)["id"] == 7
