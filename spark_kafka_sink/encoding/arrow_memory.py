@@ -156,11 +156,15 @@ def binary_array(
 
 def text_array(texts: Sequence[str], arrow_type: pa.DataType) -> pa.Array:
     """A string or large_string array of these texts."""
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    data = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    is_large = pa.types.is_large_string(arrow_type)
-    return binary_array(ends, data, is_large=is_large).view(arrow_type)
+    values = bytes_array([text.encode() for text in texts])
+    return values.view(pa.large_string()).cast(arrow_type)
+
+
+def bytes_array(values: Sequence[bytes], valid: Mask | None = None) -> pa.Array:
+    """A large_binary array of these values."""
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    data = np.frombuffer(b"".join(values), dtype=np.uint8)
+    return binary_array(ends, data, valid=valid, is_large=True)
 
 
 def integer_array(values: npt.NDArray[np.int64]) -> pa.Array:

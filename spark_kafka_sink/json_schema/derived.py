@@ -57,6 +57,15 @@ def scalar_schema(spark_type: str) -> dict[str, str] | None:
     return _SCALARS.get(re.split(r" collate |\(", spark_type, maxsplit=1)[0])
 
 
+def json_type(spark_type: Any) -> str:
+    """The type that its values have in JSON."""
+    if not isinstance(spark_type, str):
+        return "array" if spark_type["type"] == "array" else "object"
+    # Decimals without digits after the point are written as integers.
+    is_whole = re.fullmatch(r"decimal\(\d+, *0\)", spark_type) is not None
+    return "integer" if is_whole else (scalar_schema(spark_type) or _SCALARS["string"])["type"]
+
+
 def type_name(spark_type: Any) -> str:
     """The type in a message: Spark's name, of a nested type without what is inside."""
     return str(spark_type if isinstance(spark_type, str) else spark_type.get("type"))

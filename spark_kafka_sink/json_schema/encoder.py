@@ -17,13 +17,15 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import binary_scalar
-from spark_kafka_sink.encoding.encoded import Encoded, RowProblem
+from spark_kafka_sink.encoding.encoded import Encoded, RowProblem, encode_in_parts
 from spark_kafka_sink.errors import UnsupportedType
+from spark_kafka_sink.json_schema.given import Fit
 from spark_kafka_sink.json_schema.scalars import join, scalar_texts, without
 from spark_kafka_sink.records.columns import ranges
 
 _Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
 
+_ANY = Fit()
 _EMPTY = binary_scalar(b"")
 _COMMA = binary_scalar(b",")
 _COLON = binary_scalar(b":")
@@ -34,51 +36,42 @@ class JsonEncoder:
     """Encodes columns of one Arrow type; ``column`` is their name in problems.
 
     Accepts the Arrow types in which Spark passes columns, slices, and dictionaries of them. Null
-    fields of structs are left out; null elements of arrays and null values of maps are null.
-    Binary is base64. A timestamp is an RFC 3339 date-time in UTC, and without an offset if its type
-    has no time zone.
+    fields of structs are left out, unless ``fit`` says that the schema requires them; null elements
+    of arrays and null values of maps are null. Binary is base64. A timestamp is an RFC 3339
+    date-time in UTC, and without an offset if its type has no time zone.
     """
 
-    def __init__(self, arrow_type: pa.DataType, column: str) -> None:
-        self._texts = _texts(arrow_type, column)
+    def __init__(self, arrow_type: pa.DataType, column: str, fit: Fit = _ANY) -> None:
+        self._texts = _texts(arrow_type, column, fit)
 
-    def encode(self, array: pa.Array, prefix: bytes = b"") -> Encoded:
-        """``prefix`` precedes every value. A row with several problems is in one of them."""
+    def encode(self, array: pa.Array, prefix: bytes | pa.Array = b"") -> Encoded:
+        """``prefix`` precedes every value, or that of its row. A null stays null."""
+        return encode_in_parts(self._encode, array, prefix)
+
+    def _encode(self, array: pa.Array, prefix: bytes | pa.Array) -> Encoded:
         problems: list[RowProblem] = []
         values = self._texts(array, problems)
-        if prefix:
-            values = join(binary_scalar(prefix), values)
-        problems = _one_per_row(problems, len(array))
+        if len(prefix):
+            values = join(binary_scalar(prefix) if isinstance(prefix, bytes) else prefix, values)
         for problem in problems:
             values = without(values, problem.rows)
         return Encoded(values, problems)
 
 
-def _one_per_row(problems: Sequence[RowProblem], rows: int) -> list[RowProblem]:
-    is_seen = np.zeros(rows, dtype=bool)
-    found = []
-    for problem in problems:
-        unseen = problem.rows[~is_seen[problem.rows]]
-        is_seen[unseen] = True
-        if len(unseen):
-            found.append(RowProblem(unseen, problem.reason))
-    return found
-
-
-def _texts(kind: pa.DataType, path: str) -> _Texts:
+def _texts(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     """What makes the texts (large_binary) of a type. The text of a row with a problem is not used.
 
     Positions of problems are those of rows in its array.
     """
     if pa.types.is_dictionary(kind):
-        decoded = _texts(kind.value_type, path)
+        decoded = _texts(kind.value_type, path, fit)
         return lambda array, problems: decoded(array.dictionary_decode(), problems)
     if pa.types.is_struct(kind):
-        return _objects(kind, path)
+        return _objects(kind, path, fit)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _arrays(kind, path)
+        return _arrays(kind, path, fit)
     if pa.types.is_map(kind):
-        return _maps(kind, path)
+        return _maps(kind, path, fit)
     texts = scalar_texts(kind)
     if texts is None:
         problem = f"column {path}: {kind}; cast it to string"
@@ -86,9 +79,13 @@ def _texts(kind: pa.DataType, path: str) -> _Texts:
     return lambda array, problems: texts(array, path, problems)
 
 
-def _objects(kind: pa.DataType, path: str) -> _Texts:
+def _objects(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     names = [field.name for field in kind]
-    fields = [_texts(field.type, f"{path}.{field.name}") for field in kind]
+    fields = [
+        _texts(field.type, f"{path}.{field.name}", fit.inner.get(field.name, _ANY))
+        for field in kind
+    ]
+    required = [i for i, name in enumerate(names) if name in fit.nulls]
     labels = [json.dumps(name, ensure_ascii=False).encode() + b":" for name in names]
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
@@ -96,6 +93,8 @@ def _objects(kind: pa.DataType, path: str) -> _Texts:
         columns = [
             field(column, problems) for field, column in zip(fields, array.flatten(), strict=True)
         ]
+        for i in required:
+            columns[i] = _null_as_text(columns[i])
         objects = _joined_fields(labels, columns, len(array))
         return without(objects, ~memory.valid_rows(array)) if array.null_count else objects
 
@@ -123,8 +122,8 @@ def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: i
     return join(pc.binary_replace_slice(fields, 0, 1, "{"), binary_scalar(b"}"))
 
 
-def _arrays(kind: pa.DataType, path: str) -> _Texts:
-    element = _texts(kind.value_type, f"{path}.element")
+def _arrays(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
+    element = _texts(kind.value_type, f"{path}.element", fit.inner.get("element", _ANY))
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         starts, used = _used(array)
@@ -136,15 +135,15 @@ def _arrays(kind: pa.DataType, path: str) -> _Texts:
     return texts
 
 
-def _maps(kind: pa.DataType, path: str) -> _Texts:
+def _maps(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
     key_type = kind.key_type
     if pa.types.is_dictionary(key_type):
         key_type = key_type.value_type
     if not (pa.types.is_string(key_type) or pa.types.is_large_string(key_type)):
         problem = f"column {path}: map with {key_type} keys; cast its keys to string"
         raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
-    key = _texts(kind.key_type, f"{path}.key")
-    value = _texts(kind.item_type, f"{path}.value")
+    key = _texts(kind.key_type, f"{path}.key", _ANY)
+    value = _texts(kind.item_type, f"{path}.value", fit.inner.get("value", _ANY))
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         starts, used = _used(array)

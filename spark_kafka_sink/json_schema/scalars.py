@@ -6,6 +6,7 @@ their text is null, as is that of a null.
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import binary_scalar
 from spark_kafka_sink.encoding.encoded import NOT_UTF8, RowProblem
-from spark_kafka_sink.json_schema.base64_texts import base64_texts
 
 #: (array, path, problems) -> texts
 Texts = Callable[[pa.Array, str, list[RowProblem]], pa.Array]
@@ -26,6 +26,7 @@ _EMPTY = binary_scalar(b"")
 _QUOTE = binary_scalar(b'"')
 _UTC_END = binary_scalar(b'Z"')
 _POINT_ZERO = binary_scalar(b".0")
+_PADDING = memory.bytes_array([b"", b"\0", b"\0\0"])
 
 # The years 0000 to 9999, the only ones in RFC 3339.
 _DAYS = (-719_528, 2_932_896)
@@ -104,7 +105,18 @@ def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array
 
 
 def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
-    return join(_QUOTE, base64_texts(array), _QUOTE)
+    # As whole groups of three bytes, the base64 of all rows is that of each row.
+    valid = memory.valid_rows(array)
+    ends, _ = memory.byte_strings(array)
+    missing = -np.diff(ends) % 3 * valid
+    padded = join(array.cast(pa.large_binary()), _PADDING.take(memory.integer_array(missing)))
+    ends, data = memory.byte_strings(padded)
+    digits = bytearray(b2a_base64(data[ends[0] : ends[-1]].data, newline=False))
+    texts = np.frombuffer(digits, dtype=np.uint8)
+    ends = (ends - ends[0]) // 3 * 4
+    texts[ends[1:][missing > 0] - 1] = ord("=")
+    texts[ends[1:][missing > 1] - 2] = ord("=")
+    return join(_QUOTE, memory.binary_array(ends, texts, valid=valid, is_large=True), _QUOTE)
 
 
 def _dates(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:

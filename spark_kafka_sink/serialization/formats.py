@@ -21,7 +21,7 @@ _MOST_LEVELS = 64
 class Encoder(Protocol):
     """Encodes columns of one Arrow type with one schema."""
 
-    def encode(self, array: pa.Array, prefix: bytes = b"") -> Encoded: ...
+    def encode(self, array: pa.Array, prefix: bytes | pa.Array = b"") -> Encoded: ...
 
 
 def derived_schema(
@@ -57,25 +57,18 @@ def _levels(spark_type: Any) -> int:
     return levels
 
 
-def check_fit(schema_format: str, schema: str, spark_type: Any, arrow_type: Any, name: str) -> None:
-    """Raise SchemaMismatch if values of the type cannot be written with the schema."""
-    if schema_format == "avro":
-        encoder(schema_format, schema, arrow_type, name)
-        return
-    from spark_kafka_sink.json_schema import given
-
-    given.check_fit(schema, spark_type, name)
-
-
-def encoder(schema_format: str, schema: str, arrow_type: pa.DataType, column: str) -> Encoder:
-    """The encoder of a column; raises SchemaMismatch."""
+def encoder(
+    schema_format: str, schema: str, spark_type: Any, arrow_type: pa.DataType, column: str
+) -> Encoder:
+    """The encoder of a column; raises SchemaMismatch if its values cannot fit the schema."""
     if schema_format == "avro":
         from spark_kafka_sink.avro.encoder import AvroEncoder
 
         return AvroEncoder(schema, arrow_type, column)
     from spark_kafka_sink.json_schema.encoder import JsonEncoder
+    from spark_kafka_sink.json_schema.given import check_fit
 
-    return JsonEncoder(arrow_type, column)
+    return JsonEncoder(arrow_type, column, check_fit(schema, spark_type, column))
 
 
 def record_name(schema_format: str, schema: str, column: str) -> str:

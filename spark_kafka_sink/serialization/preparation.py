@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
 from spark_kafka_sink.registry.known_schemas import resolve
-from spark_kafka_sink.serialization.formats import check_fit, derived_schema, record_name
+from spark_kafka_sink.serialization.formats import derived_schema, encoder, record_name
 from spark_kafka_sink.serialization.serializer import ColumnSchema, Serializer
 
 
@@ -45,7 +45,7 @@ def prepare(
     for each, column in wanted.items():
         if each.schema is None:
             arrow_type = types[column.format.column].arrow
-            column.check_latest(each.subject, serializer.known[each].schema, arrow_type)
+            column.encoder(serializer.known[each].schema, arrow_type, each.subject)  # a check
     return serializer
 
 
@@ -85,5 +85,5 @@ def _column_schema(
         return given
     if given.text is None:
         return _named_schema(column, derived, kind.spark)
-    check_fit(column.format, given.text, kind.spark, kind.arrow, column.column)
+    encoder(column.format, given.text, kind.spark, kind.arrow, column.column)
     return given

@@ -23,7 +23,7 @@ from spark_kafka_sink.records.columns import BytesColumn
 from spark_kafka_sink.records.serialized import Serialized, UnserializableRows
 from spark_kafka_sink.registry.client import RegisteredSchema
 from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
-from spark_kafka_sink.serialization.formats import Encoder, check_fit, encoder
+from spark_kafka_sink.serialization.formats import Encoder, encoder
 from spark_kafka_sink.serialization.row_json import with_json
 from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined
 
@@ -56,12 +56,14 @@ class ColumnSchema:
             subject, self.format.format, self.text, options.auto_register, options.normalize
         )
 
-    def check_latest(self, subject: str, schema: str, arrow_type: pa.DataType) -> None:
-        """Raise SchemaMismatch unless the column fits the subject's latest schema."""
+    def encoder(self, schema: str, arrow_type: pa.DataType, subject: str) -> Encoder:
+        """With a schema of the subject; raises SchemaMismatch if the column does not fit."""
+        column = self.format
         try:
-            check_fit(self.format.format, schema, self.spark_type, arrow_type, self.format.column)
+            return encoder(column.format, schema, self.spark_type, arrow_type, column.column)
         except SchemaMismatch as error:
-            add_sentence(error, f"The schema is the latest of the subject {subject}")
+            if self.text is None:
+                add_sentence(error, f"The schema is the latest of the subject {subject}")
             raise
 
 
@@ -153,12 +155,9 @@ class Serializer:
     def _encoder(
         self, column: ColumnSchema, subject: str, schema: str, arrow_type: pa.DataType
     ) -> Encoder:
-        name = column.format.column
-        key = (name, schema, arrow_type)
+        key = (column.format.column, schema, arrow_type)
         if key not in self._encoders:
-            if column.text is None:
-                column.check_latest(subject, schema, arrow_type)
-            self._encoders[key] = encoder(column.format.format, schema, arrow_type, name)
+            self._encoders[key] = column.encoder(schema, arrow_type, subject)
         return self._encoders[key]
 
     def _id_header(

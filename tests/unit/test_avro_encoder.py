@@ -349,7 +349,7 @@ def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -
     assert '"int"' in schema
     whole = encoder.encode(array, PREFIX)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_kafka_sink.avro.encoder._BYTES_AT_ONCE", at_once)
+        patch.setattr("spark_kafka_sink.encoding.encoded._BYTES_AT_ONCE", at_once)
         parts = encoder.encode(array, PREFIX)
         patch.setattr(arrow_memory, "MAX_BINARY", 20)
         large = encoder.encode(array, PREFIX)
@@ -372,7 +372,7 @@ def test_no_part_of_a_large_column_has_many_more_bytes_than_are_encoded_at_once(
         return encode(self, array, prefix)
 
     monkeypatch.setattr(AvroEncoder, "_encode", measured)
-    monkeypatch.setattr("spark_kafka_sink.avro.encoder._BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr("spark_kafka_sink.encoding.encoded._BYTES_AT_ONCE", 1000)
     AvroEncoder('"long"', pa.int64(), "v").encode(pa.array(range(1000)))
     assert sizes == [125] * 8
 

@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import jsonschema
+import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
 from spark_kafka_sink.json_schema.derived import derive_schema
+from spark_kafka_sink.json_schema.encoder import JsonEncoder
 from spark_kafka_sink.json_schema.given import check_fit
 
 
@@ -179,22 +181,27 @@ def an_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
+NO_NULL = (
+    "the schema requires a value, the column has it nullable; replace nulls, for instance with "
+    "coalesce, or allow null in the schema"
+)
+
+
 def test_every_problem_is_in_one_message():
     schema = an_object(
         id={"type": "string"},
-        name={"type": ["integer", "null"]},
-        at={"type": "string", "format": "date"},
+        name={"type": "string"},
+        at={"type": ["integer", "boolean"]},
         tags={"type": "array", "items": {"type": "string"}},
         missing={"type": "string"},
     ) | {"required": ["id", "name", "missing"], "additionalProperties": False}
     assert problems(schema, ROW) == [
-        "column value.name: the schema requires it, the column has it nullable",
-        "column value: the schema requires missing, the column does not have it",
-        "column value.id: the schema wants string, the column has long (integer)",
-        "column value.name: the schema wants integer, the column has string",
-        "column value.at: the schema wants the format date, the column has timestamp (string)",
-        "column value.tags.element: the schema does not allow null, the column has it nullable",
-        "column value.limits: the schema does not have it, and allows no others",
+        "column value.id: the schema allows string, the column has long (integer)",
+        f"column value.name: {NO_NULL}",
+        "column value.at: the schema allows integer or boolean, the column has timestamp (string)",
+        f"column value.tags.element: {NO_NULL}",
+        "column value.limits: the schema allows nothing, the column has map (object)",
+        "column value: the schema requires missing, the column lacks it",
     ]
 
 
@@ -219,11 +226,13 @@ def test_every_problem_is_in_one_message():
         an_object(
             limits={"additionalProperties": {"oneOf": [{"type": "null"}, {"type": "number"}]}}
         ),
-        an_object(at={"type": "string", "format": "date-time"}),
-        an_object(name={"type": "string", "format": "date-time"}),
+        an_object(limits=an_object(a={"type": "integer"}) | {"additionalProperties": False}),
+        an_object(at={"type": "string", "format": "date"}),
         an_object(name={"format": "email", "pattern": "^a", "maxLength": 1}),
-        {"patternProperties": {"^(id|name)$": {}, "^[a-z]+$": True}, "additionalProperties": False},
+        {"patternProperties": {"^[a-z]+$": {"type": "null"}}, "additionalProperties": False},
         {"$ref": "https://example.com/other.json"},
+        {"$ref": "#anchor"},
+        {"$ref": "#/definitions/missing"},
         {"type": "object", "properties": {"id": {"type": "integer"}}, "not": {}, "if": True},
         {"properties": {"id": {}}, "unevaluatedProperties": False},
     ],
@@ -235,89 +244,184 @@ def test_a_schema_that_the_row_can_fit_is_accepted(schema):
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        (False, "column value: the schema allows no value, the column has struct (object)"),
+        (False, "column value: the schema allows nothing, the column has struct (object)"),
         (
             {"type": "string"},
-            "column value: the schema wants string, the column has struct (object)",
-        ),
-        (
-            {"type": "null"},
-            "column value: the schema wants only null, the column has struct (object)",
+            "column value: the schema allows string, the column has struct (object)",
         ),
         (
             {"oneOf": [{"type": "null"}]},
-            "column value: the schema wants only null, the column has struct (object)",
+            "column value: the schema allows null, the column has struct (object)",
         ),
         (
             {"oneOf": [{"type": "null"}, an_object(id={"type": "boolean"})]},
-            "column value.id: the schema wants boolean, the column has long (integer)",
+            "column value.id: the schema allows boolean, the column has long (integer)",
         ),
         (
-            {"allOf": [{}, {"required": ["name"]}]},
-            "column value.name: the schema requires it, the column has it nullable",
-        ),
-        (
-            {"$ref": "#/definitions/a"},
-            "column value: the schema refers to #/definitions/a, which it does not have",
+            {"$ref": "#/$defs/any", "type": "string", "$defs": {"any": True}},
+            "column value: the schema allows string, the column has struct (object)",
         ),
         (
             {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/a"}}},
-            "column value: the schema's #/definitions/a refers only to itself",
+            "it cannot be read: maximum recursion depth exceeded",
         ),
         (
             {"additionalProperties": {"type": ["integer", "array"]}},
-            "column value.limits: the schema wants integer or array, the column has map (object)",
+            "column value.limits: the schema allows integer or array, the column has map (object)",
         ),
         (
             an_object(limits={"additionalProperties": {"type": "integer"}}),
-            "column value.limits.value: the schema wants integer, the column has double (number)",
+            "column value.limits.value: the schema allows integer, the column has double (number)",
         ),
         (
             an_object(limits={"additionalProperties": {"type": "number"}}),
-            "column value.limits.value: the schema does not allow null, the column has it nullable",
+            f"column value.limits.value: {NO_NULL}",
         ),
         (
             an_object(limits={"additionalProperties": False}),
-            "column value.limits.value: the schema allows no value, the column has double (number)",
+            "column value.limits.value: the schema allows nothing, the column has double (number)",
         ),
         (
             an_object(tags={"items": False}),
-            "column value.tags.element: the schema allows no value, the column has string",
-        ),
-        (
-            {"patternProperties": {"^t": {"type": "string"}}},
-            "column value.tags: the schema wants string, the column has array",
+            "column value.tags.element: the schema allows nothing, the column has string",
         ),
     ],
 )
 def test_a_schema_that_no_row_can_fit_is_refused(schema, problem):
-    assert problem in problems(schema, ROW)
+    assert any(found.startswith(problem) for found in problems(schema, ROW))
 
 
-def test_alternatives_of_which_none_fits_are_one_problem_that_says_why():
-    schema = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-    (problem,) = problems(schema, "double")
-    assert problem == (
-        "column value: the column has double (number), which fits none of the schema's 2 "
-        "alternatives (column value: the schema wants string, the column has double (number); "
-        "column value: the schema wants integer, the column has double (number))"
+# Each for a property, which the column has as a nullable string.
+WITH_NULL = [
+    {},
+    True,
+    {"type": ["string", "null"]},
+    {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Optional"},
+    {"oneOf": [{"type": "null"}, {"type": "string"}]},
+    {"$ref": "#/definitions/maybe"},
+    {"anyOf": [{"$ref": "#/definitions/text"}, {"type": "null"}]},
+    {"allOf": [{"$ref": "#/definitions/maybe"}, {"maxLength": 5}]},
+    {"enum": ["x", None]},
+    {"const": None},
+    {"not": {"type": "integer"}},
+]
+WITHOUT_NULL = [
+    {"type": "string"},
+    {"$ref": "#/definitions/text"},
+    {"enum": ["x"]},
+    {"const": "x"},
+    {"anyOf": [{"type": "string"}, {"enum": ["x"]}]},
+    {"allOf": [{"type": ["string", "null"]}, {"$ref": "#/definitions/text"}]},
+    {"oneOf": [{}, {"type": "null"}]},
+    {"type": ["string", "null"], "not": {"type": "null"}},
+]
+DEFINITIONS = {"maybe": {"type": ["string", "null"]}, "text": {"type": "string"}}
+
+
+def requires(a: Any) -> dict[str, Any]:
+    return an_object(a=a) | {"required": ["a"]}
+
+
+# Where a property is required; each is given the property's schema.
+PLACES = {
+    "object": requires,
+    "not in properties": lambda a: {"required": ["a"], "additionalProperties": a},
+    "reference": lambda a: {"$ref": "#/definitions/row", "definitions": {"row": requires(a)}},
+    "nullable": lambda a: {"anyOf": [{"type": "null"}, requires(a)]},
+    "second alternative": lambda a: {"oneOf": [an_object(a={"type": "integer"}), requires(a)]},
+    "apart from its schema": lambda a: {"allOf": [{"required": ["a"]}, an_object(a=a)]},
+}
+A_STRUCT = pa.struct({"a": pa.string()})
+COLUMNS = {
+    "root": (lambda a: a, struct(field("a", "string")), {"a": None}, A_STRUCT),
+    "nested": (
+        lambda a: an_object(o=a),
+        struct(field("o", struct(field("a", "string")))),
+        {"o": {"a": None}},
+        pa.struct({"o": A_STRUCT}),
+    ),
+    "element": (
+        lambda a: {"items": a},
+        array(struct(field("a", "string")), nulls=False),
+        [{"a": None}],
+        pa.list_(A_STRUCT),
+    ),
+    "map": (
+        lambda a: {"additionalProperties": a},
+        mapping(struct(field("a", "string")), nulls=False),
+        {"k": {"a": None}},
+        pa.map_(pa.string(), A_STRUCT),
+    ),
+}
+
+
+def with_definitions(schema: Any, places: Any) -> Any:
+    """References are relative to the whole schema, wherever they are."""
+    found = json.loads(json.dumps(schema))
+    definitions = dict(DEFINITIONS)
+    if places == "reference":
+        definitions["row"] = find_definitions(found)["row"]
+    return found | {"definitions": definitions}
+
+
+def find_definitions(schema: Any) -> Any:
+    if "definitions" in schema:
+        return schema["definitions"]
+    return next(
+        found
+        for inner in schema.values()
+        if isinstance(inner, dict) and (found := find_definitions(inner))
     )
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_null_is_written_where_the_schema_requires_the_property_and_allows_null(column, place):
+    around, kind, value, arrow_type = COLUMNS[column]
+    for a in WITH_NULL:
+        schema = with_definitions(around(PLACES[place](a)), place)
+        encoder = JsonEncoder(arrow_type, "value", check_fit(json.dumps(schema), kind, "value"))
+        (text,) = encoder.encode(pa.array([value], arrow_type)).values.to_pylist()
+        assert json.loads(text) == value, schema
+        jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_required_property_without_null_needs_a_column_without_null(column, place):
+    around, kind, _, _ = COLUMNS[column]
+    for a in WITHOUT_NULL:
+        schema = with_definitions(around(PLACES[place](a)), place)
+        assert any(found.endswith(f".a: {NO_NULL}") for found in problems(schema, kind)), schema
+        fits = json.loads(json.dumps(kind).replace('"nullable": true', '"nullable": false'))
+        assert problems(schema, fits) == []
+
+
+def test_a_null_that_the_schema_does_not_require_is_left_out():
+    schema = an_object(a={"type": ["string", "null"]}, b={"type": "string"}) | {"required": ["b"]}
+    kind = struct(field("a", "string"), field("b", "string", nullable=False))
+    encoder = JsonEncoder(
+        pa.struct({"a": pa.string(), "b": pa.string()}),
+        "value",
+        check_fit(json.dumps(schema), kind, "value"),
+    )
+    rows = pa.array([{"a": None, "b": "x"}, {"a": "y", "b": "x"}])
+    assert encoder.encode(rows).values.to_pylist() == [b'{"b":"x"}', b'{"a":"y","b":"x"}']
+
+
+def test_if_no_alternative_fits_the_problems_of_each_are_named():
+    schema = {"anyOf": [{"type": "string"}, {"type": "null"}, {"type": "integer"}]}
+    assert problems(schema, "double") == [
+        "column value: the schema allows string, the column has double (number)",
+        "column value: the schema allows integer, the column has double (number)",
+    ]
 
 
 def test_a_schema_that_contains_itself_is_followed_as_deep_as_the_column():
     tree = an_object(id={"type": "integer"}, child={"$ref": "#"})
     leaf = struct(field("id", "string"))
     assert problems(tree, struct(field("id", "long"), field("child", leaf))) == [
-        "column value.child.id: the schema wants integer, the column has string"
-    ]
-
-
-def test_keywords_beside_a_reference_apply_only_in_newer_drafts():
-    schema = {"$ref": "#/$defs/any", "type": "string", "$defs": {"any": True}}
-    newer = schema | {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    assert problems(schema, "long") == []
-    assert problems(newer, "long") == [
-        "column value: the schema wants string, the column has long (integer)"
+        "column value.child.id: the schema allows integer, the column has string"
     ]
 
 
@@ -339,47 +443,21 @@ def test_types_fit_as_json_writes_them(kind, wanted, fits):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted", "fits"),
+    "text",
     [
-        ("timestamp", "date-time", True),
-        ("timestamp_ntz", "date-time", False),
-        ("date", "date-time", False),
-        ("date", "date", True),
-        ("string", "date", True),
+        "{",
+        '"string"',
+        "[" * 100_000,
+        '{"type": 1}',
+        '{"properties": {"id": 1}}',
+        '{"properties": []}',
+        '{"required": 1}',
+        '{"oneOf": 1}',
+        '{"anyOf": [1]}',
+        '{"properties": {"tags": {"items": 1}}}',
+        '{"$ref": 1}',
     ],
 )
-def test_formats_of_dates_and_times_are_compared(kind, wanted, fits):
-    assert (problems({"type": "string", "format": wanted}, kind) == []) is fits
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("{", "it is not JSON"),
-        ('"string"', "# is neither an object nor a boolean"),
-        ("[" * 100_000, "it is not JSON"),
-        ('{"type": "long"}', "#/type is not a type, or a list of types"),
-        ('{"type": []}', "#/type is not a type"),
-        ('{"properties": {"a": {"type": 1}}}', "#/properties/a/type is not a type"),
-        ('{"properties": {"a": 1}}', "#/properties/a is neither an object nor a boolean"),
-        ('{"properties": []}', "#/properties is not an object of schemas"),
-        ('{"required": "id"}', "#/required is not a list of names"),
-        ('{"oneOf": []}', "#/oneOf is not a list of schemas"),
-        ('{"anyOf": [{}, 1]}', "#/anyOf/1 is neither"),
-        ('{"items": [1]}', "#/items/0 is neither"),
-        ('{"items": 1}', "#/items is neither"),
-        ('{"definitions": {"a": {"additionalProperties": 1}}}', "additionalProperties is neither"),
-        ('{"$ref": 1}', "#/$ref is not a string"),
-    ],
-)
-def test_text_that_is_no_json_schema_is_refused(text, problem):
-    with pytest.raises(
-        SchemaMismatch, match="the schema of column value is not a JSON Schema"
-    ) as e:
+def test_text_that_is_no_json_schema_is_refused(text):
+    with pytest.raises(SchemaMismatch, match=r"column value .* JSON Schema: it cannot be read: "):
         check_fit(text, ROW, "value")
-    assert problem in str(e.value)
-
-
-def test_a_column_that_json_cannot_have_is_refused_before_any_comparison():
-    with pytest.raises(UnsupportedType, match=r"column value\.v: variant; cast it with to_json"):
-        check_fit("true", struct(field("v", "variant")), "value")

@@ -110,6 +110,19 @@ def test_json_has_the_id_too(registry):
     assert registry.subjects["t-value"][0]["schemaType"] == "JSON"
 
 
+@pytest.mark.parametrize("is_latest", [False, True])
+def test_a_null_that_a_given_json_schema_requires_is_written(registry, is_latest):
+    name = {"type": ["string", "null"]}
+    schema = json.dumps({"properties": {"id": {}, "name": name}, "required": ["id", "name"]})
+    more = {"value_schema": schema}
+    if is_latest:
+        registry.add("t-value", schema, "JSON")
+        more = {"auto_register_schemas": "false", "use_latest_version": "true"}
+    serializer = prepared(registry, value_format="json", **more)
+    values = pickle.loads(pickle.dumps(serializer)).serialize(batch(), "t").batch.column("value")
+    assert [value and json.loads(value[5:]) for value in values.to_pylist()] == ROWS
+
+
 def test_the_driver_registers_once_and_tasks_ask_nothing(registry):
     serializer = pickle.loads(pickle.dumps(prepared(registry)))
     assert len(registry.requests) == 1
