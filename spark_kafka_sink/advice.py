@@ -78,11 +78,11 @@ class Advice(Enum):
         "changes",
         "Let Spark repeat the task: its next attempt sends all of them again",
     )
-    IDEMPOTENCE_FORBIDDEN = (
+    CLUSTER_AUTHORIZATION_FAILED = (
         "This user may not write with an idempotent producer",
         "Grant this user permission to write to a topic, or with brokers before Kafka 2.8 "
         "IdempotentWrite on the cluster; or set kafka.enable.idempotence=false",
-        "`Cluster authorization failed`",
+        "`CLUSTER_AUTHORIZATION_FAILED`, `Cluster authorization failed`",
     )
     IDEMPOTENCE_UNSUPPORTED = (
         "The brokers do not support idempotent producers",
@@ -126,8 +126,9 @@ class Advice(Enum):
         "Correct its settings, or those of the brokers that new topics take over",
     )
     POLICY_VIOLATION = (
-        "The brokers' policy does not allow the new topic (create.topic.policy.class.name)",
-        "Create it as the policy requires; whoever runs the brokers knows it",
+        "The brokers' policy does not allow the records, or the new topic "
+        "(create.topic.policy.class.name)",
+        "Write or create them as the policy requires; whoever runs the brokers knows it",
     )
     CREATION_FORBIDDEN = (
         "This user may not create the topic",

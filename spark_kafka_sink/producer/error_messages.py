@@ -105,7 +105,7 @@ def rejection_reason(topic: str, partition: int, code: int, broker_error: str = 
     advice = None
     # Without a producer id the client drops all records, and their own code does not say why.
     if error_text(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in broker_error:
-        advice = Advice.IDEMPOTENCE_FORBIDDEN
+        advice = Advice.CLUSTER_AUTHORIZATION_FAILED
     elif _NO_IDEMPOTENCE in broker_error:
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
     elif partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:

@@ -61,6 +61,6 @@ def test_a_topic_that_may_not_be_written_fails_at_once(
 ):
     topic = forbid(AclOperation.WRITE)
     started = time.monotonic()
-    with pytest.raises(Exception, match=f"{error}: topic {topic}.*AUTHORIZATION_FAILED.*grant"):
+    with pytest.raises(Exception, match=f"{error}: topic {topic}.*AUTHORIZATION_FAILED.*Grant"):
         save(spark, guarded_kafka.bootstrap_servers, topic, preflight=preflight)
     assert time.monotonic() - started < AT_ONCE_SECONDS

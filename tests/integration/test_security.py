@@ -417,7 +417,7 @@ def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
 @pytest.mark.parametrize(
     ("idempotence", "error"),
     [
-        ("true", "IdempotentWrite on the cluster.*Cluster authorization failed"),
+        ("true", "Cluster authorization failed.*IdempotentWrite on the cluster"),
         ("false", "TOPIC_AUTHORIZATION_FAILED.. .*Grant this user permission to write to it"),
     ],
 )

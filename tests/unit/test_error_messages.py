@@ -102,6 +102,7 @@ def test_a_record_that_is_too_large_is_reported_with_the_limit_to_raise(partitio
     ("code", "broker_error", "advice"),
     [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "", ". Grant this user permission to write to it"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "", "; or set kafka.enable.idempotence=false"),
         (
             ErrorCode.PURGE_QUEUE,
             "Failed to acquire idempotence PID: Broker: Cluster authorization failed",

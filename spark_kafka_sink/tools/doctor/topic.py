@@ -250,7 +250,7 @@ def idempotent_write(context: CheckContext) -> list[Finding]:
     return [
         failed(
             f"{context.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
-            f"{Advice.IDEMPOTENCE_FORBIDDEN.remedy}: kafka-acls.sh --add --allow-principal "
+            f"{Advice.CLUSTER_AUTHORIZATION_FAILED.remedy}: kafka-acls.sh --add --allow-principal "
             f"{context.user} --operation IdempotentWrite --cluster",
         )
     ]
