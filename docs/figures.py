@@ -20,7 +20,7 @@ from spark_kafka_sink.report.reading import Report
 DOCS = Path(__file__).parent
 END = "<!-- /written -->"
 #: an option or setting, perhaps with a value
-_SETTING = re.compile(r"(?<![`\w.])[a-z]+((\.[a-z*]+)+(=[\w-]+)?|=[a-z]+)")
+_SETTING = re.compile(r"(?<![\w.])\.?[a-z]+((\.[a-z*]+)+(=[\w-]+)?|=[a-z]+)")
 
 _COUNT = {"type": "integer", "minimum": 0}
 _BY_NAME = {"type": "object", "additionalProperties": _COUNT}
@@ -101,8 +101,9 @@ def _metrics(metrics: Iterable[Metric]) -> Iterator[str]:
 def _advice() -> Iterator[str]:
     yield from ("| You see | Because | Do |", "|---|---|---|")
     for each in Advice:
-        row = f"| {each.sign} | {each.meaning}. | {each.remedy}. |"
-        yield _SETTING.sub(r"`\g<0>`", row)
+        row = f"| {each.sign} | {each.meaning}. | {each.remedy}. |".split("`")
+        row[::2] = [_SETTING.sub(r"`\g<0>`", text) for text in row[::2]]  # the others are code
+        yield "`".join(row)
 
 
 if __name__ == "__main__":
