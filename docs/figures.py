@@ -1,6 +1,6 @@
-"""Writes what pages say of the figures of a report, and of errors, from the code: ``make figures``.
+"""Writes what pages say of figures of a report, errors and columns from the code: ``make figures``.
 
-The tables in report_format.md, metrics.md and errors.md, and report_schema.json.
+The tables in report_format.md, metrics.md, errors.md and format.md, and report_schema.json.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.report.figures import FIGURES, VERSION
 from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
 from spark_kafka_sink.report.reading import Report
+from spark_kafka_sink.spark.schema_check import CONVERSIONS
 
 DOCS = Path(__file__).parent
 END = "<!-- /written -->"
@@ -39,6 +40,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "report_format.md": _page("report_format.md", {"figures": _figures()}),
         DOCS / "errors.md": _page("errors.md", {"advice": _advice()}),
+        DOCS / "format.md": _page("format.md", {"conversions": _conversions()}),
         DOCS / "report_schema.json": json.dumps(schema(), indent=2) + "\n",
         DOCS / "metrics.md": _page(
             "metrics.md",
@@ -58,6 +60,18 @@ def _page(name: str, parts: dict[str, Iterable[str]]) -> str:
         _, _, after = rest.partition(END)
         text = "\n".join([f"{before}{begin}\n", *lines, f"\n{END}{after}"])
     return text
+
+
+def _conversions() -> Iterator[str]:
+    yield from ("| Column | Of type | Write instead |", "|---|---|---|")
+    for conversion in CONVERSIONS:
+        columns = conversion.columns
+        instead = (
+            f"`{expression.format(columns[0] if len(columns) == 1 else 'c')}`"
+            for expression in conversion.expressions
+        )
+        names = ", ".join(f"`{column}`" for column in columns)
+        yield f"| {names} | {conversion.types} | {' or '.join(instead)} |"
 
 
 def _figures() -> Iterator[str]:

@@ -58,12 +58,13 @@ def split_by_topic(
     Columns: ``value`` and optionally ``key`` (string, large_string, binary, large_binary, or
     dictionary of one), ``topic`` (string, likewise; ignored if the argument ``topic`` is given),
     ``partition`` (int32), ``timestamp`` (any unit), ``headers``
-    (list<struct<key: string, value: binary>>). Others are ignored. ``first_row`` is the number of
+    (list<struct<string, binary>>). Others are ignored. ``first_row`` is the number of
     the batch's first row. A row with several problems is rejected for one of them.
     """
     serialized = batch if isinstance(batch, Serialized) else Serialized(batch)
     batch = serialized.batch
-    columns = {name: batch.column(i) for i, name in enumerate(batch.schema.names)}
+    indices = {name: batch.schema.get_field_index(name) for name in COLUMNS}
+    columns = {name: batch.column(index) for name, index in indices.items() if index >= 0}
     problems = [
         RowProblem(each.rows, SERIALIZATION_FAILED, each.reason)
         for each in serialized.unserializable
@@ -228,7 +229,8 @@ def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
     counts = np.diff(offsets) * _is_valid(array)
     used, starts = ranges(offsets[:-1], counts)
     headers = array.values
-    names = _decoded(headers.field("key"))
+    # By position, as Spark's own sink: the names of the fields may be in any case.
+    names = _decoded(headers.field(0))
     nameless = ~(_is_valid(headers) & _is_valid(names))[used]
     _add_header_problem(problems, nameless, starts, "header without a key")
     encoded = names.dictionary_encode()
@@ -241,9 +243,7 @@ def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
         if bad_codes := [code for code, name in enumerate(unique_names) if has_problem(name)]:
             is_bad = np.isin(codes, bad_codes) & ~nameless
             _add_header_problem(problems, is_bad, starts, f"header key {problem}")
-    return HeaderColumn(
-        starts, codes, unique_names, _bytes_column(headers.field("value")).take(used)
-    )
+    return HeaderColumn(starts, codes, unique_names, _bytes_column(headers.field(1)).take(used))
 
 
 def _add_header_problem(

@@ -92,7 +92,7 @@ def _headers_json(
 def _header_json(header: pa.StructScalar) -> dict[str, str | None] | None:
     if not header.is_valid:
         return None
-    key, value = (_scalar_bytes(header[name]) for name in ("key", "value"))
+    key, value = (_scalar_bytes(header[position]) for position in (0, 1))
     return {
         "key": None if key is None else key.decode(errors="backslashreplace"),
         "value": None if value is None else base64.b64encode(value).decode(),

@@ -17,7 +17,11 @@ from spark_kafka_sink.spark.private_api import (
     column_types,
     is_classic,
 )
-from spark_kafka_sink.spark.schema_check import check_schema, warn_of_unused_columns
+from spark_kafka_sink.spark.schema_check import (
+    check_schema,
+    check_schema_for_format,
+    warn_of_columns,
+)
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -84,8 +88,9 @@ class KafkaSink(DataSource):
             options = parse(self.options)
             check(options)
             check_schema(schema, options.topic, options.serialized_columns)
+            check_schema_for_format(schema)
             if self._is_planning:
-                warn_of_unused_columns(schema, options.topic)
+                warn_of_columns(schema, options)
                 if options.exactly_once is not None:
                     check_worker()
                 serializer = prepare_serializer(schema, options, application_folder())

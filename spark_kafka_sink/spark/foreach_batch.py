@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from spark_kafka_sink.spark.query_error import own_error
 from spark_kafka_sink.spark.schema_check import (
     check_schema,
     used_columns,
-    warn_of_unused_columns,
+    warn_of_columns,
 )
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.writer import keep_report, write_batch_marker, write_partition
@@ -85,11 +85,10 @@ def foreach_batch(
         nonlocal is_first
         if is_first:
             warn_of_speculation(batch.sparkSession)
-        names = batch.schema.names
         try:
             check_schema(batch.schema, parsed.topic, parsed.serialized_columns)
             if is_first:
-                warn_of_unused_columns(batch.schema, parsed.topic)
+                warn_of_columns(batch.schema, parsed)
                 is_first = False
             if parsed.exactly_once is not None:
                 check_worker()
@@ -101,9 +100,7 @@ def foreach_batch(
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)
-        columns = [name for name in used_columns(parsed.topic) if name in names]
-        if len(columns) < len(names):
-            batch = batch.select(columns)  # otherwise Spark passes the others to Python too
+        batch = _with_columns(batch, used_columns(parsed.topic))
         batch, named = _repartitioned(batch, named)
         frame = batch.mapInArrow(WriteToKafka(named, serializer), _REPORT)
         # If a task fails, Spark drops the reports of the others.
@@ -151,6 +148,18 @@ class _Reports:
             self.publish(replace(report, outcome="failed"))
         except Exception:  # noqa: BLE001 - the user's code
             _log.exception("on_report failed after micro-batch %s had failed", report.batch_id)
+
+
+def _with_columns(batch: DataFrame, used: Sequence[str]) -> DataFrame:
+    """Without the other columns, which Spark would pass to Python too."""
+    names = batch.schema.names
+    columns = [name for name in used if name in names]
+    if len(columns) == len(names):
+        return batch
+    if len({name.lower() for name in names}) < len(names):
+        # To Spark, value is ambiguous beside Value, unless it has a name of its own.
+        batch = batch.toDF(*(name if name in used else f"_{i}" for i, name in enumerate(names)))
+    return batch.select(columns)
 
 
 def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, SinkOptions]:

@@ -2,15 +2,107 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_kafka_sink.errors import InvalidSchema
 from spark_kafka_sink.records.column_table import COLUMNS, TEXT
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
+
+    from spark_kafka_sink.config.options import SinkOptions
+    from spark_kafka_sink.config.serialization_options import SerializationOptions
+
+
+class Conversion(NamedTuple):
+    """The Spark SQL for record columns that have another type.
+
+    ``types``: for docs/format.md. ``pattern``: of the type, as Spark writes it
+    (``DataType.simpleString``). ``expressions``: of the column ``{}``, the likeliest first.
+    """
+
+    columns: tuple[str, ...]
+    types: str
+    pattern: str
+    expressions: tuple[str, ...]
+
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+_HEADER = "struct(string(h.key) AS key, binary(string(h.value)) AS value)"
+_DROP = 'drop("{}")'
+
+#: The first that matches applies.
+CONVERSIONS = (
+    Conversion(
+        ("value", "key"),
+        "struct, array, map, variant",
+        r"(struct|array|map)<.*|variant",
+        ("to_json({})",),
+    ),
+    Conversion(("value", "key"), "any other", ".*", ("string({})",)),
+    Conversion(
+        ("topic",), "binary, a number", r"binary|(\w*int|decimal).*|string .*", ("string({})",)
+    ),
+    Conversion(
+        ("partition",),
+        "another number, string",
+        r"(tiny|small|big)int|float|double|decimal.*|string.*",
+        ("int({})",),
+    ),
+    Conversion(
+        ("timestamp",),
+        "bigint",
+        "bigint",
+        ("timestamp_millis({})", "timestamp_seconds({})", _DROP),
+    ),
+    Conversion(
+        ("timestamp",),
+        "another number",
+        r"(tiny|small|)int|float|double|decimal.*",
+        ("timestamp_seconds({})", _DROP),
+    ),
+    Conversion(
+        ("timestamp",),
+        "timestamp_ntz, date, string",
+        "timestamp_ntz|date|string.*",
+        ("timestamp({})", _DROP),
+    ),
+    Conversion(("headers",), "`map<string,binary>`", "map<string,binary>", ("map_entries({})",)),
+    Conversion(
+        ("headers",),
+        "another map",
+        "map<.*",
+        (f"transform(map_entries({{}}), h -> {_HEADER})",),
+    ),
+    Conversion(
+        ("headers",),
+        "array of structs with the fields `key` and `value` among others, or of other types",
+        r"array<struct<(?=([^<]*,)?key:)(?=([^<]*,)?value:).*>>",
+        (f"transform({{}}, h -> {_HEADER})",),
+    ),
+    Conversion(
+        ("headers",),
+        "array of structs of a key and a text or binary value, with other names",
+        r"array<struct<[^<,]*,[^<,]*:(string|binary)>>",
+        (f"cast({{}} AS {_HEADERS})",),
+    ),
+    Conversion(
+        ("headers",), "string, from `to_json`", "string", (f"from_json({{}}, '{_HEADERS}')",)
+    ),
+    Conversion(
+        tuple(column for column in COLUMNS if column not in ("value", "key")),
+        "any other",
+        ".*",
+        (_DROP,),
+    ),
+)
+
+#: what a column may be already: the format's name, Spark's function, and the types that it returns
+_ALREADY = {"json": ("JSON", "to_json", TEXT), "avro": ("Avro", "to_avro", ("binary",))}
 
 # Of 1; keys is 0.86 like key, vaule 0.8 like value.
 _SIMILARITY = 0.8
@@ -24,12 +116,19 @@ def check_schema(schema: StructType, topic: str | None, serialized: Collection[s
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     used = used_columns(topic)
     problems = [
-        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}"
-        f"{_cast(column, types[column])}"
+        f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}, "
+        f"for instance {' or '.join(conversions(column, types[column]))}"
         for column in used
         if column in types
         and column not in serialized
-        and types[column] not in COLUMNS[column].types
+        # Of structs, the names of fields may be in any case.
+        and types[column].lower() not in COLUMNS[column].types
+    ]
+    problems += [
+        f"{problem}: rename one"
+        for field in schema.fields
+        if field.name in serialized
+        for problem in _repeated_fields(field.dataType, f"column {field.name}")
     ]
     problems += [
         f"column {column}, which {column}.format serializes, is missing{_found(column, types)}"
@@ -43,11 +142,59 @@ def check_schema(schema: StructType, topic: str | None, serialized: Collection[s
     if "topic" not in types and topic is None:
         found = _found("topic", types)
         problems.append(f"no topic: set the option topic, or add a column topic (string){found}")
-    repeated = sorted(name for name in used if schema.names.count(name) > 1)
+    repeated = [name for name in _repeated(schema.names) if name in used]
     if repeated:
         problems.append(f"more than one column is named {', '.join(repeated)}")
     if problems:
         raise InvalidSchema("; ".join(problems))
+
+
+def check_schema_for_format(schema: StructType) -> None:
+    """Raise InvalidSchema for columns of any name that Spark cannot pass: it passes all."""
+    from pyspark.sql.types import YearMonthIntervalType
+
+    problems = [f"more than one column is named {name}" for name in _repeated(schema.names)]
+    for field in schema.fields:
+        problems += _repeated_fields(field.dataType, f"column {field.name}")
+        # pyarrow has no class for it, but needs one only for whole columns.
+        if isinstance(field.dataType, YearMonthIntervalType):
+            problems.append(f"column {field.name} has type {field.dataType.simpleString()}")
+    if problems:
+        raise InvalidSchema(
+            f"{'; '.join(problems)}. Spark cannot pass that to the format: select the record's "
+            "columns, or use foreach_batch"
+        )
+
+
+def conversions(column: str, kind: str) -> list[str]:
+    """What turns a column of a type, as Spark writes it, into one that is allowed."""
+    conversion = next(
+        each
+        for each in CONVERSIONS
+        if column in each.columns and re.fullmatch(each.pattern, kind, re.IGNORECASE)
+    )
+    return [expression.format(column) for expression in conversion.expressions]
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
+def _repeated_fields(kind: DataType, place: str) -> Iterator[str]:
+    """A sentence for each name that a struct has twice, at any depth."""
+    from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType
+
+    if isinstance(kind, UserDefinedType):
+        kind = kind.sqlType()
+    if isinstance(kind, StructType):
+        yield from (f"{place} has more than one field {name}" for name in _repeated(kind.names))
+        for field in kind.fields:
+            yield from _repeated_fields(field.dataType, f"{place}.{field.name}")
+    elif isinstance(kind, ArrayType):
+        yield from _repeated_fields(kind.elementType, f"{place}.element")
+    elif isinstance(kind, MapType):
+        yield from _repeated_fields(kind.keyType, f"{place}.key")
+        yield from _repeated_fields(kind.valueType, f"{place}.value")
 
 
 def used_columns(topic: str | None) -> list[str]:
@@ -55,10 +202,11 @@ def used_columns(topic: str | None) -> list[str]:
     return [column for column in COLUMNS if column != "topic" or topic is None]
 
 
-def warn_of_unused_columns(schema: StructType, topic: str | None) -> None:
-    """Issue a UserWarning, at our caller's caller, for each of ``unused_columns``."""
-    for problem in unused_columns(schema, topic):
-        warnings.warn(problem, stacklevel=3)
+def warn_of_columns(schema: StructType, options: SinkOptions) -> None:
+    """Issue a UserWarning, at our caller's caller, for columns that may be a mistake."""
+    sentences = unused_columns(schema, options.topic)
+    for sentence in sentences + columns_serialized_twice(schema, options.serialization):
+        warnings.warn(sentence, stacklevel=3)
 
 
 def unused_columns(schema: StructType, topic: str | None) -> list[str]:
@@ -76,11 +224,19 @@ def unused_columns(schema: StructType, topic: str | None) -> list[str]:
     ]
 
 
-def _cast(column: str, given: str) -> str:
-    if COLUMNS[column].types != TEXT:
-        return ""
-    is_nested = given.startswith(("struct", "array", "map"))
-    return f", for instance {'to_json' if is_nested else 'string'}({column})"
+def columns_serialized_twice(schema: StructType, options: SerializationOptions | None) -> list[str]:
+    """A sentence for each column, without a given schema, that may have been serialized before."""
+    if options is None or options.use_latest_version:
+        return []
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    return [
+        f"column {each.column} ({types[each.column]}) is serialized by {each.column}.format="
+        f"{each.format}: if it is {name} already, write the struct itself, not {function}; if not, "
+        f"{each.column}.schema ends this warning"
+        for each in options.columns
+        for name, function, kinds in [_ALREADY[each.format]]
+        if each.schema is None and types.get(each.column) in kinds
+    ]
 
 
 def _similar(column: str, names: Iterable[str]) -> str | None:

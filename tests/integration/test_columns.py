@@ -6,9 +6,12 @@ from datetime import datetime, timezone
 
 import pytest
 from chispa import assert_df_equality
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 import spark_kafka_sink
+from spark_kafka_sink.spark.schema_check import CONVERSIONS, check_schema, conversions
 
 HEADERS = "array<struct<key:string,value:binary>>"
 SCHEMA = f"key binary, value binary, headers {HEADERS}, partition int, timestamp timestamp"
@@ -61,7 +64,7 @@ def test_records_are_those_that_sparks_own_sink_writes(spark, write, bootstrap_s
         F.col("id").cast("string").alias("value"),
         F.when(F.col("id") % 5 == 0, (F.col("id") % 7).cast("int")).alias("partition"),
         F.expr(
-            "CASE WHEN id % 3 = 0 THEN array(named_struct('key', 'h', 'value', X'00FF')) END"
+            "CASE WHEN id % 3 = 0 THEN array(named_struct('Key', 'h', 'VALUE', X'00FF')) END"
         ).alias("headers"),
         F.lit("not part of a record").alias("extra"),
     )
@@ -168,3 +171,102 @@ def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, write, bootstrap
     options = {"kafka.buffer.memory": "1048576"}  # a tenth of it
     write(df, bootstrap_servers, topic=topic, **options)
     assert [int(r.value) for r in topics.read(topic)] == list(range(50_000))
+
+
+def test_foreach_batch_ignores_columns_that_the_format_cannot_have(
+    spark, bootstrap_servers, topics
+):
+    topic = topics.create()
+    frame = spark.sql("""
+        SELECT string(id) AS value, interval 1 month AS age, make_interval(1) AS time, id, id,
+               struct(1 AS a, 2 AS a) AS pair, 'x' AS Value FROM range(3)
+    """)
+    write_by_foreach_batch(frame, bootstrap_servers, topic=topic)
+    written = read(spark, bootstrap_servers, topic).collect()
+    assert sorted(bytes(row.value) for row in written) == [b"0", b"1", b"2"]
+    with pytest.raises(AnalysisException, match="select the record's columns, or use foreach"):
+        write_by_format(frame.drop("time"), bootstrap_servers, topic=topic)
+
+
+AT = datetime(2023, 11, 14, 22, 13, 20)
+ONE = [("h", b"1")]
+
+
+CONVERTED = [
+    ("value", "struct(1 AS a)", '{"a":1}'),
+    ("value", "array(1)", "[1]"),
+    ("key", "map('a', 1)", '{"a":1}'),
+    ("key", "parse_json('{}')", "{}"),
+    ("key", "5", "5"),
+    ("value", "date'2024-01-01'", "2024-01-01"),
+    ("value", "null", None),
+    ("value", "true", "true"),
+    ("value", "interval 1 month", "INTERVAL '1' MONTH"),
+    ("value", "'a' COLLATE UTF8_LCASE", "a"),
+    ("topic", "binary('t')", "t"),
+    ("topic", "7L", "7"),
+    ("topic", "'t' COLLATE UTF8_LCASE", "t"),
+    ("partition", "2L", 2),
+    ("partition", "smallint(2)", 2),
+    ("partition", "2.0", 2),
+    ("partition", "2.0D", 2),
+    ("partition", "'2'", 2),
+    ("timestamp", "1700000000000L", AT),
+    ("timestamp", "1700000000", AT),
+    ("timestamp", "1700000000.0D", AT),
+    ("timestamp", "1700000000.0", AT),
+    ("timestamp", "float(1700000000)", AT),
+    ("timestamp", "timestamp_ntz'2023-11-14 22:13:20'", AT),
+    ("timestamp", "'2023-11-14 22:13:20'", AT),
+    ("timestamp", "date'2023-11-14'", datetime(2023, 11, 14)),
+    ("headers", "map('h', X'31')", ONE),
+    ("headers", "map('h', '1')", ONE),
+    ("headers", "map('h', 1)", ONE),
+    ("headers", "map('h', X'FF')", [("h", b"\xff")]),
+    ("headers", "array(named_struct('key', 'h', 'value', '1'))", ONE),
+    ("headers", "array(named_struct('value', X'FF', 'key', 'h'))", [("h", b"\xff")]),
+    ("headers", "array(named_struct('at', 2, 'Value', X'31', 'KEY', 'h'))", ONE),
+    ("headers", "array(named_struct('name', 'h', 'text', '1'))", ONE),
+    ("headers", "array(named_struct('name', 'h', 'bytes', X'31'))", ONE),
+    ("headers", "to_json(array(named_struct('key', 'h', 'value', X'31')))", ONE),
+]  # fmt: skip
+DROPPED = [
+    ("topic", "struct(1 AS a)"), ("topic", "null"), ("partition", "true"), ("partition", "null"),
+    ("timestamp", "null"), ("timestamp", "true"), ("timestamp", "struct(1 AS a)"),
+    ("headers", "array()"), ("headers", "null"), ("headers", "1"), ("headers", "array('h')"),
+]  # fmt: skip
+
+
+def test_what_errors_advise_converts_columns_of_other_types(spark):
+    samples = [f"{sample} AS c{i}" for i, (_, sample, _) in enumerate(CONVERTED)]
+    frame = spark.sql(f"SELECT {', '.join(samples)}")
+    advised, tried, expected = set(), {}, {}
+    for i, (column, _, value) in enumerate(CONVERTED):
+        advice = conversions(column, frame.schema[i].dataType.simpleString())
+        advised.update(advice)
+        for number, expression in enumerate(advice):
+            if not expression.startswith("drop"):
+                # The sample is called otherwise.
+                tried[f"{column} {i} {number}"] = expression.replace(f"({column}", f"(c{i}")
+        expected[f"{column} {i} 0"] = value
+    converted = frame.selectExpr(*(f"{sql} AS `{name}`" for name, sql in tried.items()))
+    for field in converted.schema:
+        column = field.name.split()[0]
+        value = StructField("value", StringType())
+        record = {"value": value} | {column: StructField(column, field.dataType)}
+        check_schema(StructType([*record.values()]), None if column == "topic" else "t")
+    row = converted.select(*(f"`{name}`" for name in expected)).first().asDict(recursive=True)
+    for name, value in expected.items():
+        shown = row[name]
+        if name.startswith("headers"):
+            shown = [(header["key"], bytes(header["value"])) for header in shown]
+        assert (name, shown) == (name, value)
+
+    samples = [f"{sample} AS c{i}" for i, (_, sample) in enumerate(DROPPED)]
+    frame = spark.sql(f"SELECT {', '.join(samples)}")
+    for (column, _), field in zip(DROPPED, frame.schema, strict=True):
+        advice = conversions(column, field.dataType.simpleString())
+        assert advice == [f'drop("{column}")']
+        advised.update(advice)
+    every = {e.format(c) for each in CONVERSIONS for c in each.columns for e in each.expressions}
+    assert advised == every

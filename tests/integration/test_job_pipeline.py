@@ -14,12 +14,14 @@ from spark_kafka_sink.tools.job.stop import QueryStop, Stop
 from spark_kafka_sink.tools.job.stop_check import StopCheck
 
 
-def configuration(source, checkpoint="/nowhere", sql="SELECT string(value) AS value FROM source"):
+def configuration(
+    source, checkpoint="/nowhere", sql="SELECT string(value) AS value FROM source", **sink
+):
     document = {
         "name": "numbers",
         "source": source,
         "sql": sql,
-        "sink": {"options": {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "numbers"}},
+        "sink": {"options": {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "numbers"}, **sink},
         "checkpoint": str(checkpoint),
     }
     return check(Document(json.dumps(document, indent=1), "job.yaml"), {}).of_sink(None)
@@ -43,6 +45,13 @@ def test_a_wrong_source_is_a_mistake_with_its_place(source, what, spark):
     assert count == "1 mistake in the configuration:"
     assert line.startswith("job.yaml:3:2: source: ")
     assert what in line
+
+
+def test_columns_that_only_the_format_cannot_take_are_a_mistake_of_a_job_with_it(spark):
+    sql = "SELECT string(value) AS value, 1 AS id, 2 AS id FROM source"
+    build(spark, configuration({"format": "rate"}, sql=sql))
+    with pytest.raises(InvalidConfiguration, match="more than one column is named id"):
+        build(spark, configuration({"format": "rate"}, sql=sql, mode="format"))
 
 
 def test_a_folder_that_is_not_there_is_no_mistake_of_the_configuration(spark, tmp_path):

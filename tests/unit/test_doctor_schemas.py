@@ -141,3 +141,12 @@ def test_a_column_that_is_not_written_and_has_almost_the_right_name_is_a_warning
         ("passed", "", "rows can become records: value, keys"),
         ("warned", "", "column keys is not written to Kafka; did you mean key?"),
     ]
+
+
+def test_what_only_the_format_cannot_take_and_what_may_be_avro_already_are_warnings(registry):
+    schema = StructType().add("value", "binary").add("id", "long").add("id", "long")
+    passed, of_format, serialized_twice = results(registry, "columns", schema)
+    assert passed[0] == "passed"
+    assert of_format[0] == serialized_twice[0] == "warned"
+    assert "more than one column is named id. Spark cannot pass that to the format" in of_format[2]
+    assert "if it is Avro already, write the struct itself" in serialized_twice[2]

@@ -459,3 +459,13 @@ def test_bad_row_outside_the_slice_does_not_matter():
         headers=headers([], [(None, b"")], [("\0", b"")]),
     )
     assert split(batch.slice(0, 1), None) == {"a": [Row(b"v", partition=0, timestamp_ms=1)]}
+
+
+def test_headers_are_read_by_the_position_of_their_fields():
+    header = pa.struct([("Key", pa.string()), ("VALUE", pa.binary())])
+    headers = pa.array([[("h", b"1")], [(None, b"\xff")]], pa.list_(header))
+    result = split_by_topic(a_batch(headers=headers), "t")
+    (row,) = read(result.records[0])
+    assert row.headers == ((b"h", b"1"),)
+    (rejected,) = result.rejected
+    assert json.loads(rejected.headers_json[0]) == [{"key": None, "value": "/w=="}]

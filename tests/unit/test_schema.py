@@ -7,15 +7,19 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    UserDefinedType,
+    YearMonthIntervalType,
 )
 
 from spark_kafka_sink import (
@@ -25,7 +29,12 @@ from spark_kafka_sink import (
     KafkaSinkError,
     UnsupportedSaveMode,
 )
-from spark_kafka_sink.spark.schema_check import check_schema, unused_columns
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.spark.schema_check import (
+    check_schema,
+    columns_serialized_twice,
+    unused_columns,
+)
 
 TEXT, BYTES = StringType(), BinaryType()
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
@@ -61,23 +70,39 @@ def test_columns_that_make_a_record_are_accepted(columns):
 
 
 @pytest.mark.parametrize(
-    ("column", "kind", "shown", "allowed"),
+    ("column", "kind", "shown", "allowed", "instead"),
     [
-        ("value", LongType(), "bigint", "string or binary, for instance string(value)"),
-        ("key", schema(("a", TEXT)), "struct<a:string>",
-         "string or binary, for instance to_json(key)"),
-        ("topic", BYTES, "binary", "string"),
-        ("partition", LongType(), "bigint", "int"),
-        ("timestamp", LongType(), "bigint", "timestamp"),
-        ("timestamp", TimestampNTZType(), "timestamp_ntz", "timestamp"),
+        ("value", LongType(), "bigint", "string or binary", "string(value)"),
+        ("key", schema(("a", TEXT)), "struct<a:string>", "string or binary", "to_json(key)"),
+        ("topic", BYTES, "binary", "string", "string(topic)"),
+        ("topic", HEADERS, HEADERS.simpleString(), "string", 'drop("topic")'),
+        ("partition", LongType(), "bigint", "int", "int(partition)"),
+        ("partition", BooleanType(), "boolean", "int", 'drop("partition")'),
+        ("timestamp", LongType(), "bigint", "timestamp",
+         'timestamp_millis(timestamp) or timestamp_seconds(timestamp) or drop("timestamp")'),
+        ("timestamp", TimestampNTZType(), "timestamp_ntz", "timestamp",
+         'timestamp(timestamp) or drop("timestamp")'),
+        ("timestamp", NullType(), "void", "timestamp", 'drop("timestamp")'),
         ("headers", MapType(TEXT, BYTES), "map<string,binary>",
-         "array<struct<key:string,value:binary>>"),
+         "array<struct<key:string,value:binary>>", "map_entries(headers)"),
+        ("headers", ArrayType(NullType()), "array<void>",
+         "array<struct<key:string,value:binary>>", 'drop("headers")'),
     ],
 )  # fmt: skip
-def test_column_of_a_wrong_type_is_named_with_what_is_allowed(column, kind, shown, allowed):
+def test_column_of_a_wrong_type_is_named_with_what_converts_it(
+    column, kind, shown, allowed, instead
+):
     columns = {"value": TEXT, "topic": TEXT, column: kind}
     message = problems(*columns.items(), topic=None)
-    assert message == f"column {column} has type {shown}; allowed: {allowed}"
+    assert message == (
+        f"column {column} has type {shown}; allowed: {allowed}, for instance {instead}"
+    )
+
+
+@pytest.mark.parametrize("names", [("Key", "Value"), ("KEY", "value"), ("kEY", "VALUE")])
+def test_fields_of_headers_may_be_in_any_case(names):
+    headers = ArrayType(schema(*zip(names, (TEXT, BYTES), strict=True)))
+    assert check_schema(schema(("value", TEXT), ("headers", headers)), "t") is None
 
 
 def test_type_of_the_topic_column_does_not_matter_when_the_option_is_given():
@@ -144,10 +169,86 @@ def test_repeated_column_is_refused():
     assert problems(*twice) == "more than one column is named key, value"
 
 
-@pytest.mark.parametrize("name", ["x", "topic"])
-def test_repeated_column_that_is_not_written_does_not_matter(name):
-    columns = (("value", TEXT), (name, TEXT), (name, LongType()))
-    assert check_schema(schema(*columns), "t") is None
+TWICE = schema(("a", TEXT), ("b", TEXT), ("a", LongType()))
+
+
+class Point(UserDefinedType):
+    @classmethod
+    def sqlType(cls) -> DataType:  # noqa: N802 - Spark's name
+        return TWICE
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ([("x", TEXT), ("x", LongType())], "more than one column is named x"),
+        ([("topic", TEXT), ("topic", TEXT)], "more than one column is named topic"),
+        ([("x", TWICE)], "column x has more than one field a"),
+        ([("x", schema(("y", ArrayType(TWICE))))], "column x.y.element has more than one field a"),
+        ([("x", MapType(TWICE, TWICE))],
+         "column x.key has more than one field a; column x.value has more than one field a"),
+        ([("x", Point())], "column x has more than one field a"),
+        ([("x", YearMonthIntervalType(0))], "column x has type interval year"),
+        ([("x", YearMonthIntervalType()), ("x", TEXT)],
+         "more than one column is named x; column x has type interval year to month"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_spark_cannot_pass_is_refused_only_by_the_format(columns, problem):
+    given = schema(("value", TEXT), *columns)
+    assert check_schema(given, "t") is None
+    sink = KafkaSink({**SERVERS, "topic": "t"})
+    for writer in (sink.writer, sink.streamWriter):
+        with pytest.raises(InvalidSchema) as raised:
+            writer(given, overwrite=False)
+        assert str(raised.value) == (
+            f"{problem}. Spark cannot pass that to the format: select the record's columns, or use "
+            "foreach_batch"
+        )
+
+
+def test_names_that_differ_in_case_and_nested_intervals_are_accepted():
+    fields = schema(("a", TEXT), ("A", YearMonthIntervalType(1)))
+    given = schema(("value", TEXT), ("x", fields), ("X", ArrayType(fields)), ("Value", TEXT))
+    assert KafkaSink({**SERVERS, "topic": "t"}).writer(given, overwrite=False)
+
+
+def test_a_column_with_a_format_has_no_field_twice():
+    with pytest.raises(InvalidSchema) as raised:
+        check_schema(schema(("value", ArrayType(TWICE))), "t", ["value"])
+    assert str(raised.value) == "column value.element has more than one field a: rename one"
+
+
+REGISTRY = {"schema.registry.url": "http://127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "already"),
+    [
+        ("json", TEXT, "JSON"),
+        ("json", BYTES, "JSON"),
+        ("avro", BYTES, "Avro"),
+        ("avro", TEXT, ""),
+        ("json", LongType(), ""),
+        ("json", schema(("a", TEXT)), ""),
+    ],
+)
+@pytest.mark.parametrize("column", ["key", "value"])
+def test_a_column_that_may_be_serialized_already_is_named(column, form, kind, already):
+    given = schema((column, kind))
+    sentence = (
+        f"column {column} ({kind.simpleString()}) is serialized by {column}.format={form}: if it "
+        f"is {already} already, write the struct itself, not to_{form}; if not, "
+        f"{column}.schema ends this warning"
+    )
+    expected = [sentence] if already else []
+    options = {**SERVERS, **REGISTRY, f"{column}.format": form}
+    serialization = parse(options).serialization
+    assert columns_serialized_twice(given, serialization) == expected
+    meant = parse({**options, f"{column}.schema": "{}"}).serialization
+    assert columns_serialized_twice(given, meant) == []
+    latest = {"use.latest.version": "true", "auto.register.schemas": "false"}
+    assert columns_serialized_twice(given, parse({**options, **latest}).serialization) == []
 
 
 def test_all_problems_are_reported_at_once():

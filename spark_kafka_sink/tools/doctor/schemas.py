@@ -35,19 +35,28 @@ def columns(context: CheckContext) -> list[Finding]:
     """The DataFrame's columns can become records, with the formats of the options."""
     if context.schema is None:
         return [not_applicable(_NO_SCHEMA)]
-    from spark_kafka_sink.spark.schema_check import check_schema, unused_columns
+    from spark_kafka_sink.spark.schema_check import (
+        check_schema,
+        check_schema_for_format,
+        columns_serialized_twice,
+        unused_columns,
+    )
 
     try:
         check_schema(context.schema, context.sink.topic, context.sink.serialized_columns)
         _column_schemas(context)
     except (InvalidSchema, SchemaMismatch, UnsupportedType) as error:
         return [failed(str(error), "Change the columns of the DataFrame")]
-    return [
-        passed(f"rows can become records: {', '.join(context.schema.names)}"),
-        *(
-            warned(sentence, "Rename the column, or drop it")
-            for sentence in unused_columns(context.schema, context.sink.topic)
-        ),
+    findings = [passed(f"rows can become records: {', '.join(context.schema.names)}")]
+    try:
+        check_schema_for_format(context.schema)
+    except InvalidSchema as error:
+        findings.append(warned(str(error), "With foreach_batch, change nothing"))
+    sentences = unused_columns(context.schema, context.sink.topic)
+    findings += [warned(sentence, "Rename the column, or drop it") for sentence in sentences]
+    sentences = columns_serialized_twice(context.schema, context.sink.serialization)
+    return findings + [
+        warned(sentence, "Change the column or the option") for sentence in sentences
     ]
 
 

@@ -11,7 +11,7 @@ from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import FORMAT
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
-from spark_kafka_sink.spark.schema_check import check_schema
+from spark_kafka_sink.spark.schema_check import check_schema, check_schema_for_format
 from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_transient, reason
@@ -43,6 +43,8 @@ def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
             raise configuration.invalid(path, f"does not read the stream, the view {VIEW}")
         options = configuration.sink_options
         check_schema(frame.schema, options.topic, options.serialized_columns)
+        if job.sink.mode == "format":
+            check_schema_for_format(frame.schema)
     except InvalidSchema as error:
         raise configuration.invalid(path, str(error)) from None
     except SPARK_ERRORS as error:
