@@ -16,6 +16,8 @@ UNASSIGNED = -1
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _POSITIVE = np.uint32(0x7FFFFFFF)
+_FEW_KEYS = 100
+_LONG_KEY_WORDS = 64
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def _one_group(records: RecordColumns, partition: int) -> PartitionedRecords:
 def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
     """Java's hash of every key (``Utils.murmur2``); a null key hashes like an empty one.
 
-    Processes four bytes of all keys at a time; equals ``rd_kafka_msg_partitioner_murmur2``.
+    Processes four bytes of all keys at a time, or the rest of a few long keys one by one; equals
+    ``rd_kafka_msg_partitioner_murmur2``.
     """
     lengths = keys.lengths
     hashes = _SEED ^ lengths.astype(np.uint32)
@@ -148,6 +151,8 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
     )
     whole = lengths >> 2
     in_all = int(whole.min())
+    if len(lengths) <= _FEW_KEYS:
+        in_all = min(in_all, _LONG_KEY_WORDS)
     for number in range(in_all):
         hashes = (hashes * _M) ^ _mixed(words[offsets + 4 * number])
     rows, shortest = np.arange(len(lengths)), in_all
@@ -155,6 +160,11 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
         if number >= shortest:  # some keys have no more whole words
             rows = rows[whole[rows] > number]
             shortest = int(whole[rows].min())
+        if number >= _LONG_KEY_WORDS and len(rows) <= _FEW_KEYS:
+            for row in rows.tolist():
+                end = offsets[row] + 4 * whole[row]
+                hashes[row] = _hash_words(hashes[row], words[offsets[row] + 4 * number : end : 4])
+            break
         hashes[rows] = (hashes[rows] * _M) ^ _mixed(words[offsets[rows] + 4 * number])
     rest = lengths & 3
     rows = np.flatnonzero(rest)
@@ -166,6 +176,14 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
             ends[has] ^= memory[tails[has] + number].astype(np.uint32) << np.uint32(8 * number)
         hashes[rows] = ends * _M
     return _finished(hashes)
+
+
+def _hash_words(start: np.uint32, words: npt.NDArray[np.uint32]) -> int:
+    """The hash of one key after those words."""
+    result, factor = int(start), int(_M)
+    for word in _mixed(words).tolist():
+        result = (result * factor & 0xFFFFFFFF) ^ word
+    return result
 
 
 def _mixed(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

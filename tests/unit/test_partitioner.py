@@ -59,6 +59,28 @@ def test_murmur2_gives_javas_numbers(key, expected):
     assert hashes([key]) == [expected]
 
 
+def of_one(key):
+    """Kafka's ``Utils.murmur2`` in plain Python."""
+    factor, mask = 0x5BD1E995, 0xFFFFFFFF
+    result = 0x9747B28C ^ len(key)
+    for at in range(0, len(key) - 3, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * factor & mask
+        result = result * factor & mask ^ (word ^ word >> 24) * factor & mask
+    if len(key) % 4:
+        result = (result ^ int.from_bytes(key[len(key) & ~3 :], "little")) * factor & mask
+    result = (result ^ result >> 13) * factor & mask
+    return result ^ result >> 15
+
+
+@pytest.mark.parametrize("count", [1, 99, 100, 101, 300], ids="{} others".format)
+@pytest.mark.parametrize("sizes", [(0,), (255, 256, 257, 260, 261), (10_001, 3, 50_000)])
+def test_long_keys_have_their_hash_beside_any_number_of_others(count, sizes):
+    keys = [bytes((size + at) % 251 for at in range(size)) for size in sizes]
+    others = [bytes(str(number), "ascii") * 70 for number in range(count)]
+    found = [number & 0xFFFFFFFF for number in hashes([*keys, *others])]
+    assert found == [of_one(key) for key in [*keys, *others]]
+
+
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=60))
 def test_a_key_has_one_hash_whatever_lies_beside_it(keys):
     assert hashes(keys) == [hashes([key])[0] for key in keys]
