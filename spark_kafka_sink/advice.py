@@ -36,6 +36,13 @@ class Advice(Enum):
         "Raise kafka.max.request.size, and the topic's max.message.bytes if that is smaller",
         "`MSG_SIZE_TOO_LARGE` without a partition",
     )
+    TOO_LARGE_FOR_TRANSACTION = (
+        "Exactly-once: a batch of records is larger than the topic allows; the sink could not read "
+        "the topic's limit, or it was lowered meanwhile",
+        "Grant this user DescribeConfigs on the topic, or set kafka.batch.size below its "
+        "max.message.bytes",
+        "`MSG_SIZE_TOO_LARGE` with a partition (`TransactionFailed`)",
+    )
     INVALID_TIMESTAMP = (
         f"A {_TIMESTAMP}",
         "Correct the column timestamp or, without it, the clock of the worker",

@@ -89,7 +89,8 @@ METADATA_MAX_AGE_MS = Option(
     minimum=1,
     maximum=_MAX_INT,
     meaning="The age at which a topic's metadata is fetched again, for instance to find new "
-    "partitions; with `on.record.error=dead-letter`, also its limits, such as `max.message.bytes`.",
+    "partitions; also its limits, such as `max.message.bytes`, with `on.record.error=dead-letter` "
+    "or once brokers have rejected a batch.",
 )
 METADATA_EVICT_MS = Option(
     "kafka.metadata.evict.ms",

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -64,6 +65,8 @@ class Client:
         self._topics: dict[str, int] = {}
         #: delivery id -> how many of its records are unreported, their Arrow batch and topic
         self._unreported: dict[int, tuple[int, object, str]] = {}
+        #: topic -> how many of its records are unreported
+        self._unreported_by_topic: Counter[str] = Counter()
         #: opaque -> the topics or brokers of each request without an answer
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
@@ -158,13 +161,16 @@ class Client:
 
     def _add_unreported(self, delivery_id: int, count: int, batch: object, topic: str) -> None:
         before = self._unreported.get(delivery_id, (0,))[0]
+        self._unreported_by_topic[topic] += count
+        if not self._unreported_by_topic[topic]:
+            del self._unreported_by_topic[topic]
         self._unreported[delivery_id] = (before + count, batch, topic)
         if before + count == 0:
             del self._unreported[delivery_id]
 
     def has_unreported(self, topic: str) -> bool:
         """Whether librdkafka has records of that topic, queued or in flight."""
-        return any(each == topic for _, _, each in self._unreported.values())
+        return topic in self._unreported_by_topic
 
     def _enqueue_groups(self, array: MessageArray, first: int) -> _Enqueued:
         self.handle  # noqa: B018 - refuses use after close or fork

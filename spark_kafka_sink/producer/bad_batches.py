@@ -1,18 +1,21 @@
-"""Batches that the brokers reject because of some of their records; only with dead letters.
+"""Batches that the brokers reject because of their size, or of some of their records.
 
 A broker rejects a whole batch because of one bad record, may not say which one, and may accept the
 batches behind it. The good records have to be sent again before any later ones. So at most one
-request of a topic is with the client where a rejection is likely, each with one batch per partition
-(Java: muted partitions, ``RecordAccumulator.splitAndReenqueue``).
+batch per partition is with the client where a rejection is likely (Java: muted partitions,
+``RecordAccumulator.splitAndReenqueue``).
 
 ======== ======================================== ==================================================
 state    while                                    what is passed to the client
 ======== ======================================== ==================================================
-OPEN     neither of the others                    every request at once, in the order of the sends
-SMALL    the topic's largest batch is smaller     once nothing of the topic is unreported: the next
-         than the client's ``batch.size``         part of a send, one batch per partition
+OPEN     none of the others                       every request at once, in the order of the sends
+UNPROVEN the topic's limits are not known, and    once nothing of the topic is unreported: one batch
+         its brokers have not accepted a batch    per partition; and later ones up to twice what was
+         of half the client's ``batch.size``      accepted at once
+SMALL    the topic's largest batch is smaller     once nothing of the topic is unreported: one batch
+         than the client's ``batch.size``         per partition
 MUTED    from the first retry until all retries   once nothing of the topic is unreported: the next
-         are reported; wins over SMALL            retry; sends wait
+         are reported; wins over the others       retry of each partition; sends wait
 ======== ======================================== ==================================================
 
 What happens to rejected records, and in which order:
@@ -20,23 +23,27 @@ What happens to rejected records, and in which order:
 ========================= ==========================================================================
 rejected                  outcome
 ========================= ==========================================================================
-by the pre-check          dead letters; the good records of the send go on
+by the pre-check          they have failed; the good records of the send go on
 by the pre-check, but its all records of the send wait for newer limits, and with them all later
 limits are not recent     sends of the topic
-alone, for its content    a dead letter
-in a batch, and the       retries: the two halves of the batch, one after the other, until a bad
-brokers do not say why    record is alone
+alone, for its content    it has failed
+in a batch, and the       retries: the two halves of the batch, or smaller parts if the topic's
+brokers do not say why    largest batch is known, one after the other, until a bad record is alone
 because of others         a retry: they keep their order
 by the client, because    a retry, once an answer says that the topic is there
 an answer lacks the topic
 ========================= ==========================================================================
 
-Retries are passed on in the order of their sends, and of their first positions within a send.
+Retries are passed on in the order of their sends, and of their first positions within a send. A
+record that has failed becomes a dead letter, or fails its task if there is no topic for them.
 """
 
 from __future__ import annotations
 
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import numpy as np
@@ -49,19 +56,50 @@ from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.deliveries import Delivery
 from spark_kafka_sink.producer.precheck import PreCheck
 from spark_kafka_sink.producer.send_request import SendRequest
-from spark_kafka_sink.producer.topic_limits import TopicLimits
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
-from spark_kafka_sink.records.record_size import split_to_fit
+from spark_kafka_sink.records.record_size import (
+    most_batch_bytes,
+    partition_bytes,
+    split_to_fit,
+)
+
+# Even topics with a small limit accept batches of this size.
+_LIKELY_BYTES = 15_000
 
 
 class BatchState(Enum):
     """How the requests of a topic are passed to the client."""
 
     OPEN = auto()
+    UNPROVEN = auto()
     SMALL = auto()
     MUTED = auto()
+
+
+@dataclass
+class Round:
+    """What may be passed on for a topic now: as many bytes for one partition, or some retries."""
+
+    room: int
+    is_for_retries: bool
+    #: that have got a retry
+    partitions: set[int] = field(default_factory=set)
+
+    def takes(self, request: SendRequest) -> bool:
+        """Whether the topic's next request is part of the round."""
+        if request.messages is None or request.messages.enqueued:
+            return True  # all of it was rejected, or some of it is with the client
+        if not self.is_for_retries:
+            self.room -= request.batch_bytes
+            return self.room >= 0
+        partition = int(request.messages.partitioned.partitions[0])
+        is_alone = not self.partitions & {partition, UNASSIGNED}
+        is_alone &= not self.partitions or partition != UNASSIGNED
+        self.partitions.add(partition)
+        return is_alone
 
 
 class BadBatches:
@@ -70,31 +108,70 @@ class BadBatches:
     def __init__(
         self, options: ProducerOptions, client: ProducerClient, topics: TopicMetadata
     ) -> None:
+        self._is_transactional = "transactional.id" in options.client
         self._client_batch_bytes = options.client.max_batch_bytes
         self._precheck = PreCheck(options)
         self._client = client
         self._topics = topics
         self._muted: set[str] = set()
+        #: by topic, the most bytes for one partition that brokers have accepted at once
+        self._accepted_bytes: dict[str, int] = {}
+        #: by topic, at most the bytes for one partition passed on since nothing was unreported
+        self._passed_bytes: Counter[str] = Counter()
+        #: by topic and partition, the bytes among them that are more than was accepted at once
+        self._proof_bytes: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def state(self, topic: str) -> BatchState:
         if topic in self._muted:
             return BatchState.MUTED
-        is_small = self._topics.limits(topic).max_batch_bytes < self._client_batch_bytes
-        return BatchState.SMALL if is_small else BatchState.OPEN
+        if self._topics.max_batch_bytes(topic) < self._client_batch_bytes:
+            return BatchState.SMALL
+        is_proven = 2 * self._accepted_bytes.get(topic, 0) >= self._client_batch_bytes
+        if is_proven or self._topics.are_limits_known(topic) or self._is_transactional:
+            return BatchState.OPEN
+        return BatchState.UNPROVEN
 
-    def is_open(self, topic: str) -> bool:
-        """Whether the topic's requests are passed to the client at once."""
-        return self.state(topic) is BatchState.OPEN
+    def has_room(self, request: SendRequest) -> bool:
+        """Whether the request may be passed on at once, as a whole."""
+        topic = request.delivery.topic
+        if request.messages is not None or self.state(topic) is BatchState.OPEN:
+            return True  # its first records are with the client, or there is no limit
+        request.batch_bytes = most_batch_bytes(request.records)
+        return request.batch_bytes <= self._room(topic)
 
-    def may_send(self, topic: str, *, has_retries: bool) -> bool:
-        """Whether the topic's next request may be passed on; unmutes it after the last retry."""
-        if self.is_open(topic):
-            return True
-        if self._client.has_unreported(topic):
-            return False
-        if not has_retries:
+    def begin_round(self, topic: str, *, has_retries: bool) -> Round:
+        """What may be passed on for the topic now; unmutes it after the last retry."""
+        if not has_retries and not self._client.has_unreported(topic):
             self._muted.discard(topic)
-        return True
+        return Round(self._room(topic), has_retries)
+
+    def _room(self, topic: str) -> int:
+        """How many bytes may be passed on for one partition."""
+        state = self.state(topic)
+        if state is BatchState.OPEN:
+            return sys.maxsize
+        accepted = self._accepted_bytes.get(topic, _LIKELY_BYTES)
+        if self._client.has_unreported(topic):
+            if state is not BatchState.UNPROVEN:
+                return 0
+            # They leave as two batches that would be accepted, or as one with nothing behind it.
+            return 2 * accepted - self._passed_bytes[topic]
+        del self._passed_bytes[topic]
+        proof = self._proof_bytes.pop(topic, Counter())
+        del proof[UNASSIGNED]  # of any partition
+        self._accepted_bytes[topic] = max(accepted, *proof.values(), 0)
+        return self._max_batch_bytes(topic)
+
+    def note_passed(self, request: SendRequest) -> None:
+        """The client has accepted the whole request."""
+        topic, messages = request.delivery.topic, request.messages
+        if messages is None or self.state(topic) is not BatchState.UNPROVEN:
+            return
+        self._passed_bytes[topic] += request.batch_bytes
+        if self._passed_bytes[topic] > self._accepted_bytes.get(topic, _LIKELY_BYTES):
+            sizes = partition_bytes(messages.partitioned).tolist()
+            partitions = messages.partitioned.partitions.tolist()
+            self._proof_bytes[topic].update(dict(zip(partitions, sizes, strict=True)))
 
     def check(
         self, partitioned: PartitionedRecords, delivery_id: int
@@ -103,7 +180,7 @@ class BadBatches:
         topic = partitioned.records.topic
         # Of a delegated topic, whose brokers cannot confirm its limits, only the client's counts.
         is_delegated = bool((partitioned.partitions == UNASSIGNED).any())
-        limits = TopicLimits() if is_delegated else self._topics.limits(topic)
+        limits = NO_LIMITS if is_delegated else self._topics.limits(topic)
         failures, good = self._precheck.apply(partitioned, limits, delivery_id)
         is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
         if is_by_topic and not self._topics.are_limits_recent(topic):
@@ -112,17 +189,26 @@ class BadBatches:
         return failures, partitioned.take(good) if failures else partitioned
 
     def split(self, request: SendRequest) -> list[SendRequest]:
-        """The request itself, or for a SMALL topic, parts of it that fit into one batch each."""
-        topic = request.delivery.topic
-        if request.messages is None or self.state(topic) is not BatchState.SMALL:
+        """The request itself, or unless its topic is OPEN, parts with one batch per partition."""
+        topic, messages = request.delivery.topic, request.messages
+        if messages is None or messages.enqueued or self.state(topic) is BatchState.OPEN:
             return [request]
-        limit = self._topics.limits(topic).max_batch_bytes
-        parts = split_to_fit(request.messages.partitioned, limit)
-        return [_request(request.delivery, part) for part in parts]
+        limit = self._max_batch_bytes(topic)
+        if 0 < request.batch_bytes <= limit:
+            return [request]  # a part already
+        parts = split_to_fit(messages.partitioned, limit)
+        if len(parts) == 1:
+            request.batch_bytes = parts[0][1]
+            return [request]
+        return [_request(request.delivery, part, size) for part, size in parts]
 
-    @staticmethod
-    def may_contain_good(failed: FailedRecords) -> bool:
-        """Whether brokers may have rejected some of the records only because of others."""
+    def _max_batch_bytes(self, topic: str) -> int:
+        return min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
+
+    def may_contain_good(self, failed: FailedRecords) -> bool:
+        """Whether brokers may accept some of the rejected records, if they are sent again."""
+        if self._is_transactional:
+            return False  # the transaction has failed
         if failed.code in BATCH_ERRORS:
             return failed.count > 1
         return failed.code == ErrorCode.INVALID_DIFFERENT_RECORD
@@ -131,23 +217,39 @@ class BadBatches:
         self, delivery: Delivery, records: RecordColumns, failed: FailedRecords
     ) -> list[SendRequest]:
         """Requests for records that were rejected, in their order; mutes their topic."""
-        count = len(records)
+        count, topic = len(records), delivery.topic
         positions = np.array(failed.positions, dtype=np.int64)
         # A topic that is created again may have fewer partitions.
         partition = UNASSIGNED if failed.code in MISSING_ERRORS else failed.partition
         partitioned = PartitionedRecords(
             records, np.array([partition], dtype=np.int32), np.array([0, count]), positions
         )
+        self._muted.add(topic)
+        self._forget_accepted(topic)
         middle = count // 2 if failed.code in BATCH_ERRORS else 0
-        halves = np.split(np.arange(count), [middle])
-        self._muted.add(delivery.topic)
-        return [_request(delivery, partitioned.take(half)) for half in halves if len(half)]
+        halves = [
+            partitioned.take(half) for half in np.split(np.arange(count), [middle]) if len(half)
+        ]
+        if failed.code == ErrorCode.MSG_SIZE_TOO_LARGE:
+            half_bytes = max(int(partition_bytes(half)[0]) for half in halves)
+            self._topics.renew_limits(topic, min(half_bytes, self._client_batch_bytes // 2))
+        elif failed.code not in MISSING_ERRORS:
+            self._topics.renew_limits(topic)
+        return [_request(delivery, half) for half in halves]
 
     def forget(self, topics: Iterable[str]) -> None:
         """Forget evicted topics; they have no records left."""
-        self._muted.difference_update(topics)
+        for topic in topics:
+            self._muted.discard(topic)
+            self._forget_accepted(topic)
+
+    def _forget_accepted(self, topic: str) -> None:
+        for table in (self._accepted_bytes, self._passed_bytes, self._proof_bytes):
+            table.pop(topic, None)
 
 
-def _request(delivery: Delivery, partitioned: PartitionedRecords) -> SendRequest:
+def _request(
+    delivery: Delivery, partitioned: PartitionedRecords, batch_bytes: int = 0
+) -> SendRequest:
     messages = MessageBatch(partitioned, delivery.delivery_id)
-    return SendRequest(delivery, partitioned.records, messages)
+    return SendRequest(delivery, partitioned.records, messages, batch_bytes=batch_bytes)

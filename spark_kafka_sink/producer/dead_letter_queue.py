@@ -6,6 +6,7 @@ import time
 
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import FailedRecords
+from spark_kafka_sink.producer.deliveries import TooLarge
 from spark_kafka_sink.producer.error_messages import rejection_reason
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import dead_letters
@@ -26,10 +27,14 @@ class DeadLetterQueue:
         return bool(failed.positions) and topic != self._topic
 
     def rejected(
-        self, topic: str, records: RecordColumns, failed: FailedRecords
+        self,
+        topic: str,
+        records: RecordColumns,
+        failed: FailedRecords,
+        too_large: TooLarge | None,
     ) -> RejectedRecords:
         """The failed ``records`` of that topic, with the reason."""
-        reason = rejection_reason(topic, failed.partition, failed.code)
+        reason = rejection_reason(topic, failed.partition, failed.code, too_large=too_large)
         return RejectedRecords(records, error_name(failed.code), reason, topic.encode())
 
     def dead_letters(self, rejected: RejectedRecords) -> list[RecordColumns]:

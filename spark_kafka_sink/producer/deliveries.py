@@ -21,6 +21,19 @@ from spark_kafka_sink.records.topic_name import FORBIDDEN_NAMES, is_topic_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilder
 
 
+@dataclass(frozen=True)
+class TooLarge:
+    """``count`` records that were rejected for their size; ``limit_bytes`` None: not known.
+
+    ``batch_bytes``, uncompressed: of the largest in a batch of its own; with ``is_batch``, of all.
+    """
+
+    count: int
+    batch_bytes: int
+    limit_bytes: int | None
+    is_batch: bool
+
+
 @dataclass
 class Delivery:
     """The state of the records of one send.
@@ -38,6 +51,8 @@ class Delivery:
     failed: Counter[tuple[int, int]] = field(default_factory=Counter)
     #: records that are dead letters now
     rejected: int = 0
+    #: about the first error
+    too_large: TooLarge | None = None
 
     @property
     def total_failed(self) -> int:
@@ -176,8 +191,12 @@ class IncompleteDeliveries:
             self._complete(delivery)
         return ids_by_topic
 
-    def fail(self, delivery: Delivery, failed: FailedRecords) -> None:
+    def fail(
+        self, delivery: Delivery, failed: FailedRecords, too_large: TooLarge | None = None
+    ) -> None:
         """Count failed records of an incomplete delivery."""
+        if not delivery.failed:
+            delivery.too_large = too_large
         delivery.failed[failed.partition, failed.code] += failed.count
         self.first_failed = self.first_failed or delivery
         self.report.failed_records[delivery.topic, failed.partition, failed.code] += failed.count

@@ -28,7 +28,8 @@ from spark_kafka_sink.librdkafka.events import (
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
-from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
+from spark_kafka_sink.producer.bad_batches import BadBatches
+from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries, TooLarge
 from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
 from spark_kafka_sink.producer.send_buffer import SendBuffer
 from spark_kafka_sink.producer.send_request import SendRequest
@@ -36,11 +37,11 @@ from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.producer.topic_state import assert_never
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.origin import Origin
-from spark_kafka_sink.records.partitioner import Partitioner
+from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner
+from spark_kafka_sink.records.record_size import batch_bytes, largest_bytes
 from spark_kafka_sink.records.rejection import RejectedRecords
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.producer.bad_batches import BadBatches
     from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 
 
@@ -59,17 +60,18 @@ class Engine:
         self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
         topic = options.dead_letter_topic
         rack = options.rack.resolve() if options.rack is not None else None
-        self.topics = TopicMetadata(options.lifetime, clock, topic, rack)
+        # Records that would be rejected become dead letters without being sent, and a transaction
+        # does not survive a rejected batch.
+        needs_limits = topic is not None or "transactional.id" in options.client
+        self.topics = TopicMetadata(options.lifetime, clock, topic, rack, needs_limits=needs_limits)
         prefers_rack = options.rack is not None and options.rack.is_preferred
         partitioner = Partitioner(is_rack_aware=prefers_rack)
-        # Without a topic for dead letters, a rejected batch fails its task.
-        self._bad_batches: BadBatches | None = None
+        self._bad_batches = BadBatches(options, client, self.topics)
+        # Without a topic for dead letters, a rejected record fails its task.
         self._dead_letters: DeadLetterQueue | None = None
         if topic is not None:
-            from spark_kafka_sink.producer.bad_batches import BadBatches
             from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
 
-            self._bad_batches = BadBatches(options, client, self.topics)
             self._dead_letters = DeadLetterQueue(topic)
         self._buffer = SendBuffer(client, self.topics, partitioner, self._bad_batches)
         self._fetcher = MetadataFetcher(client, self.topics)
@@ -141,12 +143,14 @@ class Engine:
         self, queue: DeadLetterQueue, delivery: Delivery, failed: FailedRecords
     ) -> None:
         """Send dead letters for records of a delivery that were rejected."""
-        rejected = queue.rejected(delivery.topic, self.deliveries.records(failed), failed)
-        for records in queue.dead_letters(rejected):
-            request = SendRequest(self.deliveries.begin(records.topic), records)
+        too_large = self._too_large(delivery, failed, by_broker=False)
+        records = self.deliveries.records(failed)
+        rejected = queue.rejected(delivery.topic, records, failed, too_large)
+        for letters in queue.dead_letters(rejected):
+            request = SendRequest(self.deliveries.begin(letters.topic), letters)
             # Even if the buffer is full: it contains their Arrow batch already.
-            self.deliveries.admit_anyway(request.delivery, records)
-            self.topics.await_metadata(records.topic)
+            self.deliveries.admit_anyway(request.delivery, letters)
+            self.topics.await_metadata(letters.topic)
             self._buffer.buffer(request)
             self._close_delivery(request)
         self.deliveries.reject(delivery, rejected)
@@ -206,37 +210,48 @@ class Engine:
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
-        queue, bad_batches = self._dead_letters, self._bad_batches
+        queue = self._dead_letters
+        becomes_dead_letters = queue is not None and queue.accepts(delivery.topic, failed)
         may_be_missing = failed.code == ErrorCode.UNKNOWN_TOPIC or (
             by_broker and failed.code in MISSING_ERRORS
         )
-        if (
-            queue is None
-            or bad_batches is None
-            or not queue.accepts(delivery.topic, failed)
+        if may_be_missing and failed.possibly_persisted:
             # A record that is stored must neither become a dead letter nor be sent again.
-            or (may_be_missing and failed.possibly_persisted)
-        ):
             self.deliveries.fail(delivery, failed)
-        elif may_be_missing:
+        elif may_be_missing and becomes_dead_letters:
             self.topics.await_answer(delivery.topic)
-            self._send_again(bad_batches, delivery, failed)
-        elif by_broker and bad_batches.may_contain_good(failed):
-            # The topic's configuration has changed, or does not show this limit.
-            self.topics.renew_limits(delivery.topic)
-            self._send_again(bad_batches, delivery, failed)
-        else:
+            self._send_again(delivery, failed)
+        elif by_broker and self._bad_batches.may_contain_good(failed):
+            # The topic's limits are not known, or have changed, or do not show this one.
+            self._send_again(delivery, failed)
+        elif queue is not None and becomes_dead_letters:
             self._send_dead_letters(queue, delivery, failed)
+        else:
+            too_large = self._too_large(delivery, failed, by_broker=by_broker)
+            self.deliveries.fail(delivery, failed, too_large)
         if failed.code in STALE_METADATA_ERRORS:
             self.topics.request_update(delivery.topic)
         self._release_topic(delivery.topic)
 
-    def _send_again(
-        self, bad_batches: BadBatches, delivery: Delivery, failed: FailedRecords
-    ) -> None:
+    def _too_large(
+        self, delivery: Delivery, failed: FailedRecords, *, by_broker: bool
+    ) -> TooLarge | None:
+        """What the error about records says that were rejected for their size."""
+        if failed.code != ErrorCode.MSG_SIZE_TOO_LARGE or not failed.positions:
+            return None
+        records = self.deliveries.records(failed)
+        is_batch = by_broker and failed.count > 1
+        size = batch_bytes(records) if is_batch else largest_bytes(records)
+        if failed.partition == UNASSIGNED:
+            return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)
+        is_known = self.topics.are_limits_known(delivery.topic)
+        limit = self.topics.limits(delivery.topic).max_batch_bytes if is_known else None
+        return TooLarge(failed.count, size, limit, is_batch)
+
+    def _send_again(self, delivery: Delivery, failed: FailedRecords) -> None:
         """Buffer rejected records again, before all later ones of their topic."""
         records = self.deliveries.records(failed)
-        self._buffer.buffer_retries(bad_batches.retries(delivery, records, failed))
+        self._buffer.buffer_retries(self._bad_batches.retries(delivery, records, failed))
 
     def _apply_broker_error(self, error: BrokerError) -> None:
         report = self.deliveries.report

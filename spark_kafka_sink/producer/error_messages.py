@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_kafka_sink.advice import Advice, advice_on, describe, explain
-from spark_kafka_sink.config.producer_options import BlockBudget
+from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE, BlockBudget
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeadlineExceeded,
@@ -14,7 +14,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries
+from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries, TooLarge
 from spark_kafka_sink.producer.metadata_waits import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import ReportBuilder
@@ -95,11 +95,19 @@ def delivery_failed(delivery: Delivery, report: ReportBuilder) -> DeliveryFailed
     if partition == UNASSIGNED and code in NON_RETRIABLE_TOPIC_ERRORS:
         # The client's own metadata showed this before our request was answered.
         return _topic_unavailable(delivery.topic, code)
-    reason = rejection_reason(delivery.topic, partition, code, report.broker_error)
+    reason = rejection_reason(
+        delivery.topic, partition, code, report.broker_error, delivery.too_large
+    )
     return DeliveryFailed(reason, topic=delivery.topic, partition=partition, code=error_name(code))
 
 
-def rejection_reason(topic: str, partition: int, code: int, broker_error: str = "") -> str:
+def rejection_reason(
+    topic: str,
+    partition: int,
+    code: int,
+    broker_error: str = "",
+    too_large: TooLarge | None = None,
+) -> str:
     """Why records were rejected; ``partition`` -1: before they had one."""
     place = f"topic {topic}" + (f" partition {partition}" if partition >= 0 else "")
     advice = None
@@ -110,10 +118,26 @@ def rejection_reason(topic: str, partition: int, code: int, broker_error: str = 
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
     elif partition == UNASSIGNED and code == ErrorCode.MSG_SIZE_TOO_LARGE:
         advice = Advice.TOO_LARGE_FOR_CLIENT
-    explained = explain(code, advice, _last(broker_error))
+    elif too_large is not None and too_large.is_batch:
+        advice = Advice.TOO_LARGE_FOR_TRANSACTION
+    explained = explain(code, advice, _sizes(too_large, partition) + _last(broker_error))
     if advice is Advice.TOO_LARGE_FOR_CLIENT:
         explained = explained.removeprefix("Broker: ")  # no broker has seen it
     return f"{place}: {explained}"
+
+
+def _sizes(too_large: TooLarge | None, partition: int) -> str:
+    if too_large is None:
+        return ""
+    what = "the record makes"
+    if too_large.count > 1:
+        count = too_large.count
+        what = f"{count} records make" if too_large.is_batch else f"the largest of {count} makes"
+    text = f"; {what} a batch of {too_large.batch_bytes} bytes uncompressed"
+    if too_large.limit_bytes is None:
+        return text
+    limit = MAX_REQUEST_SIZE if partition == UNASSIGNED else "max.message.bytes"
+    return f"{text}, and {limit} is {too_large.limit_bytes}"
 
 
 def _last(broker_error: str) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
-from spark_kafka_sink.producer.topic_limits import TopicLimits
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS, TopicLimits
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
 from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, are_small, record_bytes
@@ -20,7 +20,7 @@ from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, are_small
 
 @dataclass(frozen=True)
 class PreCheck:
-    """For a producer with a topic for dead letters, whose own records are not checked."""
+    """The records of a topic for dead letters are not checked."""
 
     options: ProducerOptions
     #: seconds since the epoch
@@ -31,7 +31,8 @@ class PreCheck:
     ) -> tuple[list[FailedRecords], npt.NDArray[np.int64]]:
         """The records that would be rejected, and the indices of the others.
 
-        Those without a partition exceed the client's own limit.
+        Those without a partition exceed the client's own limit, which the client applies itself
+        unless there is a topic for dead letters.
         """
         masks = list(self._masks(partitioned.records, limits))
         if not any(mask.any() for _, mask, _ in masks):
@@ -55,12 +56,16 @@ class PreCheck:
         self, records: RecordColumns, limits: TopicLimits
     ) -> Iterator[tuple[ErrorCode, npt.NDArray[np.bool_], bool]]:
         """Masks of rejected records; whether a partition rejects them, or the client."""
-        if records.topic == self.options.dead_letter_topic:
+        client, dead_letter_topic = self.options.client, self.options.dead_letter_topic
+        if records.topic == dead_letter_topic:
             return
-        client, batch_bytes = self.options.client, None
+        if dead_letter_topic is None and limits == NO_LIMITS:
+            return
+        batch_bytes = None
         if not are_small(records, min(client.max_request_bytes, limits.max_batch_bytes)):
             batch_bytes = record_bytes(records) + BATCH_OVERHEAD_BYTES
-            yield ErrorCode.MSG_SIZE_TOO_LARGE, batch_bytes > client.max_request_bytes, False
+            if dead_letter_topic is not None:
+                yield ErrorCode.MSG_SIZE_TOO_LARGE, batch_bytes > client.max_request_bytes, False
         now_ms = round(self.clock() * 1000)
         by_topic = limits.rejected(records, batch_bytes, now_ms, compressed=client.compresses)
         for code, mask in by_topic:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
+from spark_kafka_sink.producer.bad_batches import BadBatches
 from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner, TopicPartitions
-
-if TYPE_CHECKING:
-    from spark_kafka_sink.producer.bad_batches import BadBatches
 
 
 @dataclass
@@ -38,6 +35,19 @@ class _TopicQueue:
     def first(self) -> SendRequest:
         return self.retries[0] if self.retries else self.sends[0]
 
+    def replace_first(self, parts: Sequence[SendRequest]) -> None:
+        """Replace the first request with its parts, in their order."""
+        if self.retries:
+            del self.retries[0]
+            self.add_retries(parts)
+        else:
+            self.sends.popleft()
+            self.sends.extendleft(reversed(parts))
+
+    def add_retries(self, requests: Iterable[SendRequest]) -> None:
+        for request in requests:
+            insort(self.retries, request, key=lambda retry: retry.order)
+
     def remove_first(self) -> None:
         if self.retries:
             del self.retries[0]
@@ -50,7 +60,6 @@ class SendBuffer:
 
     The client would accept those of topics without metadata too, but would then request metadata
     topic by topic. No method waits. They return the records that were rejected.
-    ``bad_batches``: with a topic for dead letters.
     """
 
     def __init__(
@@ -58,7 +67,7 @@ class SendBuffer:
         client: ProducerClient,
         topics: TopicMetadata,
         partitioner: Partitioner,
-        bad_batches: BadBatches | None = None,
+        bad_batches: BadBatches,
     ) -> None:
         self._client = client
         self._topics = topics
@@ -76,12 +85,7 @@ class SendBuffer:
         """Accept the records that fit, the first ones of each partition, and count them."""
         topic = request.delivery.topic
         partitions = self._topics.partitions(topic)
-        bad = self._bad_batches
-        if (
-            partitions is None
-            or topic in self._queues
-            or (bad is not None and not bad.is_open(topic))
-        ):
+        if partitions is None or topic in self._queues or not self._bad_batches.has_room(request):
             self.buffer(request)
             return []
         failures: list[FailedRecords] | None = []
@@ -102,8 +106,7 @@ class SendBuffer:
     def buffer_retries(self, requests: Iterable[SendRequest]) -> None:
         """Accept rejected records again, to be sent before all later ones of their topic."""
         for request in requests:
-            queue = self._queue(request.delivery.topic)
-            insort(queue.retries, request, key=lambda retry: retry.order)
+            self._queue(request.delivery.topic).add_retries([request])
 
     def on_metadata_change(self, topic: str) -> None:
         """Update whether the topic's waiting records are sendable."""
@@ -115,8 +118,7 @@ class SendBuffer:
     def forget(self, topics: Iterable[str]) -> None:
         """Forget evicted topics, which have no records here."""
         self._partitioner.forget(topics)
-        if self._bad_batches is not None:
-            self._bad_batches.forget(topics)
+        self._bad_batches.forget(topics)
 
     def drain(self) -> list[FailedRecords]:
         """Pass records whose metadata has arrived to the client, as far as there is room."""
@@ -126,12 +128,15 @@ class SendBuffer:
             if partitions is None:
                 continue
             queue = self._queues[topic]
-            while queue and self._may_send(topic, queue):
+            present = self._bad_batches.begin_round(topic, has_retries=bool(queue.retries))
+            while queue and present.room > 0 and present.is_for_retries == bool(queue.retries):
                 some = self._prepare_first(queue, partitions)
                 if some is None:
                     break
                 failures += some
                 request = queue.first
+                if not present.takes(request):
+                    break
                 refused = self._enqueue(request)
                 failures += refused
                 if not request.is_enqueued:
@@ -164,21 +169,16 @@ class SendBuffer:
             self._sendable[topic] = None
         return queue
 
-    def _may_send(self, topic: str, queue: _TopicQueue) -> bool:
-        bad = self._bad_batches
-        return bad is None or bad.may_send(topic, has_retries=bool(queue.retries))
-
     def _prepare_first(
         self, queue: _TopicQueue, partitions: TopicPartitions
     ) -> list[FailedRecords] | None:
         """Like ``_prepare``, for the first request, which may be split."""
         request = queue.first
-        if request.messages is not None:
-            return []
-        failures = self._prepare(request, partitions)
-        if failures is not None and self._bad_batches is not None:
-            queue.sends.popleft()
-            queue.sends.extendleft(reversed(self._bad_batches.split(request)))
+        failures: list[FailedRecords] | None = []
+        if request.messages is None:
+            failures = self._prepare(request, partitions)
+        if failures is not None:
+            queue.replace_first(self._bad_batches.split(request))
         return failures
 
     def _prepare(
@@ -190,13 +190,11 @@ class SendBuffer:
         """
         delivery_id = request.delivery.delivery_id
         partitioned = self._partitioner.partition(request.records, partitions)
-        failures: list[FailedRecords] = []
-        if self._bad_batches is not None:
-            checked = self._bad_batches.check(partitioned, delivery_id)
-            if checked is None:
-                return None
-            failures, partitioned = checked
-            request.excluded = len(request.records) - len(partitioned.records)
+        checked = self._bad_batches.check(partitioned, delivery_id)
+        if checked is None:
+            return None
+        failures, partitioned = checked
+        request.excluded = len(request.records) - len(partitioned.records)
         if len(partitioned.records):
             request.messages = MessageBatch(partitioned, delivery_id)
         return failures
@@ -208,6 +206,8 @@ class SendBuffer:
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(request.messages):
             rejected[code].append(position)
+        if request.is_enqueued:
+            self._bad_batches.note_passed(request)
         return [
             FailedRecords(
                 request.delivery.delivery_id,

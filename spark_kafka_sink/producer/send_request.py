@@ -22,6 +22,8 @@ class SendRequest:
     messages: MessageBatch | None = None
     #: records that are not in ``messages``, because the pre-check found them bad
     excluded: int = 0
+    #: at most what one partition gets of it, if its topic is not OPEN; else 0
+    batch_bytes: int = 0
 
     @property
     def is_accepted(self) -> bool:

@@ -59,6 +59,10 @@ class TopicLimits:
             yield ErrorCode.INVALID_TIMESTAMP, (too_old | too_new) & (timestamps != 0)
 
 
+#: of a topic whose limits are not known
+NO_LIMITS = TopicLimits()
+
+
 def limits_from(settings: Mapping[str, str]) -> TopicLimits:
     """From a topic's configuration by name; what is missing, empty or negative limits nothing."""
 

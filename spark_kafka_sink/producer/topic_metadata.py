@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import ConfigurationDescription, TopicDescription
 from spark_kafka_sink.producer.metadata_plan import plan_fetch
 from spark_kafka_sink.producer.metadata_waits import MetadataWaits
-from spark_kafka_sink.producer.topic_limits import TopicLimits, limits_from
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS, TopicLimits, limits_from
 from spark_kafka_sink.producer.topic_state import (
     KnownLimits,
     Metadata,
@@ -21,6 +22,7 @@ from spark_kafka_sink.producer.topic_state import (
     RenewedLimits,
     TopicError,
     TopicState,
+    UnreadableLimits,
 )
 from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartitions
 
@@ -30,14 +32,12 @@ _SEARCH_SECONDS = 1.0
 #: Older limits reject no record before the brokers have confirmed them.
 RECENT_SECONDS = 10.0
 
-_UNLIMITED = TopicLimits()
-
 
 class TopicMetadata:
     """Topics and the state of their metadata, on an injected clock. Sends nothing.
 
-    With a ``dead_letter_topic``, a topic also needs its limits before its records are sendable.
-    ``rack``: the client's.
+    ``needs_limits``: a topic also needs its limits before its records are sendable. ``rack``: the
+    client's.
     """
 
     def __init__(
@@ -46,10 +46,12 @@ class TopicMetadata:
         clock: Clock = time.monotonic,
         dead_letter_topic: str | None = None,
         rack: str | None = None,
+        *,
+        needs_limits: bool = False,
     ) -> None:
         self._lifetime = lifetime
         self._clock = clock
-        self._needs_limits = dead_letter_topic is not None
+        self._needs_limits = needs_limits
         self._rack = rack
         self._topics: dict[str, TopicState] = {}
         self.waits = MetadataWaits(clock, dead_letter_topic)
@@ -173,28 +175,31 @@ class TopicMetadata:
         return [topic for topic in failed if topic in self.waits]
 
     def update_limits(self, answer: ConfigurationDescription) -> None:
-        """Apply an answer.
-
-        If the client may not read a topic's configuration, the limits that are known stay. Without
-        any, the topic counts as one that has none.
-        """
+        """Apply an answer. Without one, the brokers decide what they reject."""
         state = self._topics.get(answer.resource)
         if state is None:
             return  # evicted in the meantime
-        limits = self.limits(answer.resource) if answer.code else limits_from(answer.settings)
-        state.limits = KnownLimits(limits, self._clock())
+        if answer.code:
+            max_batch_bytes = self.max_batch_bytes(answer.resource)
+            state.limits = UnreadableLimits(max_batch_bytes, self._clock())
+        else:
+            state.limits = KnownLimits(limits_from(answer.settings), self._clock())
         state.are_limits_in_flight = False
         if isinstance(state.metadata, Metadata):
             self.waits.stop(answer.resource)
 
-    def renew_limits(self, topic: str) -> None:
+    def renew_limits(self, topic: str, max_batch_bytes: int = sys.maxsize) -> None:
         """Let the topic's records wait until its limits have been fetched again.
 
         This does not use up their budget: they wait only for that one request.
+        ``max_batch_bytes``: what brokers may accept if the answer does not say it.
         """
+        max_batch_bytes = min(max_batch_bytes, self.max_batch_bytes(topic))
         state = self._use(topic)
-        if isinstance(state.limits, KnownLimits):
-            state.limits = RenewedLimits(state.limits.limits, state.limits.refreshed_at)
+        if isinstance(state.limits, UnreadableLimits) and self._is_recent(state.limits):
+            state.limits = replace(state.limits, max_batch_bytes=max_batch_bytes)
+            return
+        state.limits = RenewedLimits(max_batch_bytes)
         self._limits_due.add(topic)
 
     def delegate_to_client(self, topic: str) -> None:
@@ -286,15 +291,28 @@ class TopicMetadata:
     def limits(self, topic: str) -> TopicLimits:
         """What the topic's brokers reject, as far as it is known."""
         state = self._topics.get(topic)
-        if state is None or isinstance(state.limits, NoLimits):
-            return _UNLIMITED
+        if state is None or not isinstance(state.limits, KnownLimits):
+            return NO_LIMITS
         return state.limits.limits
+
+    def max_batch_bytes(self, topic: str) -> int:
+        """The largest batch that the topic's brokers accept, as far as it is known."""
+        state = self._topics.get(topic)
+        if state is not None and isinstance(state.limits, (RenewedLimits, UnreadableLimits)):
+            return state.limits.max_batch_bytes
+        return self.limits(topic).max_batch_bytes
+
+    def are_limits_known(self, topic: str) -> bool:
+        """Whether the brokers have said what they reject."""
+        state = self._topics.get(topic)
+        return state is not None and isinstance(state.limits, KnownLimits)
 
     def are_limits_recent(self, topic: str) -> bool:
         """Whether the topic's limits are recent enough to reject records."""
         limits = self._topics[topic].limits
-        if isinstance(limits, NoLimits):
-            return False
+        return isinstance(limits, KnownLimits) and self._is_recent(limits)
+
+    def _is_recent(self, limits: KnownLimits | UnreadableLimits) -> bool:
         return self._clock() - limits.refreshed_at <= RECENT_SECONDS
 
     def live(self) -> list[str]:
@@ -315,7 +333,7 @@ class TopicMetadata:
 
     def _has_aged(self, state: TopicState, now: float) -> bool:
         """Whether its limits have reached the maximum age."""
-        if isinstance(state.limits, NoLimits):
+        if not isinstance(state.limits, (KnownLimits, UnreadableLimits)):
             return False
         return now - state.limits.refreshed_at >= self._lifetime.max_age_seconds
 

@@ -12,9 +12,11 @@ Metadata       NoMetadata                    the client says that the topic is m
 TopicError     Metadata, or TopicError       an answer arrives
 TopicError     NoMetadata                    the first records arrive after the answer
 
-NoLimits       KnownLimits                   an answer arrives, even that they may not be read
+NoLimits       KnownLimits                   an answer arrives
 KnownLimits    RenewedLimits                 they would reject a record, and are not recent
-RenewedLimits  KnownLimits                   an answer arrives, even that they may not be read
+any            RenewedLimits                 the brokers rejected a batch, unless unreadable of late
+any            KnownLimits                   an answer arrives
+any            UnreadableLimits              no answer arrives, or one that they may not be read
 ============== ============================= =====================================================
 
 Times are in seconds, of one clock.
@@ -75,13 +77,20 @@ class KnownLimits:
 
 @dataclass(frozen=True)
 class RenewedLimits:
-    """Known ones, but the topic's records wait for newer ones."""
+    """The topic's records wait for the answer. ``max_batch_bytes``: larger batches are rejected."""
 
-    limits: TopicLimits
+    max_batch_bytes: int
+
+
+@dataclass(frozen=True)
+class UnreadableLimits:
+    """The latest request got no limits, so none reject a record. ``max_batch_bytes``: as above."""
+
+    max_batch_bytes: int
     refreshed_at: float
 
 
-LimitsState = NoLimits | KnownLimits | RenewedLimits
+LimitsState = NoLimits | KnownLimits | RenewedLimits | UnreadableLimits
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,10 +46,41 @@ def are_small(records: RecordColumns, limit: int) -> bool:
     return largest + BATCH_OVERHEAD_BYTES + _MOST_RECORD_OVERHEAD_BYTES <= limit
 
 
-def split_to_fit(partitioned: PartitionedRecords, max_batch_bytes: int) -> list[PartitionedRecords]:
-    """Parts with at most one batch of that size per partition; a too large record is alone."""
+def most_batch_bytes(records: RecordColumns) -> int:
+    """At most the size of a batch of all these records; much quicker to know without headers."""
+    if records.headers is not None:
+        return batch_bytes(records)
+    overhead = _MOST_RECORD_OVERHEAD_BYTES + _LATER_RECORD_BYTES
+    return BATCH_OVERHEAD_BYTES + records.total_bytes + len(records) * overhead
+
+
+def batch_bytes(records: RecordColumns) -> int:
+    """The size of a batch of all these records, or a little more."""
+    sizes = record_bytes(records) + _LATER_RECORD_BYTES
+    return BATCH_OVERHEAD_BYTES + int(sizes.sum())
+
+
+def partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
+    """The size of one batch for each partition (int64[partitions]), or a little more."""
+    ends = np.cumsum(record_bytes(partitioned.records) + _LATER_RECORD_BYTES)
+    return BATCH_OVERHEAD_BYTES + np.diff(np.append(0, ends)[partitioned.starts])
+
+
+def largest_bytes(records: RecordColumns) -> int:
+    """The size of the largest record in a batch of its own."""
+    return BATCH_OVERHEAD_BYTES + int(record_bytes(records).max())
+
+
+def split_to_fit(
+    partitioned: PartitionedRecords, max_batch_bytes: int
+) -> list[tuple[PartitionedRecords, int]]:
+    """Parts with at most one batch of that size per partition; a too large record is alone.
+
+    Each with the size of its largest batch, at most that size.
+    """
     sizes = record_bytes(partitioned.records) + _LATER_RECORD_BYTES
     part_of = np.empty(len(sizes), dtype=np.int64)
+    largest: defaultdict[int, int] = defaultdict(int)
     for start, end in zip(partitioned.starts[:-1], partitioned.starts[1:], strict=True):
         ends = np.cumsum(sizes[start:end])
         part, first, room = 0, 0, max_batch_bytes - BATCH_OVERHEAD_BYTES
@@ -55,9 +88,12 @@ def split_to_fit(partitioned: PartitionedRecords, max_batch_bytes: int) -> list[
             sent = ends[first - 1] if first else 0
             after = max(first + 1, int(np.searchsorted(ends, sent + room, side="right")))
             part_of[start + first : start + after] = part
+            size = int(ends[after - 1] - sent) + BATCH_OVERHEAD_BYTES
+            largest[part] = max(largest[part], min(size, max_batch_bytes))
             part, first = part + 1, after
-    count = int(part_of.max(initial=-1)) + 1
-    return [partitioned.take(np.flatnonzero(part_of == part)) for part in range(count)]
+    if len(largest) == 1:
+        return [(partitioned, largest[0])]
+    return [(partitioned.take(np.flatnonzero(part_of == part)), largest[part]) for part in largest]
 
 
 def _with_length(column: BytesColumn) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import (
+    DeliveryFailed,
     InvalidOption,
     KafkaSinkError,
     ProducerClosed,
@@ -200,10 +201,12 @@ class Transaction:
                 f"(transaction.max.timeout.ms). {Advice.INVALID_TRANSACTION_TIMEOUT.remedy}"
             )
         name, advice = error_name(failure.code), advice_on(failure.code)
+        reason = f"{failure.text} ({name}){f'. {advice}' if advice else ''}"
+        return self._failed(f"{purpose}: {reason}", name)
+
+    def _failed(self, reason: str, code: str) -> TransactionFailed:
         return TransactionFailed(
-            f"{purpose}: {failure.text} ({name}){f'. {advice}' if advice else ''}. Spark's next "
-            "attempt sends the whole partition again",
-            code=name,
+            f"{reason}. Spark's next attempt sends the whole partition again", code=code
         )
 
     def _fenced(self) -> KafkaSinkError:
@@ -257,6 +260,8 @@ class Transaction:
             if failure.code == ErrorCode.TIMED_OUT:  # records expired: their own error says more
                 self._check_age()
                 raise
+            if isinstance(error, DeliveryFailed) and error.code == error_name(failure.code):
+                raise self._failed(f"sending records: {error}", error.code) from error
             raise self._error(failure, "sending records") from error
 
 

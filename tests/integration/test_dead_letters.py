@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter, defaultdict
 from functools import partial
@@ -195,11 +196,7 @@ def test_records_larger_than_the_topic_allows(
     bad = [row for row in rows if len(row) > 3000]
     good = [row for row in rows if len(row) < 3000]
     assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 4}
-    if described:
-        assert_split(own_topics, topic, dead_letter_topic, good, bad)
-    else:
-        assert sorted(values(own_topics.read(topic))) == good
-        assert sorted(values(own_topics.read(dead_letter_topic))) == bad
+    assert_split(own_topics, topic, dead_letter_topic, good, bad)
     message = headers_of(own_topics.read(dead_letter_topic)[0])["kafka-nb.message"].decode()
     assert "Raise the topic's max.message.bytes" in message
 
@@ -384,6 +381,65 @@ def test_brokers_that_create_topics_are_given_the_time_for_it(topics, bootstrap_
     assert report.dead_letters == {("", "NULL_TOPIC"): 1}
     assert [values(topics.read(name)) for name in names] == [[name.encode()] for name in names]
     assert values(topics.read(options["dead.letter.topic"])) == [b"bad"]
+
+
+# --- batches that brokers reject for their size, with and without dead letters -------------------
+
+HEADERS = pa.array([[("h", b"v")]] * 6_000, pa.map_(pa.string(), pa.binary()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "described"),
+    [
+        ({}, {}, True),
+        ({}, {}, False),
+        ({}, {"headers": HEADERS}, True),
+        ({"kafka.compression.type": "lz4"}, {}, True),
+        ({"kafka.compression.type": "zstd"}, {"headers": HEADERS}, False),
+        ({"on.record.error": "dead-letter"}, {}, False),
+    ],
+    ids=["plain", "not-described", "headers", "lz4", "zstd-not-described", "dead-letters"],
+)
+def test_topics_that_allow_only_small_batches_get_all_records_in_order(
+    own_topics, options, deny, settings, columns, described
+):
+    limits = [30_000, 100_000, 500_000]
+    names = [own_topics.create(2, {"max.message.bytes": f"{limit}"}) for limit in limits]
+    if not described:
+        for name in names:
+            deny(name, AclOperation.DESCRIBE_CONFIGS)
+    given = {"kafka.bootstrap.servers": options["kafka.bootstrap.servers"], **settings}
+    if "on.record.error" in settings:
+        given["dead.letter.topic"] = options["dead.letter.topic"]
+    rows = [b"%06d" % number + os.urandom(994) for number in range(len(HEADERS))]
+    chosen = {
+        "topic": [names[number % 3] for number in range(len(rows))],
+        "partition": pa.array([number // 3 % 2 for number in range(len(rows))], pa.int32()),
+    }
+    report = write_partition([pa.record_batch({"value": rows, **chosen, **columns})], parse(given))
+    assert not report.dead_letters
+    for number, name in enumerate(names):
+        arrived = own_topics.read(name)  # by partition and offset
+        assert values(arrived) == rows[number::6] + rows[number + 3 :: 6]
+
+
+@pytest.mark.parametrize(("size", "is_allowed"), [(100_000, True), (100_001, False)])
+def test_a_record_is_too_large_only_above_the_limit_and_the_others_are_delivered(
+    own_topics, kafka, size, is_allowed
+):
+    topic = own_topics.create(1, {"max.message.bytes": "100000"})
+    rows = numbered(500, 994)
+    rows[250] = b"x" * (size - 72)  # bytes of the batch and the record around it
+    given = parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic})
+    batch = pa.record_batch({"value": rows})
+    if is_allowed:
+        write_partition([batch], given)
+        assert values(own_topics.read(topic)) == rows
+        return
+    said = f"makes a batch of {size} bytes uncompressed, and max.message.bytes is 100000"
+    with pytest.raises(DeliveryFailed, match=said):
+        write_partition([batch], given)
+    assert values(own_topics.read(topic)) == rows[:250]
 
 
 # --- what stays an error -------------------------------------------------------------------------

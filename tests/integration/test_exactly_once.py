@@ -476,6 +476,15 @@ def test_a_query_with_fewer_partitions_than_the_option_says(spark, sink, tmp_pat
     assert sink.committed() == ["a", "b"]
 
 
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_topic_that_allows_only_small_batches_gets_all_records_in_order(sink, compression):
+    topic = sink.topics.create(1, {"max.message.bytes": "30000"})
+    rows = [f"{number:03}{os.urandom(5_000).hex()}" for number in range(40)]
+    options = {"topic": topic, "kafka_compression_type": compression}
+    sink.write(0, 0, rows, **options)
+    assert [value.decode() for value in sink.topics.read_committed(topic)] == rows
+
+
 def test_batch_writes_are_refused(spark, sink):
     writer = spark.range(1).selectExpr("string(id) as value").write.format("kafka-nb")
     with pytest.raises(Exception, match=r"InvalidOption: .*needs a streaming query"):

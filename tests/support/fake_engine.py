@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from client_events import reported
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
+from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.librdkafka.events import ConfigurationDescription, Event, TopicDescription
@@ -20,12 +22,14 @@ from spark_kafka_sink.records.arrow import split_by_topic
 
 
 class FakeEngine(Engine):
-    """Does what tests say that the client and the brokers do."""
+    """Does what tests say that the client and the brokers do. ``transaction``: the id of one."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, transaction: str | None = None, **settings: str) -> None:
         self.client = FakeClient()
         self.clock = FakeClock()
         options = parse({"kafka.bootstrap.servers": "b:1", **settings}).producer
+        if transaction is not None:
+            options = replace(options, client=transactional(options.client, transaction, 60_000))
         super().__init__(options, self.client, self.clock)
         self._session = Session(lambda *_, **__: self.client, options.client, self.clock)
 

@@ -286,12 +286,15 @@ def test_old_limits_reject_no_record_of_a_delegated_topic(with_old_limits):
     assert engine.dead == {}
 
 
-def test_limits_stay_what_they_are_if_new_ones_may_not_be_read(with_old_limits):
+@pytest.mark.parametrize("code", [ErrorCode.TIMED_OUT, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
+def test_the_brokers_decide_if_old_limits_are_not_confirmed(with_old_limits, code):
     engine = with_old_limits
     first = engine.send_values("t", LARGE)
-    engine.clock.now += 5
-    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
-    assert first.is_complete
+    assert engine.sent(first) == []
+    engine.answer(ConfigurationDescription("t", code, {}))
+    assert engine.sent(first) == [0]
+    assert engine.dead == {}
+    engine.report(first, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
 

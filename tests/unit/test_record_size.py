@@ -85,13 +85,13 @@ def test_parts_keep_the_order_and_only_a_single_record_may_be_too_large(rows, li
     for number in range(3):
         expected = [i for i, partition in enumerate(partitions) if partition == number]
         groups = []
-        for part in parts:
+        for part, size in parts:
             each = np.repeat(part.partitions, np.diff(part.starts))
             chosen = np.flatnonzero(each == number)
             if len(chosen):
                 groups.append(part.positions[chosen].tolist())
                 total = int(record_bytes(part.records)[chosen].sum()) + BATCH_OVERHEAD_BYTES
-                assert total <= limit or len(chosen) == 1
+                assert total <= size <= limit or len(chosen) == 1
         assert [position for group in groups for position in group] == expected
 
 
