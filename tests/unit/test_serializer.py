@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from functools import cache
 
@@ -31,6 +32,7 @@ from stub_registry import StubRegistry, basic, running_stub
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
+    LimitReached,
     RegistryRefused,
     RegistryUnavailable,
     SchemaIncompatible,
@@ -609,6 +611,17 @@ def test_many_new_topics_are_asked_for_a_few_at_a_time(registry, topics):
     serializer.serialize(topics, None)
     assert len(serializer.known) == len(registry.requests) == 200
     assert registry.most_at_once <= 16
+
+
+def test_a_thread_for_a_question_that_does_not_start_names_the_limit(registry, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(LimitReached, match=r"no more threads .*ulimit -u"):
+            prepared(registry)
+    assert not registry.requests
 
 
 def test_a_failure_ends_the_questions_and_loses_no_answer(registry, topics):
