@@ -27,7 +27,7 @@ def register(url: str, **settings: str) -> int:
         "topic": "t",
         "value.format": "avro",
         "schema.registry.url": url,
-        "schema.registry.request.timeout.ms": "3000",
+        "schema.registry.request.timeout.ms": "60000",
         **{f"schema.registry.{name.replace('_', '.')}": value for name, value in settings.items()},
     }
     parsed = parse(options)

@@ -72,7 +72,7 @@ def options(registry, topic: str | None = "t", **more: str):
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "value.format": "avro",
         "schema.registry.url": registry.url,
-        "schema.registry.request.timeout.ms": "2000",
+        "schema.registry.request.timeout.ms": "60000",  # tests run on busy machines too
         **({} if topic is None else {"topic": topic}),
         **{name.replace("_", "."): value for name, value in more.items()},
     }
