@@ -59,7 +59,15 @@ DEFAULTS: Mapping[str, str] = {
     "reconnect.backoff.max.ms": "1000",  # Java's
 }
 
-_PEM_TEXTS = frozenset({"https.ca.pem", "ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"})
+_PEM_TEXTS = frozenset(
+    {
+        "https.ca.pem",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.key.pem",
+    }
+)
 
 # librdkafka takes an empty text as none.
 _NEEDS_TEXT = frozenset(

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import ssl
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from spark_kafka_sink.config.java_security import fetches_tokens, pem_in_lines
@@ -26,6 +27,7 @@ _PEM_FILES = {
     "https.ca.location": "https.ca.pem",
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
+    "sasl.oauthbearer.assertion.private.key.file": "sasl.oauthbearer.assertion.private.key.pem",
 }
 _PROBE = "probe"
 
@@ -86,9 +88,15 @@ def _pem_to_pass(location: str, path: Path) -> str | None:
             if location != "https.ca.location":
                 return None
             return "".join(pem_in_lines(_text(file)) for file in path.iterdir() if file.is_file())
-        text = _text(path)
+        file = path.stat()
+        return _pem_of_file(path, (file.st_ino, file.st_size, file.st_mtime_ns))
     except OSError:
         return None  # the client says so
+
+
+@cache  # a system's file has some 150 certificates, and each task may create clients
+def _pem_of_file(path: Path, _version: object) -> str | None:
+    text = _text(path)
     pem = pem_in_lines(text)
     return None if _lines(pem) == _lines(text) else pem
 

@@ -53,7 +53,7 @@ _JAVAS_BEARER_SOURCES = ("SASL_OAUTHBEARER_INHERIT", "CUSTOM")
 _SHORTEST_SECRET = 3
 _PROXIES = ("http", "https", "socks5", "socks5h")
 _ISSUER = "bearer.auth.issuer.endpoint.url"
-_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _check_value(name: str, value: str) -> None:
     """Raise ValueError with a sentence that follows ``name=``."""
-    if name in _FILES and not value:
+    if name in FILES and not value:
         raise ValueError(" is empty; name a file, or remove it")
     if name == "proxy":
         parts = split_url(value, _PROXIES)

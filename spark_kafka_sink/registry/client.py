@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.local_files import authorities
-from spark_kafka_sink.config.registry_options import RegistryOptions
+from spark_kafka_sink.config.registry_options import FILES, REGISTRY_PREFIX, RegistryOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     InvalidOption,
@@ -51,6 +52,10 @@ class RegistryClient:
                 "pip install 'spark-kafka-sink[registry]' on the driver and on all executors"
             ) from None
         self._options = options
+        for name in FILES:
+            if name in options and not Path(options[name]).exists():
+                # the client's error does not say which
+                raise InvalidOption(f"{REGISTRY_PREFIX}{name}={options[name]} does not exist here")
         trust = authorities()
         settings = {
             **({} if trust is None else {"ssl.ca.location": trust}),

@@ -327,7 +327,7 @@ MISTAKES = {
     "wrong authority": (
         "sasl_ssl",
         lambda s: scram() | trusting(s.other_ca),
-        rf"{NO_TLS}127.0.0.1:\d+: .*local issuer certificate. Add the certificate of the authority",
+        rf"{NO_TLS}127.0.0.1:\d+: .*local issuer .*truststore\.location\)\. Add the certificate",
     ),
     "wrong password of the trust store": (
         "sasl_ssl",
@@ -384,7 +384,7 @@ def test_the_driver_says_that_a_brokers_certificate_has_expired(spark, store):
     with LocalKafka(security=Security(store.expired_broker)) as kafka:
         given = options(kafka, "SSL", trusting(store.ca), "t")
         said = failure(lambda: save(spark, "kafka-nb", given))
-    assert re.search(f"{NO_TLS}.*certificate has expired. Renew the broker's certificate", said)
+    assert re.search(f"{NO_TLS}.*certificate has expired. Renew the server's certificate", said)
 
 
 @pytest.mark.parametrize("sink", ["kafka-nb", "foreach_batch"])

@@ -145,6 +145,15 @@ def test_pem_files_are_read_as_java_reads_them(layout, password, store, authorit
     assert len(tls_context(settings).get_ca_certs()) == 1
 
 
+def test_the_key_of_an_assertion_is_such_a_file(store, tmp_path):
+    (tmp_path / "key.pem").write_text(store().replace("\n", " "))
+    file = "sasl.oauthbearer.assertion.private.key.file"
+    local = with_local_files({file: str(tmp_path / "key.pem")})
+    (text,) = local.values()
+    assert list(local) == [file.replace(".file", ".pem")]
+    assert text.count("\n-----BEGIN") == len(text.split("-----BEGIN")) - 1
+
+
 @pytest.mark.parametrize("content", [None, "", "no certificate", "\x00\xff"])
 def test_what_is_no_pem_stays_a_file_for_the_client_to_name(content, tmp_path):
     path = tmp_path / "ca.pem"
