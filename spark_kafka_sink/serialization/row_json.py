@@ -29,9 +29,10 @@ def with_json(values: pa.Array, array: pa.Array, rows: npt.NDArray[np.int64]) ->
 
 
 def _json(scalar: pa.Scalar) -> bytes | None:
-    if not scalar.is_valid:
+    value = _plain(scalar)
+    if value is None:
         return None
-    return json.dumps(_plain(scalar), ensure_ascii=False, default=str).encode()
+    return json.dumps(value, ensure_ascii=False, default=str).encode()
 
 
 def _plain(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one per kind of type

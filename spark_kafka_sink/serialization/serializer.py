@@ -25,7 +25,7 @@ from spark_kafka_sink.registry.client import RegisteredSchema
 from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
 from spark_kafka_sink.serialization.formats import Encoder, encoder
 from spark_kafka_sink.serialization.row_json import with_json
-from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined
+from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined, united
 
 # Confluent's wire format: zero and the id in big-endian order, or in a header one and the GUID.
 _PREFIX_MAGIC = b"\0"
@@ -93,11 +93,12 @@ class Serializer:
         """
         present = [each for each in self.columns if each.format.column in batch.schema.names]
         groups = groups_by_topic(batch, topic)
-        self._resolve(present, groups)
+        registered = self._registered(present, groups)
         unserializable: list[UnserializableRows] = []
         encoded = []
-        for column in present:
-            values, problems = self._encode(column, batch.column(column.format.column), groups)
+        for column, schemas in zip(present, registered, strict=True):
+            array = batch.column(column.format.column)
+            values, problems = self._encode(column, array, groups, schemas)
             encoded.append(values)
             unserializable += problems
         lost = [each.rows for each in unserializable]
@@ -106,10 +107,10 @@ class Serializer:
         as_json = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
         id_headers = {}
         is_header = self.options.id_location == "header"
-        for column, values in zip(present, encoded, strict=True):
+        for column, schemas, values in zip(present, registered, encoded, strict=True):
             name = column.format.column
             if is_header:
-                id_headers[name] = self._id_header(column, groups, values, as_json)
+                id_headers[name] = _id_header(groups, schemas, values, as_json)
             index = batch.schema.get_field_index(name)
             with_lost = with_json(values, batch.column(name), as_json)
             batch = batch.set_column(index, name, with_lost)
@@ -117,40 +118,49 @@ class Serializer:
         sizes = {each.format.column: size for each in present}
         return Serialized(batch, unserializable, sizes, id_headers)
 
-    def _resolve(self, columns: Sequence[ColumnSchema], groups: Sequence[TopicGroup]) -> None:
-        """Request the schemas of new topics, all at once."""
+    def _registered(
+        self, columns: Sequence[ColumnSchema], groups: Sequence[TopicGroup]
+    ) -> list[list[RegisteredSchema | None]]:
+        """Of each column, the schema of each group; those of new topics are requested at once."""
+        topics = [group.topic for group in groups]
         wanted = [
-            column.wanted(group.topic, self.options)
-            for group in groups
+            [None if topic is None else column.wanted(topic, self.options) for topic in topics]
             for column in columns
-            if group.topic is not None
         ]
-        missing = [each for each in wanted if each not in self.known]
+        missing = [one for own in wanted for one in own if one and one not in self.known]
         if missing:
-            self.known = {
-                **self.known,
-                **resolve(self.options.registry, missing, self.folder),
-            }
+            self.known = {**self.known, **resolve(self.options.registry, missing, self.folder)}
+        return [[self.known[one] if one else None for one in own] for own in wanted]
 
     def _encode(
-        self, column: ColumnSchema, array: pa.Array, groups: Sequence[TopicGroup]
+        self,
+        column: ColumnSchema,
+        array: pa.Array,
+        groups: Sequence[TopicGroup],
+        schemas: Sequence[RegisteredSchema | None],
     ) -> tuple[pa.Array, list[UnserializableRows]]:
-        parts, problems = [], []
-        for group in groups:
-            rows = group.of(array)
-            if group.topic is None:
-                parts.append(pa.nulls(len(rows), pa.large_binary()))
+        """All rows of a schema at once, whatever their topics."""
+        by_text: dict[str | None, list[TopicGroup]] = {}
+        for group, schema in zip(groups, schemas, strict=True):
+            by_text.setdefault(schema.schema if schema else None, []).append(group)
+        is_header = self.options.id_location == "header"
+        prefix = b"" if is_header else _prefix(groups, schemas, len(array))
+        unions, parts, problems = [], [], []
+        for text, own_groups in by_text.items():
+            union = united(own_groups, len(array))
+            unions.append(union)
+            if text is None or union.topic is None:
+                parts.append(pa.nulls(len(union.rows), pa.large_binary()))
                 continue
-            wanted = column.wanted(group.topic, self.options)
-            registered = self.known[wanted]
-            encoded = self._encoder(column, wanted.subject, registered.schema, array.type).encode(
-                rows, b"" if self.options.id_location == "header" else _prefix(registered)
+            subject = column.wanted(union.topic, self.options).subject
+            encoded = self._encoder(column, subject, text, array.type).encode(
+                union.of(array), prefix if isinstance(prefix, bytes) else union.of(prefix)
             )
             parts.append(encoded.values)
             problems += [
-                UnserializableRows(group.rows[each.rows], each.reason) for each in encoded.problems
+                UnserializableRows(union.rows[each.rows], each.reason) for each in encoded.problems
             ]
-        return joined(groups, parts), problems
+        return joined(unions, parts), problems
 
     def _encoder(
         self, column: ColumnSchema, subject: str, schema: str, arrow_type: pa.DataType
@@ -160,37 +170,44 @@ class Serializer:
             self._encoders[key] = column.encoder(schema, arrow_type, subject)
         return self._encoders[key]
 
-    def _id_header(
-        self,
-        column: ColumnSchema,
-        groups: Sequence[TopicGroup],
-        values: pa.Array,
-        as_json: npt.NDArray[np.int64],
-    ) -> BytesColumn:
-        """The header with the schema's GUID; null for records without it."""
-        texts = [
-            b""
-            if group.topic is None
-            else _header(self.known[column.wanted(group.topic, self.options)])
-            for group in groups
-        ]
-        buffer = np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8)
-        addresses = np.zeros(len(values), dtype=np.uint64)
-        lengths = np.zeros(len(values), dtype=np.int64)
-        start = buffer.ctypes.data
-        for group, text in zip(groups, texts, strict=True):
-            addresses[group.rows] = start if text else 0
-            lengths[group.rows] = len(text)
-            start += len(text)
-        valid = memory.validity(values)
-        if valid is not None:
-            addresses[~valid], lengths[~valid] = 0, 0
-        addresses[as_json], lengths[as_json] = 0, 0
-        return BytesColumn(addresses, lengths, buffer)
+
+def _prefix(
+    groups: Sequence[TopicGroup], schemas: Sequence[RegisteredSchema | None], count: int
+) -> bytes | pa.Array:
+    """What precedes the value of every row, or of each."""
+    width = len(_PREFIX_MAGIC) + _ID_BYTES
+    prefixes = np.zeros((count, width), dtype=np.uint8)
+    for group, schema in zip(groups, schemas, strict=True):
+        if schema is not None:
+            prefix = _PREFIX_MAGIC + schema.id.to_bytes(_ID_BYTES, "big")
+            if group.is_whole:
+                return prefix
+            prefixes[group.rows] = np.frombuffer(prefix, dtype=np.uint8)
+    ends = np.arange(count + 1, dtype=np.int64) * width
+    return memory.binary_array(ends, prefixes.reshape(-1), is_large=True)
 
 
-def _prefix(schema: RegisteredSchema) -> bytes:
-    return _PREFIX_MAGIC + schema.id.to_bytes(_ID_BYTES, "big")
+def _id_header(
+    groups: Sequence[TopicGroup],
+    schemas: Sequence[RegisteredSchema | None],
+    values: pa.Array,
+    as_json: npt.NDArray[np.int64],
+) -> BytesColumn:
+    """The header with the schema's GUID; null for records without it."""
+    texts = [b"" if schema is None else _header(schema) for schema in schemas]
+    buffer = np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8)
+    addresses = np.zeros(len(values), dtype=np.uint64)
+    lengths = np.zeros(len(values), dtype=np.int64)
+    start = buffer.ctypes.data
+    for group, text in zip(groups, texts, strict=True):
+        addresses[group.rows] = start if text else 0
+        lengths[group.rows] = len(text)
+        start += len(text)
+    valid = memory.validity(values)
+    if valid is not None:
+        addresses[~valid], lengths[~valid] = 0, 0
+    addresses[as_json], lengths[as_json] = 0, 0
+    return BytesColumn(addresses, lengths, buffer)
 
 
 def _header(schema: RegisteredSchema) -> bytes:

@@ -1,4 +1,4 @@
-"""The rows of an Arrow batch by topic, and columns that were encoded topic by topic as one."""
+"""The rows of an Arrow batch by topic, and columns that were encoded schema by schema as one."""
 
 from __future__ import annotations
 
@@ -42,12 +42,20 @@ def groups_by_topic(batch: pa.RecordBatch, topic: str | None) -> list[TopicGroup
     codes[is_invalid[codes] if valid is None else is_invalid[codes] | ~valid] = -1
     if len(names) == 1 and (codes == 0).all():
         return [TopicGroup(names[0], everything, is_whole=True)]
+    order = np.argsort(codes, kind="stable")
+    used, starts = np.unique(codes[order], return_index=True)
     return [
-        TopicGroup(
-            names[code] if code >= 0 else None, np.flatnonzero(codes == code), is_whole=False
-        )
-        for code in np.unique(codes).tolist()
+        TopicGroup(names[code] if code >= 0 else None, rows, is_whole=False)
+        for code, rows in zip(used.tolist(), np.split(order, starts[1:]), strict=True)
     ]
+
+
+def united(groups: Sequence[TopicGroup], count: int) -> TopicGroup:
+    """The rows of all groups, of which the batch has ``count``; the topic of the first."""
+    if len(groups) == 1:
+        return groups[0]
+    rows = np.sort(np.concatenate([group.rows for group in groups]))
+    return TopicGroup(groups[0].topic, rows, is_whole=len(rows) == count)
 
 
 def _valid(name: pa.Scalar) -> str | None:
@@ -57,7 +65,7 @@ def _valid(name: pa.Scalar) -> str | None:
 
 
 def joined(groups: Sequence[TopicGroup], parts: Sequence[pa.Array]) -> pa.Array:
-    """The parts, one per group, in the order of the rows."""
+    """The parts, one for each group, in the order of the rows."""
     if len(groups) == 1:
         return parts[0]
     order = np.concatenate([group.rows for group in groups])

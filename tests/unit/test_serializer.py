@@ -459,6 +459,48 @@ def test_what_python_or_json_do_not_have_is_text_in_a_dead_letter(value, text):
     assert json.loads(found[0].as_py()) == text
 
 
+def test_a_null_inside_a_dictionary_is_null_in_a_dead_letter():
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([None, "x"]))
+    found = with_json(pa.nulls(2, pa.large_binary()), dictionary, np.array([0, 1]))
+    assert found.to_pylist() == [None, b'"x"']
+
+
+@pytest.mark.parametrize("schema_format", ["avro", "json"])
+@pytest.mark.parametrize("location", ["prefix", "header"])
+def test_rows_of_many_topics_have_the_ids_of_their_own_subjects(registry, schema_format, location):
+    """In any order, with rows that are rejected, and two schemas."""
+    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
+    avro = [REQUIRED, REQUIRED.replace("Order", "Other")]
+    name = {"type": ["string", "null"]}
+    closed = {"properties": {"id": {}, "name": name}, "additionalProperties": False}
+    json_schemas = [json.dumps(closed), json.dumps({"required": ["name"], **closed})]
+    schemas = avro if schema_format == "avro" else json_schemas
+    for n in range(10):
+        registry.add(f"t{n}-value", schemas[n % 3 == 0], schema_format.upper())
+    numbers = [7, 3, None, 0, 7, 9, 1, 3, 2, 4, 6, 5, 8, 0]
+    topics = pa.array([None if n is None else f"t{n}" for n in numbers])
+    rows = [{"id": i, "name": None if i % 4 == 1 else f"n{i}"} for i in range(len(numbers))]
+    rows[4] = None
+    serializer = prepared(
+        registry, topic=None, value_format=schema_format, schema_id_location=location, **latest
+    )
+    alone = prepared(
+        registry, topic=None, value_format=schema_format, schema_id_location=location, **latest
+    )
+    split = split_by_topic(serializer.serialize(batch(rows, topic=topics), None), None)
+    found = {}
+    for records in split.records:
+        for row, record in zip(records.rows.tolist(), read_rows(records), strict=True):
+            found[row] = (records.topic, record.value, record.headers)
+    assert len(found) + sum(len(each.records) for each in split.rejected) == len(rows)
+    assert (len(found) < len(rows) - 1) is (schema_format == "avro")
+    for i, (topic, value, headers) in found.items():
+        one = alone.serialize(batch([rows[i]], topic=pa.array([topic])), None)
+        (records,) = split_by_topic(one, None).records
+        (record,) = read_rows(records)
+        assert (topic, value, headers) == (f"t{numbers[i]}", record.value, record.headers)
+
+
 def test_a_registry_without_guids_is_told_apart(registry):
     registry.gives_guids = False
     with pytest.raises(RegistryRefused, match="GUID"):
