@@ -74,7 +74,7 @@ def split_by_topic(
         **_record_columns(columns, problems),
         rows=np.arange(first_row, first_row + batch.num_rows, dtype=np.int64),
         batch=batch,
-        batch_bytes=batch.nbytes,
+        batch_bytes=_kept_bytes(batch),
     )
     all_records = _with_ids(all_records, serialized)
     if topic is not None:
@@ -90,6 +90,24 @@ def split_by_topic(
         for code, rows in _rows_by_code(codes, len(names), has_others=bool(rejected))
     ]
     return SplitBatch(records, rejected)
+
+
+def _kept_bytes(batch: pa.RecordBatch) -> int:
+    """The memory that a batch keeps alive.
+
+    The columns of a batch from Spark are slices of one buffer, which each of them keeps, even if a
+    format has replaced the others.
+    """
+    sizes = {}
+    for column in batch.columns:
+        is_dictionary = pa.types.is_dictionary(column.type)
+        for array in (column, column.dictionary) if is_dictionary else (column,):
+            for buffer in filter(None, array.buffers()):
+                whole = buffer
+                while whole.parent is not None:
+                    whole = whole.parent
+                sizes[whole.address] = whole.size
+    return sum(sizes.values())
 
 
 def _record_columns(columns: Mapping[str, pa.Array], problems: list[RowProblem]) -> dict[str, Any]:

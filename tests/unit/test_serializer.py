@@ -125,6 +125,32 @@ def test_a_null_that_a_given_json_schema_requires_is_written(registry, is_latest
     assert [value and json.loads(value[5:]) for value in values.to_pylist()] == ROWS
 
 
+def test_records_count_the_unserialized_batch_as_long_as_they_keep_it(registry, tmp_path):
+    """The columns of a batch that was read from a stream, as Spark's are, share one buffer."""
+    rows = [{"id": i, "name": "n" * 100} for i in range(1000)]
+    columns = {"key": pa.array([str(i) for i in range(1000)]), "other": pa.array(range(1000))}
+    with (
+        (tmp_path / "rows").open("wb") as target,
+        pa.ipc.new_stream(target, batch(rows, **columns).schema) as stream,
+    ):
+        stream.write_batch(batch(rows, **columns))
+    with (tmp_path / "rows").open("rb") as source:
+        received = pa.ipc.open_stream(source).read_next_batch()
+    serializer = prepared(registry)
+
+    def batch_bytes(sent):
+        (records,) = split_by_topic(sent, "t").records
+        return records.batch_bytes
+
+    texts = pa.record_batch({"value": received.column("key")})
+    whole = batch_bytes(texts)
+    assert received.nbytes <= whole <= received.nbytes + 1000
+    assert batch_bytes(texts.slice(5, 1)) == whole
+    value = serializer.serialize(received.select(["value"]), "t")
+    assert value.batch.nbytes <= batch_bytes(value) < value.batch.nbytes + 1000
+    assert batch_bytes(serializer.serialize(received, "t")) == whole + batch_bytes(value)
+
+
 def test_the_driver_registers_once_and_tasks_ask_nothing(registry):
     serializer = pickle.loads(pickle.dumps(prepared(registry)))
     assert len(registry.requests) == 1
