@@ -96,6 +96,11 @@ def test_one_unresolvable_name_of_two_does_no_harm(options, cluster, resolver):
     )
 
 
+def test_white_space_and_protocols_among_the_servers_do_no_harm(options, cluster):
+    servers = cluster.bootstrap_servers.replace(",", "\n,\r\n\tSASL_SSL://")
+    preflight.check(options(kafka_bootstrap_servers=f"\n kafka://{servers},\n"))
+
+
 @contextmanager
 def refusing(proxy, resolver):
     with proxy.refusing():
