@@ -116,4 +116,4 @@ def _record(node: Record, value: Any) -> bytes:
 
 
 def _no_default(node: Node, value: Any) -> ValueError:
-    return ValueError(f"{value!r} is no default of {node}")
+    return ValueError(f"{repr(value)[:300]} is no default of {node}")

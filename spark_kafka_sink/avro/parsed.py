@@ -147,6 +147,10 @@ def _refuse(problem: str) -> NoReturn:
     raise ValueError(problem)
 
 
+def _shown(schema: Any) -> str:
+    return json.dumps(schema)[:300]
+
+
 class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, Node] = {}
@@ -157,7 +161,7 @@ class _Parser:
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if not isinstance(schema, dict) or "type" not in schema:
-            _refuse(f"{json.dumps(schema)} is not a type")
+            _refuse(f"{_shown(schema)} is not a type")
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.parse(kind, namespace)
@@ -200,7 +204,7 @@ class _Parser:
     def _definition(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
         name = _required(schema, "name")
         if not isinstance(name, str):
-            _refuse(f"{json.dumps(name)} is not a name")
+            _refuse(f"{_shown(name)} is not a name")
         if "." not in name and (space := schema.get("namespace", namespace)):
             name = f"{space}.{name}"
         if not all(is_name(part) for part in name.split(".")) or name in PRIMITIVES:
@@ -210,7 +214,7 @@ class _Parser:
         if kind == "fixed":
             size = _required(schema, "size")
             if not isinstance(size, int) or size < 0:
-                _refuse(f"the size of {name} is {json.dumps(size)}")
+                _refuse(f"the size of {name} is {_shown(size)}")
             return self._named.setdefault(
                 name, Fixed(name, size, *_logical_type(schema, kind, size))
             )
@@ -232,7 +236,7 @@ class _Parser:
 
     def _field(self, schema: Any, record: str, namespace: str) -> Field:
         if not isinstance(schema, dict) or not is_name(schema.get("name")):
-            _refuse(f"{json.dumps(schema)} is not a field of the record {record}")
+            _refuse(f"{_shown(schema)} is not a field of the record {record}")
         node = self.parse(_required(schema, "type"), namespace)
         aliases = _list(schema, "aliases") if "aliases" in schema else []
         return Field(schema["name"], node, aliases, "default" in schema, schema.get("default"))

@@ -798,6 +798,10 @@ def test_a_reason_contains_only_the_beginning_of_a_value() -> None:
     ((_, reason),) = refused(encode(schema, pa.array(["x" * 1_000_000])))
     assert reason.startswith("value: 'xxx")
     assert len(reason) < 400
+    schema = record({"a": "int"})
+    schema["fields"].append({"name": "d", "type": "int", "default": "x" * 1_000_000})
+    (problem,) = problems_of(schema, pa.struct({"a": pa.int32()}))
+    assert len(problem) < 500
 
 
 def test_a_field_that_may_be_null_and_has_no_default_need_not_be_in_the_column() -> None:
