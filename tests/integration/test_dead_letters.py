@@ -192,7 +192,8 @@ def test_records_larger_than_the_topic_allows(
     rows = list(good)
     for place in (3, 250, 251, 480):
         rows[place] = rows[place] + b"x" * 3000
-    report = write_partition([pa.record_batch({"value": rows})], parse(options | {"topic": topic}))
+    given = parse(options | {"topic": topic, "kafka.linger.ms": "5000"})
+    report = write_partition([pa.record_batch({"value": rows})], given)
     bad = [row for row in rows if len(row) > 3000]
     good = [row for row in rows if len(row) < 3000]
     assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 4}
@@ -408,7 +409,12 @@ def test_topics_that_allow_only_small_batches_get_all_records_in_order(
     if not described:
         for name in names:
             deny(name, AclOperation.DESCRIBE_CONFIGS)
-    given = {"kafka.bootstrap.servers": options["kafka.bootstrap.servers"], **settings}
+    # On a busy machine, a short time would end in the middle of the first batch and divide it.
+    usual = {
+        "kafka.bootstrap.servers": options["kafka.bootstrap.servers"],
+        "kafka.linger.ms": "5000",
+    }
+    given = {**usual, **settings}
     if "on.record.error" in settings:
         given["dead.letter.topic"] = options["dead.letter.topic"]
     rows = [b"%06d" % number + os.urandom(994) for number in range(len(HEADERS))]
@@ -430,7 +436,8 @@ def test_a_record_is_too_large_only_above_the_limit_and_the_others_are_delivered
     topic = own_topics.create(1, {"max.message.bytes": "100000"})
     rows = numbered(500, 994)
     rows[250] = b"x" * (size - 72)  # bytes of the batch and the record around it
-    given = parse({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic})
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.linger.ms": "5000"}
+    given = parse(servers | {"topic": topic})
     batch = pa.record_batch({"value": rows})
     if is_allowed:
         write_partition([batch], given)
