@@ -10,8 +10,8 @@ state    while                                    what is passed to the client
 ======== ======================================== ==================================================
 OPEN     none of the others                       every request at once, in the order of the sends
 UNPROVEN the topic's limits are not known, and    once nothing of the topic is unreported: one batch
-         its brokers have not accepted a batch    per partition; and later ones up to twice what was
-         of half the client's ``batch.size``      accepted at once
+         its brokers have not accepted a batch    per partition, up to 16 times as large as was
+         of half the client's ``batch.size``      accepted before; and later ones, up to twice that
 SMALL    the topic's largest batch is smaller     once nothing of the topic is unreported: one batch
          than the client's ``batch.size``         per partition
 MUTED    from the first retry until all retries   once nothing of the topic is unreported: the next
@@ -68,6 +68,8 @@ from spark_kafka_sink.records.record_size import (
 
 # Even topics with a small limit accept batches of this size.
 _LIKELY_BYTES = 15_000
+# Passing more small records to the client may take longer than linger.ms, which divides a batch.
+_GROWTH = 16
 
 
 class BatchState(Enum):
@@ -132,12 +134,15 @@ class BadBatches:
         return BatchState.UNPROVEN
 
     def has_room(self, request: SendRequest) -> bool:
-        """Whether the request may be passed on at once, as a whole."""
-        topic = request.delivery.topic
-        if request.messages is not None or self.state(topic) is BatchState.OPEN:
-            return True  # its first records are with the client, or there is no limit
-        request.batch_bytes = most_batch_bytes(request.records)
-        return request.batch_bytes <= self._room(topic)
+        """Whether the request, whose records have partitions, may be passed on as a whole."""
+        topic, messages = request.delivery.topic, request.messages
+        if messages is None or messages.enqueued or self.state(topic) is BatchState.OPEN:
+            return True  # all were rejected, some are with the client, or there is no limit
+        room = self._room(topic)
+        request.batch_bytes = most_batch_bytes(messages.partitioned)
+        if request.batch_bytes > room:
+            request.batch_bytes = int(partition_bytes(messages.partitioned).max())
+        return request.batch_bytes <= room
 
     def begin_round(self, topic: str, *, has_retries: bool) -> Round:
         """What may be passed on for the topic now; unmutes it after the last retry."""
@@ -203,7 +208,10 @@ class BadBatches:
         return [_request(request.delivery, part, size) for part, size in parts]
 
     def _max_batch_bytes(self, topic: str) -> int:
-        return min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
+        known = min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
+        if self.state(topic) is not BatchState.UNPROVEN:
+            return known
+        return min(known, _GROWTH * self._accepted_bytes.get(topic, _LIKELY_BYTES))
 
     def may_contain_good(self, failed: FailedRecords) -> bool:
         """Whether brokers may accept some of the rejected records, if they are sent again."""

@@ -123,6 +123,11 @@ class Engine:
         """Whether accepted records wait until they can be passed to the client."""
         return self._buffer.has_buffered_records
 
+    @property
+    def awaits_reports(self) -> bool:
+        """Whether accepted records wait until the client has reported earlier ones."""
+        return self._buffer.awaits_reports
+
     # --- dead letters ----------------------------------------------------------------------------
 
     @property

@@ -168,6 +168,8 @@ class NonBlockingProducer:
         Handlers of the client's log lines run inside this call.
         """
         self._engine.handle(self._session.poll(seconds))
+        if self._engine.awaits_reports:
+            self._client.flush(_FLUSH_SECONDS)  # otherwise those that they wait for may linger
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:

@@ -81,19 +81,24 @@ class SendBuffer:
         """Whether records wait here."""
         return bool(self._queues)
 
+    @property
+    def awaits_reports(self) -> bool:
+        """Whether some of them have metadata, but wait until earlier ones are reported."""
+        return bool(self._sendable)
+
     def put(self, request: SendRequest) -> list[FailedRecords]:
         """Accept the records that fit, the first ones of each partition, and count them."""
         topic = request.delivery.topic
         partitions = self._topics.partitions(topic)
-        if partitions is None or topic in self._queues or not self._bad_batches.has_room(request):
+        if partitions is None or topic in self._queues:
             self.buffer(request)
             return []
         failures: list[FailedRecords] | None = []
         if request.messages is None:
             failures = self._prepare(request, partitions)
-        if failures is None:
+        if failures is None or not self._bad_batches.has_room(request):
             self.buffer(request)
-            return []
+            return failures or []
         failures += self._enqueue(request)
         request.delivery.accepted = request.enqueued
         return failures

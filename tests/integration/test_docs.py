@@ -49,6 +49,8 @@ from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.timeout(400)
 BIN = Path(sys.executable).parent
+#: what the reader's shell makes of it
+VARIABLE, SERVER = "$KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"
 JOBS = {
     "jobs/replay_dead_letters.py": replay_command,
     "jobs/stream_to_kafka.py": job_command,
@@ -147,7 +149,8 @@ def check_python(words: list[str]) -> None:
     if words[:2] == ["-m", "spark_kafka_sink"]:
         choice = spark_kafka_sink_command._parser().parse_args(words[2:])
         if getattr(choice, "options", None):
-            parse(dict(choice.options))
+            words = [(name, text.replace(VARIABLE, SERVER)) for name, text in choice.options]
+            parse(dict(words))
         if getattr(choice, "config", None):
             check_file(str(choice.config))
     elif words[:2] == ["-m", "pip"]:

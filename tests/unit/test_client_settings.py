@@ -55,7 +55,9 @@ def test_each_boolean_and_each_word_has_one_spelling_from_here_on(name, given, n
 def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
     assert dict(translate({})) == {
         "acks": "all",
+        "batch.num.messages": "50000",
         "batch.size": "1000000",
+        "linger.ms": "20",
         "client.id": "spark-kafka-sink",
         "message.max.bytes": "1048576",
         "max.in.flight.requests.per.connection": "5",
@@ -87,7 +89,7 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_refused(value):
         ("client.id", "flights"),
         ("compression.type", "zstd"),
         ("delivery.timeout.ms", "60000"),
-        ("linger.ms", "20"),
+        ("linger.ms", "30"),
         ("linger.ms", "0.5"),
         ("reconnect.backoff.max.ms", "20000"),
         ("retries", "2147483647"),
@@ -132,7 +134,7 @@ def test_a_password_in_a_jaas_string_is_taken_as_it_is():
         ({"receive.buffer.bytes": "-1"}, {"socket.receive.buffer.bytes": "0"}),
         ({"connections.max.idle.ms": "-1"}, {"connections.max.idle.ms": "0"}),
         ({"metadata.broker.list": "a:1"}, {"bootstrap.servers": "a:1"}),
-        ({"queue.buffering.max.ms": "20"}, {"linger.ms": "20"}),
+        ({"queue.buffering.max.ms": "30"}, {"linger.ms": "30"}),
         ({"message.timeout.ms": "60000"}, {"delivery.timeout.ms": "60000"}),
         (
             {"ssl.endpoint.identification.algorithm": ""},

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from job_output import Said
-from pyspark.sql.types import DayTimeIntervalType, StringType, StructType
+from pyspark.sql.types import StringType, StructType, YearMonthIntervalType
 
 from spark_kafka_sink.tools.job import run
 from spark_kafka_sink.tools.job.command import main
@@ -61,7 +61,7 @@ def test_a_dry_run_checks_the_columns_of_each_sink_against_its_formats(tmp_path,
         f"  orders: {{checkpoint: /a, options: {{{servers}, topic: orders}}}}\n"
         f"  audit: {{checkpoint: /b, options: {{{servers}, topic: audit, {registry}}}}}\n"
     )
-    values = {"shop.orders": StringType(), "shop.audit": DayTimeIntervalType()}
+    values = {"shop.orders": StringType(), "shop.audit": YearMonthIntervalType()}
 
     def build(spark, query):
         return SimpleNamespace(schema=StructType().add("value", values[query.job.name]))
