@@ -149,7 +149,7 @@ def _server(text: str) -> str:
     matched = _SERVER.fullmatch(text)
     host = matched and (matched[1] or matched[2])
     port = int((matched and matched[3]) or _DEFAULT_PORT)
-    if not host or not 0 < port <= _MAX_PORT or (":" in host and not _is_ipv6(host)):
+    if not host or not _is_host(host) or not 0 < port <= _MAX_PORT:
         raise ValueError(
             f"{text!r} is not of the form host:port, with a port from 1 to {_MAX_PORT}; write "
             "host:port, host:port, ..."
@@ -157,11 +157,13 @@ def _server(text: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _is_ipv6(host: str) -> bool:
+def _is_host(text: str) -> bool:
     from ipaddress import IPv6Address
 
+    if ":" not in text:
+        return not text.isdigit()  # a port alone
     try:
-        IPv6Address(host)
+        IPv6Address(text)
     except ValueError:
         return False
     return True

@@ -154,7 +154,7 @@ def test_servers_are_read_as_java_reads_them(text, servers):
     ["a:b", "a:", ":1", "a:0", "a:65536", "a:123456", "a:-1", "a:\u0663", "a :1", "a: 1", "a:1 b:2",
      "a:1\nb:2", "a:1;b:2", "a;b", "a|b", "a:1:b:2", "[a:1]", "['a:1']", '"a:1"', "'a:1'", "{a:1}",
      "a:1/chroot", "http://a:1/", "//a:1", "://a:1", "x://y://a:1", "1x://a:1", "::1", "[::1",
-     "a b", "m\xfcnchen.example:1", "a\x00:1"],
+     "a b", "m\xfcnchen.example:1", "a\x00:1", "9092"],
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["{}", "good:1, {},other:2"])
 def test_a_malformed_server_is_named(form, server):
