@@ -105,8 +105,11 @@ class Option(Generic[T]):
 def as_texts(options: Mapping[str, object]) -> dict[str, str]:
     """The options as Spark passes them to a format: as text, without those that are None.
 
-    Raises InvalidOption, without the value, for a value of another type.
+    Raises InvalidOption, without the value, for a name or a value of another type.
     """
+    for name in options:
+        if not isinstance(name, str):
+            raise InvalidOption(f"the name of an option is {name!r}, of type {type(name).__name__}")
     return {
         name: Secret(_as_text(name, value)) for name, value in options.items() if value is not None
     }

@@ -610,3 +610,9 @@ def test_a_value_without_a_text_is_refused_by_name(name, value):
         f"the value of {name} is of type {type(value).__name__}; allowed: str, bool, int, float, a "
         "path, or None for an option that is not set"
     )
+
+
+@pytest.mark.parametrize("name", [None, 1, ("topic",)])
+def test_a_name_that_is_no_text_is_refused(name):
+    with pytest.raises(InvalidOption, match=f"^the name of an option is .*{type(name).__name__}$"):
+        parse({**SERVERS, name: "x"})
