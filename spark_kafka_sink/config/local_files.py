@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import ssl
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -42,6 +41,8 @@ def authorities() -> str | None:
 
 
 def _candidates() -> Iterator[str]:
+    import ssl  # here, because a worker without TLS starts sooner
+
     yield from filter(None, map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
     yield from BUNDLES
     yield ssl.get_default_verify_paths().openssl_cafile

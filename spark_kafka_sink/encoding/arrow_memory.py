@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_kafka_sink.records.columns import is_utf8
+
 #: how many bytes a binary array can contain; large_binary has no limit
 MAX_BINARY = 2**31 - 1
 
@@ -101,16 +103,8 @@ def rows_without_utf8(texts: pa.Array) -> npt.NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     ends, data = byte_strings(texts)
     rows = np.flatnonzero(valid_rows(texts))
-    bad = [row for row in rows if _is_no_text(data[ends[row] : ends[row + 1]].tobytes())]
+    bad = [row for row in rows if not is_utf8(data[ends[row] : ends[row + 1]].tobytes())]
     return np.asarray(bad, dtype=np.int64)
-
-
-def _is_no_text(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def plain(array: pa.Array) -> pa.Array:

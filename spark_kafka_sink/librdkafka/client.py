@@ -244,8 +244,8 @@ class Client:
                     new = read(event, self._requests, self._log_lines)
                 finally:
                     c.event_destroy(event)
-                for each in new:
-                    if isinstance(each, BrokerError) and each.code == ErrorCode.ALL_BROKERS_DOWN:
+                for item in new:
+                    if isinstance(item, BrokerError) and item.code == ErrorCode.ALL_BROKERS_DOWN:
                         self._bootstrap_again()
                 yield from new
             event = c.queue_poll(self._queue, 0)

@@ -58,7 +58,7 @@ class LogLines:
 
     def write(self, syslog_level: int, line: str) -> None:
         level = _LEVELS[min(max(syslog_level, 0), 7)]
-        if level == logging.DEBUG:  # which the user has asked for
+        if level == logging.DEBUG:  # only if the user has set kafka.debug
             _log.log(level, "%s", line)
             return
         self.write_due()

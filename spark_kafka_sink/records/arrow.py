@@ -20,6 +20,7 @@ from spark_kafka_sink.records.columns import (
     HeaderColumn,
     RecordColumns,
     appended,
+    is_utf8,
     ranges,
 )
 from spark_kafka_sink.records.rejection import (
@@ -256,7 +257,7 @@ def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
     codes = _codes(encoded, 0)[used]
     for problem, has_problem in (
         ("with a zero byte", _has_zero_byte),
-        ("that is not UTF-8", _is_no_text),
+        ("that is not UTF-8", lambda name: not is_utf8(name)),
     ):
         if bad_codes := [code for code, name in enumerate(unique_names) if has_problem(name)]:
             is_bad = np.isin(codes, bad_codes) & ~nameless
@@ -297,14 +298,6 @@ def _byte_strings(texts: pa.Array) -> list[bytes]:
 
 def _has_zero_byte(text: bytes) -> bool:
     return b"\0" in text
-
-
-def _is_no_text(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _numbers(array: pa.Array, if_null: int) -> npt.NDArray[Any]:

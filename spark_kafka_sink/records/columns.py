@@ -147,3 +147,11 @@ def ranges(
     begins = np.concatenate([np.zeros(1, dtype=np.int64), ends])
     numbers = np.repeat(starts - begins[:-1], counts) + np.arange(begins[-1], dtype=np.int64)
     return numbers, begins
+
+
+def is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -46,7 +46,7 @@ _lock = threading.Lock()
 def resolve(
     registry: RegistryOptions, wanted: Sequence[WantedSchema], folder: Path | None
 ) -> Mapping[WantedSchema, RegisteredSchema]:
-    """The registered schemas; the registry is asked for those that are not known.
+    """The registered schemas; requests those that are not known from the registry.
 
     ``folder``: the application's, or None. Raises what ``RegistryClient`` raises.
     """

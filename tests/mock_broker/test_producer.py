@@ -204,6 +204,13 @@ def test_records_do_not_linger_while_others_wait_for_room(producer, records):
     p.flush(10)
 
 
+def test_a_first_batch_does_not_linger_while_others_wait_for_its_report(producer, records):
+    p = producer(kafka_linger_ms="60000")
+    sends = [p.send(records(["v" * 1000] * 500, key=pa.array(["k"] * 500))) for _ in range(3)]
+    wait_until(lambda: p.poll() or sends[0].delivery.is_complete)
+    p.flush(10)
+
+
 @pytest.mark.parametrize("max_block_seconds", [0.0, 0.3])
 def test_send_gives_up_when_the_buffer_stays_full(producer, records, max_block_seconds):
     budget = block_budget(int(max_block_seconds * 1000), False, 60_000)
