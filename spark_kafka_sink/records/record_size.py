@@ -82,6 +82,11 @@ def split_to_fit(
 
     Each with the size of its largest batch, at most that size.
     """
+    most = most_batch_bytes(partitioned)
+    if most > max_batch_bytes:
+        most = int(partition_bytes(partitioned).max())
+    if most <= max_batch_bytes:
+        return [(partitioned, most)]
     sizes = record_bytes(partitioned.records) + _LATER_RECORD_BYTES
     part_of = np.empty(len(sizes), dtype=np.int64)
     largest: defaultdict[int, int] = defaultdict(int)
