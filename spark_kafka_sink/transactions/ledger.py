@@ -125,6 +125,13 @@ def _to_offset(batch_id: int, fields: dict[str, Any]) -> CommittedOffset:
 
 
 def _fields(committed: CommittedOffset, group: str, **types: type) -> dict[str, Any]:
+    if not committed.metadata:
+        raise LedgerLost(
+            f"the consumer group {group} has the offset {committed.offset} without metadata. "
+            "Either these brokers do not keep the metadata of offsets, which exactly-once needs: "
+            "set delivery.guarantee=at-least-once; or another client has committed it: choose "
+            "another transactional.id.prefix"
+        )
     try:
         fields = json.loads(committed.metadata)
         is_readable = fields["version"] == _VERSION and all(

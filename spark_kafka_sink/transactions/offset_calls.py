@@ -114,6 +114,7 @@ class GroupOffset:
         self, request: Callable[[float], OffsetAnswer], wait: BrokerWait
     ) -> CommittedOffset | None:
         seconds = _FIRST_REQUEST_SECONDS
+        last_code: int = ErrorCode.TIMED_OUT
         while True:
             self._log_in(wait)
             answer = request(wait.deadline.slice(seconds))
@@ -121,8 +122,10 @@ class GroupOffset:
                 return answer.committed
             self._handle_events()
             code = self._refusal or answer.code
-            if wait.is_over(code):
-                raise wait.error(code, broker_error=self._broker_error)
+            # The deadline cuts the last request short: what brokers have answered says more.
+            last_code = code if code != ErrorCode.TIMED_OUT else last_code
+            if wait.is_over(last_code):
+                raise wait.error(last_code, broker_error=self._broker_error)
             wait.pause()
             if answer.code != ErrorCode.TIMED_OUT or seconds >= _RECONNECT_SECONDS:
                 # The client may keep asking a broker that hangs, or is no longer the coordinator.

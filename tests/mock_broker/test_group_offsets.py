@@ -16,6 +16,7 @@ OFFSET = CommittedOffset(5, '{"naïve": true}')
 COORDINATOR_LOAD_IN_PROGRESS = 14
 COORDINATOR_NOT_AVAILABLE = 15
 NOT_COORDINATOR = 16
+INVALID_GROUP_ID = 24
 UNSTABLE_OFFSET_COMMIT = 88
 
 # More often than librdkafka repeats a commit itself. TRANSPORT: the connection ends.
@@ -109,6 +110,19 @@ def test_a_refused_request_is_an_error(cluster, offset, call, request_kind, code
     cluster.push_errors(request_kind, [code])
     with pytest.raises(TransactionFailed, match=f"the ledger p: .*Grant this user {advice}"):
         call(offset, wait())
+
+
+def test_a_group_that_does_not_exist_has_no_offset(cluster, offset):
+    """Apache Kafka answers without an error; others name it."""
+    cluster.push_errors(OFFSET_FETCH, [ErrorCode.GROUP_ID_NOT_FOUND])
+    assert offset.read(wait()) is None
+
+
+@CALLS
+def test_what_brokers_answered_last_is_named_at_the_deadline(cluster, offset, call, request_kind):
+    cluster.push_errors(request_kind, [INVALID_GROUP_ID] * 10_000)
+    with pytest.raises(DeadlineExceeded, match=r"\(INVALID_GROUP_ID\), until the time-out"):
+        call(offset, wait(2))
 
 
 def test_an_unstable_offset_is_no_offset_yet(cluster, offset):

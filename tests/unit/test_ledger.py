@@ -216,7 +216,6 @@ def test_entries_markers_and_layouts_come_back_from_their_offsets():
 @pytest.mark.parametrize(
     "metadata",
     [
-        "",
         "a consumer's",
         "7",
         "[]",
@@ -227,5 +226,11 @@ def test_entries_markers_and_layouts_come_back_from_their_offsets():
     ],
 )
 def test_an_offset_that_is_no_entry_is_not_taken_for_a_missing_one(metadata):
-    with pytest.raises(LedgerLost, match=r"group p\.0 has the offset 7"):
+    with pytest.raises(LedgerLost, match=r"group p\.0 has the offset 7, which this version"):
         read_commit_entry(CommittedOffset(7, metadata), "p.0")
+
+
+def test_brokers_that_drop_the_metadata_of_offsets_are_named():
+    for read in (read_commit_entry, read_batch_marker, read_layout):
+        with pytest.raises(LedgerLost, match=r"offset 7 without .* do not keep the metadata"):
+            read(CommittedOffset(7, ""), "p.0")
