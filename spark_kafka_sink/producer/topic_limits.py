@@ -59,12 +59,18 @@ class TopicLimits:
             yield ErrorCode.INVALID_TIMESTAMP, (too_old | too_new) & (timestamps != 0)
 
 
+_TIMESTAMP_LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+
 #: of a topic whose limits are not known
 NO_LIMITS = TopicLimits()
 
 
 def limits_from(settings: Mapping[str, str]) -> TopicLimits:
-    """From a topic's configuration by name; what is missing, empty or negative limits nothing."""
+    """From a topic's configuration by name; what is missing, empty or negative limits nothing.
+
+    Up to Kafka 3.9, ``message.timestamp.difference.max.ms`` is both limits of timestamps; since 3.6
+    only where the limit of its own is not set.
+    """
 
     def number(name: str) -> int:
         text = settings.get(name, "")
@@ -73,7 +79,9 @@ def limits_from(settings: Mapping[str, str]) -> TopicLimits:
     if settings.get("message.timestamp.type") == "LogAppendTime":
         before = after = sys.maxsize
     else:
-        before = number("message.timestamp.before.max.ms")
-        after = number("message.timestamp.after.max.ms")
+        either = number("message.timestamp.difference.max.ms")
+        before, after = (
+            either if limit == sys.maxsize else limit for limit in map(number, _TIMESTAMP_LIMITS)
+        )
     is_compacted = "compact" in settings.get("cleanup.policy", "").split(",")
     return TopicLimits(number("max.message.bytes"), is_compacted, before, after)

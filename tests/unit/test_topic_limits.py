@@ -34,7 +34,12 @@ def test_an_unknown_configuration_rejects_nothing():
 @pytest.mark.parametrize("text", ["", "-1", "none"])
 @pytest.mark.parametrize(
     "name",
-    ["max.message.bytes", "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"],
+    [
+        "max.message.bytes",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.difference.max.ms",
+    ],
 )
 def test_a_setting_that_is_not_set_or_no_number_limits_nothing(name, text):
     assert limits_from({name: text}) == TopicLimits()
@@ -53,13 +58,26 @@ def test_too_large_records_are_known_only_without_compression():
     assert rejected(limits, key=["a", "b"], compressed=True) == set()
 
 
-@pytest.mark.parametrize(("name", "places"), [("before", {0}), ("after", {4})])
+@pytest.mark.parametrize(
+    ("name", "places"), [("before", {0}), ("after", {4}), ("difference", {0, 4})]
+)
 def test_timestamps_too_far_from_now(name, places):
     limits = limits_from({f"message.timestamp.{name}.max.ms": "1000"})
     near = times(NOW_MS - 1001, NOW_MS - 1000, None, NOW_MS + 1000, NOW_MS + 1001)
     assert rejected(limits, timestamp=near) == {
         (ErrorCode.INVALID_TIMESTAMP.name, i) for i in places
     }
+
+
+def test_a_limit_of_its_own_counts_more_than_the_one_for_both():
+    """As with Kafka 3.6 to 3.9, which report all three; a limit that is not set has the default."""
+    settings = {
+        "message.timestamp.difference.max.ms": "1000",
+        "message.timestamp.before.max.ms": "2000",
+        "message.timestamp.after.max.ms": str(2**63 - 1),
+    }
+    limits = limits_from(settings)
+    assert (limits.timestamp_before_max_ms, limits.timestamp_after_max_ms) == (2000, 1000)
 
 
 def test_the_time_of_appending_is_always_allowed():
