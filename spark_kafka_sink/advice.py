@@ -13,7 +13,7 @@ _CHECK_BROKERS = (
 )
 _TIMESTAMP = (
     "timestamp is further from the brokers' time than the topic allows "
-    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms; before Kafka 3.6 "
+    "(message.timestamp.before.max.ms, message.timestamp.after.max.ms; before Kafka 4.0 also "
     "message.timestamp.difference.max.ms)"
 )
 
@@ -67,6 +67,7 @@ class Advice(Enum):
         "compression, their headers, or an idempotent producer",
         "Set kafka.compression.type=none, leave out the headers, or set "
         "kafka.enable.idempotence=false",
+        "`UNSUPPORTED_FOR_MESSAGE_FORMAT`; with headers, also `UNKNOWN`",
     )
     UNSUPPORTED_VERSION = (
         "The brokers lack what the request needs, such as the compression of its records",
@@ -369,6 +370,12 @@ class Advice(Enum):
     )
 
     # --- exactly-once ----------------------------------------------------------------------------
+    EXACTLY_ONCE_UNSUPPORTED = (
+        "Exactly-once: the brokers lack transactions, or are older than Kafka 2.5: these do not "
+        "hold back the offsets of open transactions, so rows could be stored twice",
+        "Upgrade the brokers, or set delivery.guarantee=at-least-once",
+        "`exactly-once needs Kafka 2.5`",
+    )
     GROUP_AUTHORIZATION_FAILED = (
         "Exactly-once: this user may not read or commit the ledger's offsets",
         "Grant this user Read on consumer groups that begin with transactional.id.prefix",

@@ -209,7 +209,7 @@ PREFLIGHT = Option(
     "and that `topic` and `dead.letter.topic` exist or may be created, and may be written to. If "
     "topic metadata takes longer than 0.25 s, the tasks check the topics instead. If the brokers "
     "refuse connections, the first micro-batch fails after 3 s; a later one waits as long as for "
-    "metadata.",
+    "metadata. With `exactly-once`, the brokers' version is checked even with `false`.",
 )
 PRODUCER_CACHE_TIMEOUT = Option(
     "producer.cache.timeout",

@@ -1,4 +1,4 @@
-"""What exactly-once requires from the brokers, as far as their settings show it."""
+"""What exactly-once requires from the brokers, as far as their versions and settings show it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from collections.abc import Iterator, Mapping
 
 _LEAST_REPLICAS = 3
 _LEAST_IN_SYNC = 2
+
+# The requests of exactly-once, and the oldest version that keeps its promise: from OffsetFetch 7 on
+# (Kafka 2.5, KIP-447), brokers hold back the offsets of open transactions.
+_REQUESTS: Mapping[int, tuple[str, int]] = {
+    9: ("OffsetFetch", 7),
+    22: ("InitProducerId", 0),
+    24: ("AddPartitionsToTxn", 0),
+    25: ("AddOffsetsToTxn", 0),
+    26: ("EndTxn", 0),
+    28: ("TxnOffsetCommit", 0),
+}
 
 #: the coordinators' topics, and the brokers' settings with which they are created: the number of
 #: replicas, and min.insync.replicas
@@ -16,6 +27,23 @@ COORDINATORS: Mapping[str, tuple[str, str]] = {
     ),
     "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
+
+
+def unsupported(newest_versions: Mapping[int, int]) -> str:
+    """A sentence if brokers with these versions of requests lack some; "" if none are known."""
+    lacking = []
+    for key, (name, least) in _REQUESTS.items():
+        newest = newest_versions.get(key)
+        if newest is None:
+            lacking.append(f"no {name}")
+        elif newest < least:
+            lacking.append(f"{name} only up to version {newest}")
+    if not lacking or not newest_versions:
+        return ""
+    return (
+        "exactly-once needs Kafka 2.5 or later (OffsetFetch 7); these brokers have "
+        f"{', '.join(lacking)}"
+    )
 
 
 def unmet(broker: Mapping[str, str], topic_name: str, topic: Mapping[str, str]) -> Iterator[str]:

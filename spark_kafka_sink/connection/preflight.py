@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -12,16 +12,22 @@ from spark_kafka_sink.advice import Advice, explain
 from spark_kafka_sink.config.added_settings import for_asking
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
-from spark_kafka_sink.connection.preconditions import unmet
+from spark_kafka_sink.connection.preconditions import unmet, unsupported
 from spark_kafka_sink.connection.reached_brokers import mark_reached, were_reached
 from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, TopicUnavailable
+from spark_kafka_sink.errors import (
+    AuthenticationFailed,
+    BrokerUnavailable,
+    InvalidOption,
+    TopicUnavailable,
+)
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.events import (
+    ApiVersion,
     BrokerError,
     ClusterDescription,
     ConfigurationDescription,
@@ -55,13 +61,14 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
     A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
     after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
     survives a short outage. The tasks find out what the brokers do not answer in time.
-    With exactly-once, settings of the brokers that endanger it are logged as warnings.
+    With exactly-once, brokers that cannot keep its promise raise InvalidOption, even without
+    preflight, and settings of theirs that endanger it are logged as warnings.
     """
     if options.preflight:
         topics = tuple(filter(None, (options.topic, options.dead_letter_topic)))
         _check(options.producer.client, options.producer.budget, topics, folder)
-        if options.exactly_once is not None:
-            _warn(options.producer.client, options.exactly_once.ledger_topic)
+    if options.exactly_once is not None:
+        _check_exactly_once(options.producer.client, options.exactly_once.ledger_topic)
 
 
 def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
@@ -89,11 +96,17 @@ def _check(
 
 
 @cache
-def _warn(settings: ClientSettings, topic: str) -> None:
-    """Log what exactly-once lacks, if the brokers report their settings in time."""
+def _check_exactly_once(settings: ClientSettings, topic: str) -> None:
+    """Raise InvalidOption if the brokers cannot keep its promise; log which settings endanger it.
+
+    Brokers that do not answer in time are not accused; the tasks fail if that lasts.
+    """
     deadline = Deadline(_CONFIGURATION_SECONDS)
-    with _Brokers(settings) as brokers:
-        broker = _broker_configuration(brokers, deadline)
+    with _Brokers(settings, reports_versions=True) as brokers:
+        broker_ids = _broker_ids(brokers, deadline)
+        if broker_ids and (lacking := unsupported(brokers.newest_versions)):
+            raise InvalidOption(f"{lacking}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
+        broker = _broker_configuration(brokers, broker_ids, deadline)
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
         of_topic = brokers.wait_for(ConfigurationDescription, deadline)
     of_broker = {} if broker is None else broker.settings
@@ -104,8 +117,10 @@ def _warn(settings: ClientSettings, topic: str) -> None:
 class _Brokers:
     """A client, and what is known about the brokers. Closed at the end."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, *, reports_versions: bool = False) -> None:
         self.settings = settings
+        #: of each request, what all brokers support that were connected so far
+        self.newest_versions: dict[int, int] = {}
         self._are_down = False
         #: if one did not answer, its name may have other addresses, which the client tries next
         self._until_others_are_tried = Deadline(0.0)
@@ -113,7 +128,8 @@ class _Brokers:
         self.end_of_answers: Deadline | None = None
         #: the text of the client's latest error
         self.problem = ""
-        self._session = Session(Client, for_asking(settings, _STATE_INTERVAL_MS))
+        new_client = partial(Client, reports_versions=reports_versions)
+        self._session = Session(new_client, for_asking(settings, _STATE_INTERVAL_MS))
         self.client = self._session.client
 
     @property
@@ -142,6 +158,9 @@ class _Brokers:
                 self._note(event)
             elif isinstance(event, RequestFailed):
                 self.problem = self.problem or error_name(event.code)
+            elif isinstance(event, ApiVersion):
+                known = self.newest_versions.get(event.api_key, event.newest)
+                self.newest_versions[event.api_key] = min(known, event.newest)
             elif isinstance(event, Answer):
                 answers.append(event)
         return answers
@@ -241,15 +260,22 @@ def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
 
     Raises AuthenticationFailed if a broker refuses the login in the meantime.
     """
-    broker = _broker_configuration(brokers, deadline)
+    broker = _broker_configuration(brokers, _broker_ids(brokers, deadline), deadline)
     return broker is None or broker.settings.get("auto.create.topics.enable") != "false"
 
 
-def _broker_configuration(brokers: _Brokers, deadline: Deadline) -> ConfigurationDescription | None:
-    """The settings of one of the brokers, or None if there is no answer by the deadline."""
+def _broker_ids(brokers: _Brokers, deadline: Deadline) -> tuple[int, ...]:
+    """The ids of all brokers; none if there is no answer by the deadline."""
     brokers.client.connect(deadline.remaining())
     cluster = brokers.wait_for(ClusterDescription, deadline)
-    if cluster is None or not cluster.broker_ids:
+    return () if cluster is None else cluster.broker_ids
+
+
+def _broker_configuration(
+    brokers: _Brokers, broker_ids: tuple[int, ...], deadline: Deadline
+) -> ConfigurationDescription | None:
+    """The settings of one of the brokers, or None if there is no answer by the deadline."""
+    if not broker_ids:
         return None
-    brokers.client.fetch_broker_configuration(cluster.broker_ids[0], deadline.remaining())
+    brokers.client.fetch_broker_configuration(broker_ids[0], deadline.remaining())
     return brokers.wait_for(ConfigurationDescription, deadline)

@@ -50,7 +50,8 @@ class Client:
     thread at a time.
     ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses. Raises
     LimitReached if the process gets no more memory or threads. With ``asks_for_tokens``,
-    TokenNeeded events ask the caller for ``set_token``.
+    TokenNeeded events ask the caller for ``set_token``. With ``reports_versions``, ApiVersion
+    events say what the brokers support.
 
     Values are not copied: the client keeps an Arrow batch until each of its records is reported,
     or the handle is freed. It counts them itself, because librdkafka may still read the records of
@@ -59,7 +60,13 @@ class Client:
 
     _KIND = c.PRODUCER
 
-    def __init__(self, settings: Mapping[str, str], *, asks_for_tokens: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        asks_for_tokens: bool = False,
+        reports_versions: bool = False,
+    ) -> None:
         self._pid = os.getpid()
         self._handle: int | None = None
         self._topics: dict[str, int] = {}
@@ -70,13 +77,19 @@ class Client:
         #: opaque -> the topics or brokers of each request without an answer
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
-        self._log_lines = LogLines()
         self._calls: list[threading.Thread] = []
         #: brokers answer without offsets only to clients that want no acknowledgement
         self._requires_offsets = settings.get("acks") != "0"
         require_memory_for_client()
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true", "metadata.recovery.strategy": "none"}
+        self._log_lines = LogLines()
+        if reports_versions:
+            # librdkafka shows them only in its log, and then ignores log_level.
+            debug = settings.get("debug")
+            own["debug"] = f"{debug},feature" if debug else "feature"
+            if not debug:
+                self._log_lines = LogLines(int(settings.get("log_level", 6)))
         for name, value in {**settings, **own}.items():
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)

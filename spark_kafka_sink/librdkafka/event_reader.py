@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka.error_codes import REJECTIONS, ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
+    ApiVersion,
     BrokerError,
     ClusterDescription,
     ConfigurationDescription,
@@ -37,10 +39,12 @@ _UNANSWERED_US = 500_000
 
 # Logged when a client is created; it gets its servers later.
 _NO_SERVERS = b"No `bootstrap.servers` configured"
+# Logged with debug=feature when a broker has answered which requests it supports.
+_API_VERSION = re.compile(rb"ApiKey .+ \((\d+)\) Versions \d+\.\.(\d+)$")
 
 
 def read(event: int, requests: MutableMapping[int, Names], log_lines: LogLines) -> Sequence[Event]:
-    """Convert an event to Python values; a log line goes to ``log_lines`` instead.
+    """Convert an event to Python values; a log line goes to ``log_lines``.
 
     Delivery reports are for ``read_reports``.
     ``requests``: opaque -> topics or brokers, of requests without an answer; the one that the event
@@ -48,8 +52,7 @@ def read(event: int, requests: MutableMapping[int, Names], log_lines: LogLines) 
     """
     kind = c.event_type(event)
     if kind == c.EVENT_LOG:
-        _forward_log(event, log_lines)
-        return []
+        return _forward_log(event, log_lines)
     if kind in _ANSWER_READERS:
         return _ANSWER_READERS[kind](event, requests.pop(c.event_opaque(event)))
     reader = _READERS.get(kind)
@@ -246,12 +249,14 @@ def _configuration(resource: int) -> ConfigurationDescription:
     return ConfigurationDescription(name, int(c.config_resource_error(resource)), settings)
 
 
-def _forward_log(event: int, log_lines: LogLines) -> None:
+def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
     if _NO_SERVERS not in (text.value or b""):
         line = b"%s: %s" % (facility.value or b"", text.value or b"")
         log_lines.write(level.value, without_secrets(line.decode(errors="replace")))
+    version = _API_VERSION.search(text.value or b"")
+    return [ApiVersion(int(version[1]), int(version[2]))] if version else []
 
 
 _READERS: Mapping[int, Callable[[int], Sequence[Event]]] = {

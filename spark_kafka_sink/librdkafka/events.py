@@ -93,6 +93,17 @@ class ConfigurationDescription:
 
 
 @dataclass(frozen=True)
+class ApiVersion:
+    """The newest version of a request that a broker supports; needs ``debug=feature``.
+
+    There is one for each request that it supports, whenever the client connects to it.
+    """
+
+    api_key: int
+    newest: int
+
+
+@dataclass(frozen=True)
 class Statistics:
     """What the client counts; needs ``statistics.interval.ms``.
 
@@ -135,6 +146,7 @@ Event = (
     | TopicDescription
     | ClusterDescription
     | ConfigurationDescription
+    | ApiVersion
     | Statistics
     | TokenNeeded
     | RequestFailed

@@ -17,6 +17,7 @@ from spark_kafka_sink.librdkafka.error_codes import (
 )
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
+    ApiVersion,
     BrokerError,
     ClusterDescription,
     ConfigurationDescription,
@@ -193,8 +194,8 @@ class Engine:
             self._apply_broker_error(event)
         elif isinstance(event, Statistics):
             self.deliveries.note(event)
-        elif not isinstance(event, (ClusterDescription, TokenNeeded)):  # of connect; of the session
-            assert_never(event)
+        elif not isinstance(event, (ClusterDescription, TokenNeeded, ApiVersion)):
+            assert_never(event)  # of connect; of the session; of preflight
 
     def _apply_acknowledgements(self, acknowledged: AcknowledgedRecords) -> None:
         for topic in self.deliveries.acknowledge(acknowledged):

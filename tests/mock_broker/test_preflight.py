@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 from black_hole import black_hole
 from kafka_proxy import METADATA, KafkaProxy
+from mock_cluster import ADD_OFFSETS_TO_TXN, OFFSET_FETCH
 
 from spark_kafka_sink.connection import preflight
-from spark_kafka_sink.errors import BrokerUnavailable, TopicUnavailable
+from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, TopicUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 
 NOBODY = "127.0.0.1:1"
@@ -22,8 +24,10 @@ NOBODY = "127.0.0.1:1"
 def forget():
     """Every test is a process of its own."""
     preflight._check.cache_clear()
+    preflight._check_exactly_once.cache_clear()
     yield
     preflight._check.cache_clear()
+    preflight._check_exactly_once.cache_clear()
 
 
 # --- topics ---------------------------------------------------------------------------------------
@@ -53,6 +57,67 @@ def test_a_slow_broker_does_not_delay_the_micro_batch_once_it_is_connected(optio
     started = time.monotonic()
     preflight.check(options())
     assert time.monotonic() - started < 2
+
+
+# --- exactly-once ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exactly_once(options):
+    return lambda **more: options(
+        delivery_guarantee="exactly-once",
+        exactly_once_partitions="1",
+        kafka_enable_idempotence="true",
+        **more,
+    )
+
+
+@pytest.mark.parametrize("runs", ["true", "false"])
+def test_brokers_that_do_not_hold_back_offsets_of_open_transactions_fail(
+    exactly_once, cluster, runs
+):
+    """As before Kafka 2.5."""
+    cluster.set_newest_version(OFFSET_FETCH, 5)
+    with pytest.raises(InvalidOption, match=r"Kafka 2\.5 or later .*OffsetFetch .*version 5\. Up"):
+        preflight.check(exactly_once(preflight=runs))
+
+
+def test_brokers_that_hold_them_back_pass(exactly_once, cluster):
+    cluster.set_newest_version(OFFSET_FETCH, 7)
+    preflight.check(exactly_once())
+
+
+def test_brokers_without_transactions_fail(exactly_once, cluster):
+    cluster.set_newest_version(OFFSET_FETCH, 7)
+    cluster.set_newest_version(ADD_OFFSETS_TO_TXN, -1)
+    with pytest.raises(InvalidOption, match=r"these brokers have no AddOffsetsToTxn\. Upgrade"):
+        preflight.check(exactly_once())
+
+
+def test_at_least_once_needs_no_version(options, cluster):
+    cluster.set_newest_version(OFFSET_FETCH, -1)
+    preflight.check(options())
+
+
+def test_the_version_is_asked_for_once_per_process(exactly_once, cluster):
+    cluster.set_newest_version(OFFSET_FETCH, 7)
+    with KafkaProxy() as proxy:
+        proxy.kafka = cluster
+        once = exactly_once(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}")
+        preflight.check(once)
+        asked = proxy.requests.total()
+        preflight.check(once)
+        assert proxy.requests.total() == asked
+
+
+@pytest.mark.parametrize(("debug", "is_logged"), [({}, False), ({"kafka_debug": "msg"}, True)])
+def test_the_log_lines_that_name_the_versions_are_the_users_only_if_he_debugs(
+    exactly_once, cluster, caplog, debug, is_logged
+):
+    caplog.set_level(logging.DEBUG, "spark_kafka_sink.librdkafka")
+    cluster.set_newest_version(OFFSET_FETCH, 7)
+    preflight.check(exactly_once(preflight="false", **debug))
+    assert bool(caplog.messages) == is_logged
 
 
 # --- brokers that cannot be reached ---------------------------------------------------------------

@@ -31,6 +31,9 @@ mock_push_request_errors = prototype(
 mock_coordinator_set = prototype(
     "rd_kafka_mock_coordinator_set", c_int, c_void_p, c_char_p, c_char_p, c_int32
 )
+mock_set_apiversion = prototype(
+    "rd_kafka_mock_set_apiversion", c_int, c_void_p, c_int16, c_int16, c_int16
+)
 mock_broker_set_rtt = prototype("rd_kafka_mock_broker_set_rtt", c_int, c_void_p, c_int32, c_int)
 mock_broker_set_down = prototype("rd_kafka_mock_broker_set_down", c_int, c_void_p, c_int32)
 mock_broker_set_up = prototype("rd_kafka_mock_broker_set_up", c_int, c_void_p, c_int32)
@@ -41,6 +44,7 @@ OFFSET_COMMIT = 8
 OFFSET_FETCH = 9
 FIND_COORDINATOR = 10
 INIT_PRODUCER_ID = 22
+ADD_OFFSETS_TO_TXN = 25
 
 # The controller in its metadata answers; the cluster has no broker with this id unless we add it.
 CONTROLLER = 0
@@ -85,6 +89,10 @@ class MockCluster:
         self._call(
             mock_push_request_errors, api_key, len(codes), (ctypes.c_int * len(codes))(*codes)
         )
+
+    def set_newest_version(self, api_key: int, version: int) -> None:
+        """Let the brokers claim to support that kind of request up to a version; -1: not at all."""
+        self._call(mock_set_apiversion, api_key, min(version, 0), version)
 
     def set_round_trip(self, broker: int, milliseconds: int) -> None:
         """Delay every answer of that broker (counted from 1)."""

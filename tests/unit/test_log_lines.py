@@ -21,7 +21,7 @@ def clock():
 @pytest.fixture
 def lines(clock, caplog):
     caplog.set_level(logging.DEBUG, "spark_kafka_sink.librdkafka")
-    return LogLines(clock)
+    return LogLines(clock=clock)
 
 
 def test_one_line_of_a_cause_is_logged_and_the_others_are_counted(lines, clock, caplog):
