@@ -82,6 +82,7 @@ def examine(kafka, folder):
 
 
 EXACTLY_ONCE = {
+    "broker_versions",
     "ledger_topic",
     "ledger_groups",
     "ledger",

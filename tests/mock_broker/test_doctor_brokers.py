@@ -9,19 +9,20 @@ import sys
 from contextlib import closing
 
 import pytest
+from mock_cluster import INIT_PRODUCER_ID, OFFSET_FETCH
 
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.tools.doctor import Outcome, diagnose
+from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
+from spark_kafka_sink.tools.doctor import Outcome, diagnose, writing
 from spark_kafka_sink.tools.doctor.brokers import Brokers
-
-_INIT_PRODUCER_ID = 22
 
 
 def test_a_user_who_may_write_nothing_can_log_in(cluster):
     """The sink's settings enable idempotence; a client that sends nothing needs no right to it."""
-    cluster.push_errors(_INIT_PRODUCER_ID, [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 10)
+    cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 10)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": "true"}
     with closing(Brokers(settings)) as brokers:
         for _ in range(20):  # a refusal would come after the login
@@ -36,6 +37,7 @@ def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
     cluster, monkeypatch, capsys, options
 ):
     """The mock broker describes neither settings nor rights, like the Kafkas of some clouds."""
+    cluster.set_newest_version(OFFSET_FETCH, 7)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **options}
     arguments = [f"--option={name}={value}" for name, value in given.items()]
@@ -44,7 +46,8 @@ def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
     not_reported = {
         each["name"] for each in results if each["message"] == "the brokers do not report this"
     }
-    expected = {"topic_settings", "in_sync_replicas", "record_size", "retention"}
+    expected = {"topic_settings", "in_sync_replicas", "record_size", "record_format", "retention"}
+    expected |= {"write_permission", "idempotent_write"}
     if options:
         expected |= {"ledger_topic", "ledger_groups", "broker_settings", "transaction_timeout"}
         expected |= {"coordinators"}
@@ -52,13 +55,16 @@ def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
 
 
 @pytest.mark.parametrize("prefix_is_given", [True, False])
-def test_a_transaction_is_tried_and_aborted(cluster, prefix_is_given):
+def test_brokers_that_only_claim_to_hold_back_offsets_fail(cluster, prefix_is_given):
+    """The mock broker answers while a transaction is open."""
+    cluster.set_newest_version(OFFSET_FETCH, 7)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
     if not prefix_is_given:
         del options["transactional.id.prefix"]
     found = diagnose(options, timeout_seconds=120, write_test_record=True)
     (result,) = [each for each in found if each.name == "transaction"]
-    assert result.outcome is Outcome.PASSED
+    assert result.outcome is Outcome.FAILED
+    assert "do not hold back the offset of an open transaction" in result.message
     assert re.fullmatch(r"p\.doctor" if prefix_is_given else r"kafka-nb-.+\.doctor", result.subject)
 
 
@@ -70,12 +76,42 @@ def test_a_transaction_is_tried_and_aborted(cluster, prefix_is_given):
     ],
 )
 def test_a_transaction_that_is_refused_fails(cluster, code, text):
-    cluster.push_errors(_INIT_PRODUCER_ID, [ErrorCode.NO_ERROR, code])
+    cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.NO_ERROR, code])
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
     found = diagnose(options, timeout_seconds=120, write_test_record=True)
     (result,) = [each for each in found if each.name == "transaction"]
     assert result.outcome is Outcome.FAILED
     assert text in result.message + result.advice
+
+
+@pytest.mark.parametrize("drops_metadata", [True, False])
+def test_brokers_that_drop_the_metadata_of_offsets_fail(cluster, monkeypatch, drops_metadata):
+    class HoldsBack(writing.GroupOffset):
+        """The mock broker holds nothing back, and forgets what a transaction commits."""
+
+        reads = 0
+
+        def read(self, wait):
+            self.reads += 1
+            if self.reads == 1:
+                return super().read(wait)
+            if self.reads == 2:
+                raise DeadlineExceeded("not stable")
+            return CommittedOffset(0, "" if drops_metadata else sent[0].metadata)
+
+    sent = []
+    send_offset = writing.Transaction.send_offset
+    monkeypatch.setattr(
+        writing.Transaction,
+        "send_offset",
+        lambda *args: (sent.append(args[3]), send_offset(*args)),
+    )
+    monkeypatch.setattr(writing, "GroupOffset", HoldsBack)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
+    found = diagnose(options, timeout_seconds=120, write_test_record=True)
+    (result,) = [each for each in found if each.name == "transaction"]
+    assert result.outcome is (Outcome.FAILED if drops_metadata else Outcome.PASSED)
+    assert ("do not keep the metadata of offsets" in result.message) == drops_metadata
 
 
 @pytest.mark.parametrize("lines", [1, 11, 14])

@@ -31,6 +31,7 @@ CREATED_WITH = {
     "min.insync.replicas": "2",
 }
 CHECKS = (
+    exactly_once.broker_versions,
     exactly_once.ledger_topic,
     exactly_once.ledger_groups,
     exactly_once.broker_settings,
@@ -57,6 +58,7 @@ class FakeBrokers:
         }
         self.settings = dict.fromkeys(self.topics, SAFE)
         self.brokers_own = {**CREATED_WITH, "transaction.max.timeout.ms": "900000"}
+        self.api_versions = {9: (0, 8), **dict.fromkeys((22, 24, 25, 26, 28), (0, 3))}
         self.groups_operations = EVERYTHING
         self.asked_groups = []
 
@@ -99,6 +101,7 @@ def look(brokers):
         context.parsed = parse(given)
         context.brokers = brokers
         context.cluster = SimpleNamespace(nodes=NODES)
+        context.api_versions = brokers.api_versions
         context.topic_settings = SAFE
         if isinstance(brokers.brokers_own, dict):
             context.broker_settings = brokers.brokers_own
@@ -125,11 +128,33 @@ def test_at_least_once_needs_none_of_it(look, check):
     assert finding.message == "delivery.guarantee=at-least-once"
 
 
+@pytest.mark.parametrize(
+    ("key", "versions", "lacking"),
+    [
+        (9, (0, 6), "OffsetFetch only up to version 6"),
+        (22, None, "no InitProducerId"),
+        (24, None, "no AddPartitionsToTxn"),
+        (25, None, "no AddOffsetsToTxn"),
+        (26, None, "no EndTxn"),
+        (28, None, "no TxnOffsetCommit"),
+    ],
+)
+def test_brokers_that_lack_what_exactly_once_needs_fail(look, brokers, key, versions, lacking):
+    del brokers.api_versions[key]
+    if versions:
+        brokers.api_versions[key] = versions
+    finding = only(look(exactly_once.broker_versions))
+    assert finding.outcome is Outcome.FAILED
+    assert finding.message.endswith(f"these brokers have {lacking}")
+    assert "delivery.guarantee=at-least-once" in finding.advice
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("hides_internal_topics", [True, False])
 def test_brokers_that_say_nothing_are_not_accused(look, brokers, check, hides_internal_topics):
     """As Redpanda or Event Hubs may answer."""
     brokers.brokers_own = {}
+    brokers.api_versions = {}
     brokers.groups_operations = None
     unknown = described(0, 0, None)
     brokers.topics = {"ledger": unknown}
@@ -138,7 +163,7 @@ def test_brokers_that_say_nothing_are_not_accused(look, brokers, check, hides_in
     brokers.settings = {key: {} for key in brokers.topics}
     finding = only(look(check))
     assert finding.outcome is Outcome.SKIPPED
-    assert finding.message == "the brokers do not report this"
+    assert finding.message in ("the brokers do not report this", "the brokers' version is unknown")
     assert not finding.blocks
 
 
@@ -237,8 +262,12 @@ def test_coordinators_with_too_few_replicas_are_warnings(look, brokers, name):
     ]
 
 
-def test_of_coordinators_that_may_not_be_seen_the_brokers_settings_count(look, brokers):
-    brokers.topics["__transaction_state"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+@pytest.mark.parametrize(
+    "error", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE]
+)
+def test_of_coordinators_that_are_not_seen_the_brokers_settings_count(look, brokers, error):
+    """They may be forbidden, or in creation."""
+    brokers.topics["__transaction_state"] = error
     del brokers.topics["__consumer_offsets"]
     assert only(look(exactly_once.coordinators)).outcome is Outcome.PASSED
     brokers.brokers_own = dict.fromkeys(CREATED_WITH, "1")

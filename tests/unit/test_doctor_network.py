@@ -14,10 +14,12 @@ import trustme
 from black_hole import black_hole
 from certificates import write_pem
 
+from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.doctor import network
+from spark_kafka_sink.tools.doctor import connection, network
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 DAY = datetime.timedelta(days=1)
@@ -250,12 +252,16 @@ def answer(versions, error=0):
     return struct.pack(">i", len(body)) + body
 
 
-def asked(reply):
+def replying(reply):
     def talk(connection):
         connection.recv(1024)
         connection.sendall(reply)
 
-    with serving(talk) as server:
+    return talk
+
+
+def asked(reply):
+    with serving(replying(reply)) as server:
         return network.api_versions(server, None, Deadline(30))
 
 
@@ -269,6 +275,19 @@ def test_the_versions_of_a_broker_are_read():
 def test_a_broker_without_describe_cluster_is_older():
     finding, _ = asked(answer([(0, 0, 8)]))
     assert finding.message == "Kafka before 2.8; Produce 0 to 8"
+
+
+@pytest.mark.parametrize(
+    ("compression", "produce", "warns"), [("zstd", 6, True), ("zstd", 7, False), ("lz4", 6, False)]
+)
+def test_zstd_is_a_warning_before_kafka_2_1(compression, produce, warns):
+    with serving(replying(answer([(0, 0, produce)]))) as server:
+        given = {"kafka.bootstrap.servers": str(server), "kafka.compression.type": compression}
+        context = CheckContext(given, False, None, Deadline(30))
+        context.parsed, context.servers = parse(given), [server]
+        findings = connection.api_versions(context)
+    assert [each.outcome for each in findings] == [Outcome.PASSED] + [Outcome.WARNED] * warns
+    assert not warns or "uncompressed" in findings[1].message
 
 
 def test_a_broker_without_headers_fails():

@@ -73,10 +73,10 @@ def brokers():
 def look(brokers):
     """The finding of one check after those that it needs."""
 
-    def look(check, created_topics=None, **options):
+    def look(check, created_topics=None, schema=None, **options):
         given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
         given |= {name.replace("_", "."): value for name, value in options.items()}
-        context = CheckContext(given, False, None, Deadline(30), created_topics or {})
+        context = CheckContext(given, False, None, Deadline(30), created_topics or {}, schema)
         context.parsed = parse(given)
         context.brokers = brokers
         context.api_versions = brokers.api_versions
@@ -269,15 +269,20 @@ def test_the_user_is_named_as_far_as_the_settings_say_it(look, options, user):
     assert look(topic.write_permission, **options).message == f"{user} may write to it"
 
 
-def test_brokers_that_do_not_tell_rights_skip_the_check(look, brokers):
+def test_brokers_that_do_not_tell_rights_are_not_accused(look, brokers):
     brokers.found.authorized_operations = None
-    assert look(topic.write_permission).outcome is Outcome.SKIPPED
+    brokers.api_versions = {22: (0, 1)}
+    for check in (topic.write_permission, topic.idempotent_write):
+        finding = look(check)
+        assert finding.message == "the brokers do not report this"
+        assert not finding.blocks
 
 
 def look_at_idempotence(brokers, api_versions, operations):
     given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
     context = CheckContext(given, False, None, Deadline(30))
     context.parsed = parse(given)
+    context.topic = brokers.found
     context.api_versions = api_versions
     context.cluster = SimpleNamespace(authorized_operations=operations)
     (finding,) = topic.idempotent_write(context)
@@ -314,6 +319,38 @@ def test_idempotence_is_read_as_the_client_reads_it(look, value):
 def test_without_idempotence_its_right_does_not_matter(look):
     options = {"kafka_enable_idempotence": "false"}
     assert look(topic.idempotent_write, **options).outcome is Outcome.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "produce", "outcome", "message"),
+    [
+        ({}, None, 13, Outcome.PASSED, "with headers, and without a key"),
+        ({"cleanup.policy": "compact"}, None, 13, Outcome.PASSED, "each record needs a key"),
+        ({"cleanup.policy": "compact,delete"}, None, 7, Outcome.WARNED, "before Kafka 2.4"),
+        ({"cleanup.policy": "compact"}, ["value"], 13, Outcome.FAILED, "no column key"),
+        ({"cleanup.policy": "compact"}, ["key", "value"], 13, Outcome.PASSED, "needs a key"),
+        ({"message.format.version": "3.0-IV1"}, None, 9, Outcome.PASSED, "with headers"),
+        ({"message.format.version": "0.11.0-IV2"}, None, 9, Outcome.PASSED, "with headers"),
+        ({"message.format.version": "0.10.2-IV0"}, None, 7, Outcome.FAILED, "idempotent producer"),
+        ({"message.format.version": "0.9.0.X"}, None, 7, Outcome.FAILED, "no headers"),
+    ],
+)
+def test_a_topic_takes_headers_and_records_without_a_key_or_not(
+    look, brokers, settings, columns, produce, outcome, message
+):
+    brokers.topics_own |= settings
+    brokers.api_versions = {0: (0, produce)}
+    schema = columns and SimpleNamespace(names=columns)
+    finding = look(topic.record_format, schema=schema)
+    assert finding.outcome is outcome
+    assert message in finding.message
+
+
+def test_a_message_format_without_headers_is_a_warning_without_idempotence(look, brokers):
+    brokers.topics_own["message.format.version"] = "0.10.2-IV0"
+    finding = look(topic.record_format, kafka_enable_idempotence="false")
+    assert finding.outcome is Outcome.WARNED
+    assert "leave out the headers" in finding.advice
 
 
 def test_a_topic_with_a_smaller_limit_than_the_clients_is_a_warning(look, brokers):

@@ -100,7 +100,17 @@ def api_versions(context: CheckContext) -> list[Finding]:
         return finding
 
     findings = _probe_each(context.servers, probe, context)
-    return _keep_usable(context, context.servers, findings)
+    findings = _keep_usable(context, context.servers, findings)
+    _, newest = context.api_versions.get(network.PRODUCE, (0, network.ZSTD_PRODUCE))
+    if context.settings.get("compression.type") == "zstd" and newest < network.ZSTD_PRODUCE:
+        findings.append(
+            warned(
+                "kafka.compression.type=zstd: to brokers before Kafka 2.1, the client sends "
+                "records uncompressed",
+                "Set kafka.compression.type=lz4, or upgrade the brokers",
+            )
+        )
+    return findings
 
 
 def login(context: CheckContext) -> list[Finding]:

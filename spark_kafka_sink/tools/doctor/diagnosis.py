@@ -72,10 +72,12 @@ CHECKS = (
     Check(topic.topic_settings, ("topic",)),
     Check(topic.in_sync_replicas, ("topic_settings",)),
     Check(topic.write_permission, ("topic",)),
-    Check(topic.idempotent_write, ("write_permission",)),
+    Check(topic.idempotent_write, ("cluster",)),
+    Check(topic.record_format, ("topic_settings",)),
     Check(topic.record_size, ("topic_settings",)),
     Check(topic.retention, ("topic_settings",)),
     Check(topic.dead_letter_topic, ("cluster",)),
+    Check(exactly_once.broker_versions, ("cluster",)),
     Check(exactly_once.ledger_topic, ("cluster",)),
     Check(exactly_once.ledger_groups, ("cluster",)),
     Check(exactly_once.ledger, ("ledger_topic", "ledger_groups")),
@@ -102,9 +104,9 @@ def diagnose(
     """Check everything that a job with the sink's ``options`` needs; yields results as they come.
 
     Changes nothing in Kafka, unless ``write_test_record``: then it writes one record to the option
-    ``topic``, and with exactly-once begins a transaction under an id of its own, and aborts it. In
-    ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine, it
-    also looks at the session's settings. ``created_topics``: topics that the job creates if they
+    ``topic``, and with exactly-once commits a transaction under an id of its own, without a record.
+    In ``report.path`` it writes a file and deletes it. With ``spark``, a session on this machine,
+    it also looks at the session's settings. ``created_topics``: topics that the job creates if they
     are missing, and how many partitions they get. ``schema``: that of the DataFrame to write; it
     shows whether its rows can become records, and whether a schema registry accepts their schemas.
 

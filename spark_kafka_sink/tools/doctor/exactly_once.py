@@ -1,4 +1,4 @@
-"""Checks of what delivery.guarantee=exactly-once needs: ledger, rights, time, replicas."""
+"""Checks of what exactly-once needs: the brokers' versions, ledger, rights, time, replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.connection.preconditions import COORDINATORS, unmet, unmet_by_topic
+from spark_kafka_sink.connection.preconditions import (
+    COORDINATORS,
+    unmet,
+    unmet_by_topic,
+    unsupported,
+)
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError
 from spark_kafka_sink.tools.doctor.brokers import UNSUPPORTED, error_code
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
@@ -41,7 +46,11 @@ from spark_kafka_sink.transactions.partition import DEFAULT_PREFIX, prefix_of
 _AT_LEAST_ONCE = "delivery.guarantee=at-least-once"
 _LONGEST = "transaction.max.timeout.ms"
 _REMEDY = "See docs/exactly-once.md#preconditions: three replicas, of which two must be in sync"
-_UNSEEN = (*FORBIDDEN, KafkaError.UNKNOWN_TOPIC_OR_PART)
+_UNSEEN = (
+    *FORBIDDEN,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,  # being created, perhaps by the checks before
+)
 
 
 def with_exactly_once(
@@ -57,6 +66,18 @@ def with_exactly_once(
         return check(context, settings)
 
     return run
+
+
+@with_exactly_once
+def broker_versions(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
+    """The brokers have transactions, and say that they hold back the offsets of open ones."""
+    del settings
+    if not context.api_versions:
+        return [not_applicable("the brokers' version is unknown")]
+    newest_versions = {key: newest for key, (_, newest) in context.api_versions.items()}
+    if lacking := unsupported(newest_versions):
+        return [failed(lacking, Advice.EXACTLY_ONCE_UNSUPPORTED.remedy)]
+    return [passed("Kafka 2.5 or later")]
 
 
 @with_exactly_once

@@ -25,6 +25,8 @@ _EXPIRES_SOON_DAYS = 30
 # Kafka's protocol
 PRODUCE, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_CLUSTER = 0, 18, 22, 60
 _OLDEST_PRODUCE = 3  # the first with headers and idempotence: Kafka 0.11
+ZSTD_PRODUCE = 7  # Kafka 2.1
+REASON_PRODUCE = 8  # Kafka 2.4, KIP-467: the first that says which records are rejected, and why
 _TLS_ALERT = 0x15
 _LARGEST_ANSWER = 1024 * 1024
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,12 @@ from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
-from spark_kafka_sink.tools.doctor.network import DESCRIBE_CLUSTER, INIT_PRODUCER_ID
+from spark_kafka_sink.tools.doctor.network import (
+    DESCRIBE_CLUSTER,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    REASON_PRODUCE,
+)
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     counted,
@@ -228,7 +234,7 @@ def write_permission(context: CheckContext) -> list[Finding]:
     """The user may write to the topic."""
     name, allowed = context.topic_name, context.topic.authorized_operations
     if not allowed:  # whoever sees the topic may at least describe it
-        return [skipped("the brokers do not report what this user may do (before Kafka 2.3)")]
+        return [not_reported()]
     if AclOperation.WRITE not in allowed:
         return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
     return [passed(f"{context.user} may write to it", name)]
@@ -243,17 +249,56 @@ def idempotent_write(context: CheckContext) -> list[Finding]:
         return [failed(advice.meaning, advice.remedy)]
     if AclOperation.IDEMPOTENT_WRITE in (context.cluster.authorized_operations or ()):
         return [passed("allowed on the cluster (IdempotentWrite)")]
+    return [_without_right(context)]
+
+
+def _without_right(context: CheckContext) -> Finding:
     if not context.api_versions:
-        return [not_applicable("the brokers' version is unknown")]
+        return not_applicable("the brokers' version is unknown")
     if DESCRIBE_CLUSTER in context.api_versions:  # Kafka 2.8, as is KIP-679
-        return [passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")]
-    return [
-        failed(
-            f"{context.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
-            f"{Advice.CLUSTER_AUTHORIZATION_FAILED.remedy}: kafka-acls.sh --add --allow-principal "
-            f"{context.user} --operation IdempotentWrite --cluster",
+        return passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")
+    if context.topic is None or not context.topic.authorized_operations:
+        return not_reported()
+    return failed(
+        f"{context.user} lacks IdempotentWrite, which brokers before Kafka 2.8 require",
+        f"{Advice.CLUSTER_AUTHORIZATION_FAILED.remedy}: kafka-acls.sh --add --allow-principal "
+        f"{context.user} --operation IdempotentWrite --cluster",
+    )
+
+
+def record_format(context: CheckContext) -> list[Finding]:
+    """The topic accepts records with headers and, unless it is compacted, without a key."""
+    name, settings = context.topic_name, context.topic_settings
+    if not settings:
+        return [not_reported()]
+    findings = []
+    version = settings.get("message.format.version", "")
+    if re.match(r"0\.([89]|10)\b", version):
+        what = f"message.format.version={version} has no headers"
+        remedy = "Raise the topic's message.format.version to 0.11.0 or later"
+        if context.settings["enable.idempotence"] == "true":
+            what += ", and does not allow an idempotent producer"
+            remedy += ", or set kafka.enable.idempotence=false and leave out the headers"
+            findings.append(failed(what, remedy, name))
+        else:
+            findings.append(warned(what, f"{remedy}, or leave out the headers", name))
+    if "compact" in settings.get("cleanup.policy", ""):
+        findings.append(_of_compacted(context))
+    return findings or [passed("it accepts records with headers, and without a key", name)]
+
+
+def _of_compacted(context: CheckContext) -> Finding:
+    name, remedy = context.topic_name, Advice.INVALID_MSG.remedy
+    if context.schema is not None and "key" not in context.schema.names:
+        return failed("it is compacted, and the DataFrame has no column key", remedy, name)
+    _, newest = context.api_versions.get(PRODUCE, (0, REASON_PRODUCE))
+    if newest < REASON_PRODUCE:
+        what = (
+            "it is compacted; with brokers before Kafka 2.4, a record without a key fails its task "
+            "only after close.timeout.ms, and the error does not name the key"
         )
-    ]
+        return warned(what, remedy, name)
+    return passed("it is compacted, so each record needs a key", name)
 
 
 def record_size(context: CheckContext) -> list[Finding]:

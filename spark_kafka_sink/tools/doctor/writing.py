@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
-from spark_kafka_sink.advice import advice_on
+from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.errors import KafkaSinkError, TransactionFailed
+from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.exactly_once import (
@@ -21,12 +21,14 @@ from spark_kafka_sink.tools.doctor.exactly_once import (
     with_exactly_once,
 )
 from spark_kafka_sink.tools.doctor.result import Finding, failed, passed, skipped, warned
-from spark_kafka_sink.transactions.offset_calls import BrokerWait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 from spark_kafka_sink.transactions.transaction import Transaction
 
 KEY = "spark-kafka-sink doctor"
 _SKEW_SECONDS = 5.0
 _POLL_SECONDS = 0.1
+# Brokers that do not hold back an offset answer within a round trip.
+_ANSWER_SECONDS = 1.0
 _ASK = "needs --write-test-record"
 
 _quiet = logging.getLogger("spark_kafka_sink.tools.doctor.librdkafka")
@@ -92,16 +94,22 @@ def clock_skew(context: CheckContext) -> list[Finding]:
 
 @with_exactly_once
 def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """A transaction can begin, under an id of doctor's own; it is aborted."""
+    """A transaction of doctor's own commits an offset, which brokers hold back until then."""
     if not context.write_test_record:
         return [skipped(_ASK)]
     name, topic = doctor_transactional_id(settings), settings.ledger_topic
     wait = BrokerWait(context.deadline, "--timeout", f"a transaction {name}")
     test_transaction = Transaction(context.sink.producer, name, settings.transaction_timeout_ms)
+    offset = CommittedOffset(0, str(uuid.uuid4()))
     try:
         test_transaction.initialize([topic], wait)
-        test_transaction.begin()
-        test_transaction.send_offset(name, topic, CommittedOffset(0, ""), wait)
+        with GroupOffset(context.settings, topic, name) as group:
+            group.read(wait)  # from here on, it is connected
+            test_transaction.begin()
+            test_transaction.send_offset(name, topic, offset, wait)
+            is_held_back = _is_held_back(group, wait)
+            test_transaction.commit(wait)
+            committed = group.read(wait)
     except TransactionFailed as error:
         advice = {
             "GROUP_AUTHORIZATION_FAILED": allow_groups(context, settings),
@@ -112,7 +120,23 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
         return [failed(str(error), "See the results above, or raise --timeout", name)]
     finally:
         test_transaction.close()
-    return [passed("began, sent an offset of the ledger, and was aborted", name)]
+    remedy = Advice.EXACTLY_ONCE_UNSUPPORTED.remedy
+    if not is_held_back:
+        what = "these brokers do not hold back the offset of an open transaction"
+        return [failed(f"{what}, so exactly-once could store rows twice", remedy, name)]
+    if committed != offset:
+        what = "these brokers do not keep the metadata of offsets, which exactly-once needs"
+        return [failed(what, remedy, name)]
+    return [passed("committed an offset with metadata, which was held back until then", name)]
+
+
+def _is_held_back(group: GroupOffset, wait: BrokerWait) -> bool:
+    """Whether there is no answer about the group's offset."""
+    try:
+        group.read(wait.at_most(_ANSWER_SECONDS))
+    except DeadlineExceeded:
+        return True
+    return False
 
 
 def _producer(context: CheckContext) -> Any:
