@@ -61,6 +61,7 @@ from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
 from spark_kafka_sink.records.record_size import (
+    least_partition_bytes,
     most_batch_bytes,
     partition_bytes,
     split_to_fit,
@@ -104,6 +105,20 @@ class Round:
         return is_alone
 
 
+@dataclass
+class _Proof:
+    """What is known about the batches that a topic's brokers accept.
+
+    ``accepted_bytes``: the most bytes for one partition that they have accepted at once;
+    ``passed_bytes``: at most the bytes for one partition passed on since nothing was unreported;
+    ``next_bytes``: by partition, those among them that are more than was accepted at once.
+    """
+
+    accepted_bytes: int = _LIKELY_BYTES
+    passed_bytes: int = 0
+    next_bytes: Counter[int] = field(default_factory=Counter)
+
+
 class BadBatches:
     """The states of all topics; used by one thread at a time, and sends nothing."""
 
@@ -116,29 +131,27 @@ class BadBatches:
         self._client = client
         self._topics = topics
         self._muted: set[str] = set()
-        #: by topic, the most bytes for one partition that brokers have accepted at once
-        self._accepted_bytes: dict[str, int] = {}
-        #: by topic, at most the bytes for one partition passed on since nothing was unreported
-        self._passed_bytes: Counter[str] = Counter()
-        #: by topic and partition, the bytes among them that are more than was accepted at once
-        self._proof_bytes: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        self._proofs: defaultdict[str, _Proof] = defaultdict(_Proof)
 
     def state(self, topic: str) -> BatchState:
         if topic in self._muted:
             return BatchState.MUTED
         if self._topics.max_batch_bytes(topic) < self._client_batch_bytes:
             return BatchState.SMALL
-        is_proven = 2 * self._accepted_bytes.get(topic, 0) >= self._client_batch_bytes
-        if is_proven or self._topics.are_limits_known(topic) or self._is_transactional:
+        if 2 * self._proofs[topic].accepted_bytes >= self._client_batch_bytes:
+            return BatchState.OPEN
+        if self._topics.are_limits_known(topic) or self._is_transactional:
             return BatchState.OPEN
         return BatchState.UNPROVEN
 
     def has_room(self, request: SendRequest) -> bool:
         """Whether the request, whose records have partitions, may be passed on as a whole."""
         topic, messages = request.delivery.topic, request.messages
-        if messages is None or messages.enqueued or self.state(topic) is BatchState.OPEN:
-            return True  # all were rejected, some are with the client, or there is no limit
+        if messages is None or messages.enqueued:
+            return True  # all were rejected, or some are with the client
         room = self._room(topic)
+        if room == sys.maxsize:
+            return True
         request.batch_bytes = most_batch_bytes(messages.partitioned)
         if request.batch_bytes > room:
             request.batch_bytes = int(partition_bytes(messages.partitioned).max())
@@ -155,28 +168,30 @@ class BadBatches:
         state = self.state(topic)
         if state is BatchState.OPEN:
             return sys.maxsize
-        accepted = self._accepted_bytes.get(topic, _LIKELY_BYTES)
+        proof = self._proofs[topic]
         if self._client.has_unreported(topic):
             if state is not BatchState.UNPROVEN:
                 return 0
             # They leave as two batches that would be accepted, or as one with nothing behind it.
-            return 2 * accepted - self._passed_bytes[topic]
-        del self._passed_bytes[topic]
-        proof = self._proof_bytes.pop(topic, Counter())
-        del proof[UNASSIGNED]  # of any partition
-        self._accepted_bytes[topic] = max(accepted, *proof.values(), 0)
+            return 2 * proof.accepted_bytes - proof.passed_bytes
+        del proof.next_bytes[UNASSIGNED]  # of any partition
+        accepted = max(proof.accepted_bytes, *proof.next_bytes.values(), 0)
+        self._proofs[topic] = _Proof(accepted)
         return self._max_batch_bytes(topic)
 
     def note_passed(self, request: SendRequest) -> None:
         """The client has accepted the whole request."""
         topic, messages = request.delivery.topic, request.messages
-        if messages is None or self.state(topic) is not BatchState.UNPROVEN:
+        if messages is None or not request.batch_bytes:
+            return  # OPEN
+        if self.state(topic) is not BatchState.UNPROVEN:
             return
-        self._passed_bytes[topic] += request.batch_bytes
-        if self._passed_bytes[topic] > self._accepted_bytes.get(topic, _LIKELY_BYTES):
-            sizes = partition_bytes(messages.partitioned).tolist()
+        proof = self._proofs[topic]
+        proof.passed_bytes += request.batch_bytes
+        if proof.passed_bytes > proof.accepted_bytes:
+            sizes = least_partition_bytes(messages.partitioned).tolist()
             partitions = messages.partitioned.partitions.tolist()
-            self._proof_bytes[topic].update(dict(zip(partitions, sizes, strict=True)))
+            proof.next_bytes.update(dict(zip(partitions, sizes, strict=True)))
 
     def check(
         self, partitioned: PartitionedRecords, delivery_id: int
@@ -211,7 +226,7 @@ class BadBatches:
         known = min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
         if self.state(topic) is not BatchState.UNPROVEN:
             return known
-        return min(known, _GROWTH * self._accepted_bytes.get(topic, _LIKELY_BYTES))
+        return min(known, _GROWTH * self._proofs[topic].accepted_bytes)
 
     def may_contain_good(self, failed: FailedRecords) -> bool:
         """Whether brokers may accept some of the rejected records, if they are sent again."""
@@ -233,7 +248,7 @@ class BadBatches:
             records, np.array([partition], dtype=np.int32), np.array([0, count]), positions
         )
         self._muted.add(topic)
-        self._forget_accepted(topic)
+        self._proofs.pop(topic, None)
         middle = count // 2 if failed.code in BATCH_ERRORS else 0
         halves = [
             partitioned.take(half) for half in np.split(np.arange(count), [middle]) if len(half)
@@ -249,11 +264,7 @@ class BadBatches:
         """Forget evicted topics; they have no records left."""
         for topic in topics:
             self._muted.discard(topic)
-            self._forget_accepted(topic)
-
-    def _forget_accepted(self, topic: str) -> None:
-        for table in (self._accepted_bytes, self._passed_bytes, self._proof_bytes):
-            table.pop(topic, None)
+            self._proofs.pop(topic, None)
 
 
 def _request(

@@ -168,8 +168,6 @@ class NonBlockingProducer:
         Handlers of the client's log lines run inside this call.
         """
         self._engine.handle(self._session.poll(seconds))
-        if self._engine.awaits_reports:
-            self._client.flush(_FLUSH_SECONDS)  # otherwise those that they wait for may linger
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
@@ -195,6 +193,8 @@ class NonBlockingProducer:
                 if not self._engine.has_buffered_records:
                     return
                 self._handle_events(0.0)
+                if self._engine.awaits_reports:
+                    self._client.flush(_FLUSH_SECONDS)  # those that they wait for may linger
                 self._drainer = drainer
 
     # --- waiting ---------------------------------------------------------------------------------

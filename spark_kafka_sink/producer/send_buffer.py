@@ -74,7 +74,8 @@ class SendBuffer:
         self._partitioner = partitioner
         self._bad_batches = bad_batches
         self._queues: dict[str, _TopicQueue] = {}
-        self._sendable: dict[str, None] = {}  # topics whose waiting records have metadata
+        #: topics whose waiting records have metadata; whether these await earlier ones' reports
+        self._sendable: dict[str, bool] = {}
 
     @property
     def has_buffered_records(self) -> bool:
@@ -84,7 +85,7 @@ class SendBuffer:
     @property
     def awaits_reports(self) -> bool:
         """Whether some of them have metadata, but wait until earlier ones are reported."""
-        return bool(self._sendable)
+        return any(self._sendable.values())
 
     def put(self, request: SendRequest) -> list[FailedRecords]:
         """Accept the records that fit, the first ones of each partition, and count them."""
@@ -116,7 +117,7 @@ class SendBuffer:
     def on_metadata_change(self, topic: str) -> None:
         """Update whether the topic's waiting records are sendable."""
         if topic in self._queues and self._topics.partitions(topic) is not None:
-            self._sendable[topic] = None
+            self._sendable[topic] = False
         else:
             self._sendable.pop(topic, None)
 
@@ -128,9 +129,9 @@ class SendBuffer:
     def drain(self) -> list[FailedRecords]:
         """Pass records whose metadata has arrived to the client, as far as there is room."""
         failures: list[FailedRecords] = []
-        for topic in list(self._sendable):
+        for topic, awaits_reports in list(self._sendable.items()):
             partitions = self._topics.partitions(topic)
-            if partitions is None:
+            if partitions is None or (awaits_reports and self._client.has_unreported(topic)):
                 continue
             queue = self._queues[topic]
             present = self._bad_batches.begin_round(topic, has_retries=bool(queue.retries))
@@ -149,6 +150,7 @@ class SendBuffer:
                 queue.remove_first()
                 if any(each.code == ErrorCode.UNKNOWN_TOPIC for each in refused):
                     break  # the topic may be back before the next request, which must not overtake
+            self._sendable[topic] = self._client.has_unreported(topic)
             if not queue:
                 del self._queues[topic], self._sendable[topic]
         return failures
@@ -171,7 +173,7 @@ class SendBuffer:
     def _queue(self, topic: str) -> _TopicQueue:
         queue = self._queues.setdefault(topic, _TopicQueue())
         if self._topics.partitions(topic) is not None:
-            self._sendable[topic] = None
+            self._sendable.setdefault(topic, False)
         return queue
 
     def _prepare_first(

@@ -16,6 +16,7 @@ BATCH_OVERHEAD_BYTES = 61
 # deltas of offset and timestamp.
 _LATER_RECORD_BYTES = 12
 _MOST_RECORD_OVERHEAD_BYTES = 4 + 3 * 5  # attributes, deltas and number of headers; three lengths
+_LEAST_RECORD_OVERHEAD_BYTES = 4 + 3 * 1
 
 
 def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
@@ -68,6 +69,15 @@ def partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
     """The size of one batch for each partition (int64[partitions]), or a little more."""
     ends = np.cumsum(record_bytes(partitioned.records) + _LATER_RECORD_BYTES)
     return BATCH_OVERHEAD_BYTES + np.diff(np.append(0, ends)[partitioned.starts])
+
+
+def least_partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
+    """At least the size of one batch for each partition; quicker to know."""
+    records = partitioned.records
+    sizes = records.values.lengths + _LEAST_RECORD_OVERHEAD_BYTES
+    if records.keys is not None:
+        sizes += records.keys.lengths
+    return BATCH_OVERHEAD_BYTES + np.diff(np.append(0, np.cumsum(sizes))[partitioned.starts])
 
 
 def largest_bytes(records: RecordColumns) -> int:

@@ -123,7 +123,7 @@ def test_the_ledger_is_read_as_tasks_read_it():
         LedgerRow("a.0", "former", entry),
         LedgerRow("a.0", "t", entry),
     ]
-    with pytest.raises(LedgerLost, match=r"consumer group a\.1 .*did not write"):
+    with pytest.raises(LedgerLost, match=r"consumer group a\.1 .*without metadata"):
         ledger_rows("a", {"a.1": {topic: CommittedOffset(3, "")}})
 
 
