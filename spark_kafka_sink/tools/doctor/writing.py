@@ -100,11 +100,12 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
     name, topic = doctor_transactional_id(settings), settings.ledger_topic
     wait = BrokerWait(context.deadline, "--timeout", f"a transaction {name}")
     test_transaction = Transaction(context.sink.producer, name, settings.transaction_timeout_ms)
-    offset = CommittedOffset(0, str(uuid.uuid4()))
+    offset = CommittedOffset(1, str(uuid.uuid4()))
     try:
         test_transaction.initialize([topic], wait)
         with GroupOffset(context.settings, topic, name) as group:
-            group.read(wait)  # from here on, it is connected
+            # The former one: some brokers know no group whose first offset is not committed yet.
+            group.write(CommittedOffset(0, KEY), wait)
             test_transaction.begin()
             test_transaction.send_offset(name, topic, offset, wait)
             is_held_back = _is_held_back(group, wait)
