@@ -28,8 +28,9 @@ from topics import Topics
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection import preconditions
 from spark_kafka_sink.connection.preflight import check
-from spark_kafka_sink.errors import TransactionFailed
+from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.spark.writer import write_batch_marker
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
@@ -294,6 +295,21 @@ def test_tasks_do_not_need_the_trust_store(spark, store, sasl_ssl, topics, tmp_p
         rows.write.format(sink).options(**given).mode("append").save()
     assert [record.value for record in made.read(topic)] == [b"v"]
     assert not file.exists()
+
+
+@pytest.mark.parametrize("name", ["SCRAM, PEM file", "PKCS12 key store", "PEM key as text"])
+def test_the_driver_learns_the_brokers_version_with_any_login(
+    request, store, topics, name, monkeypatch
+):
+    broker, settings = CONFIGURATIONS[name]
+    topic = topics(broker).create()
+    given = options(request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic)
+    once = {"delivery.guarantee": "exactly-once", "exactly.once.partitions": "1"}
+    monkeypatch.setattr(preconditions, "_REQUESTS", {9: ("OffsetFetch", 99)})
+    with pytest.raises(InvalidOption, match="OffsetFetch only up to version"):
+        check(parse(given | once))
+    monkeypatch.undo()
+    check(parse(given | once))
 
 
 # --- what is wrong, said by the driver ------------------------------------------------------------
