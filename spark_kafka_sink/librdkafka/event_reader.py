@@ -252,10 +252,11 @@ def _configuration(resource: int) -> ConfigurationDescription:
 def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
-    if _NO_SERVERS not in (text.value or b""):
-        line = b"%s: %s" % (facility.value or b"", text.value or b"")
+    said = text.value or b""
+    if level.value <= log_lines.most_verbose and _NO_SERVERS not in said:
+        line = b"%s: %s" % (facility.value or b"", said)
         log_lines.write(level.value, without_secrets(line.decode(errors="replace")))
-    version = _API_VERSION.search(text.value or b"")
+    version = _API_VERSION.search(said)
     return [ApiVersion(int(version[1]), int(version[2]))] if version else []
 
 

@@ -49,18 +49,16 @@ class LogLines:
     """The log lines of a client; used by one thread at a time.
 
     The first line of a cause is logged at once. What follows within the interval is counted, and
-    its latest line is logged with their number when the interval, or the client, ends. Lines above
-    the syslog level ``most_verbose`` are dropped.
+    its latest line is logged with their number when the interval, or the client, ends.
+    ``most_verbose``: the highest syslog level of lines to write.
     """
 
     def __init__(self, most_verbose: int = 7, clock: Clock = time.monotonic) -> None:
-        self._most_verbose = most_verbose
+        self.most_verbose = most_verbose
         self._clock = clock
         self._causes: dict[str, _Cause] = {}  # longest logged first
 
     def write(self, syslog_level: int, line: str) -> None:
-        if syslog_level > self._most_verbose:
-            return
         level = _LEVELS[min(max(syslog_level, 0), 7)]
         if level == logging.DEBUG:  # only if the user has set kafka.debug
             _log.log(level, "%s", line)
