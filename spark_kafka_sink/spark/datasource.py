@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource
+from pyspark.errors import PySparkException
 
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
+from spark_kafka_sink.spark.micro_batch import prepare_reports, prepare_serializer
 from spark_kafka_sink.spark.private_api import (
     activate,
     application_folder,
     check_worker,
-    column_types,
+    error_condition,
+    has_data_sources,
     is_classic,
+    require_data_sources,
 )
 from spark_kafka_sink.spark.schema_check import (
     check_schema,
@@ -24,9 +27,12 @@ from spark_kafka_sink.spark.schema_check import (
 )
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
-if TYPE_CHECKING:
-    from pathlib import Path
+if TYPE_CHECKING or has_data_sources():
+    from pyspark.sql.datasource import DataSource
+else:
+    DataSource = object
 
+if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -117,26 +123,6 @@ def _preflight(options: SinkOptions) -> None:
     check(options, application_folder())
 
 
-def prepare_serializer(
-    schema: StructType, options: SinkOptions, folder: Path | None = None
-) -> Serializer | None:
-    """On the driver, before the tasks; raises what ``serialization.preparation`` raises."""
-    if options.serialization is None:
-        return None
-    from spark_kafka_sink.serialization.preparation import prepare
-
-    types = column_types(schema, options.serialized_columns)
-    return prepare(options, types, folder)
-
-
-def prepare_reports(options: SinkOptions) -> None:
-    """On the driver, before the tasks."""
-    if options.report_path is not None:
-        from spark_kafka_sink.report.folder import prepare
-
-        prepare(options.report_path)
-
-
 def register(spark: SparkSession) -> None:
     """Register ``format("kafka-nb")`` with a session, and activate it in the calling thread.
 
@@ -144,14 +130,23 @@ def register(spark: SparkSession) -> None:
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
     Python data sources in the calling thread's active session, and only the main thread has one.
 
-    Issues a UserWarning if the session has ``spark.speculation``.
+    Issues a UserWarning if the session has ``spark.speculation``. Raises KafkaSinkError before
+    Spark 4.0, which has no Python data sources: use ``foreach_batch``.
     """
+    require_data_sources()
     make_known(spark)
     warn_of_speculation(spark)
 
 
 def make_known(spark: SparkSession) -> None:
-    """``register`` without the warning."""
-    spark.dataSource.register(KafkaSink)
+    """``register`` without the warning; does nothing before Spark 4.0."""
+    if not has_data_sources():
+        return
+    try:
+        spark.dataSource.register(KafkaSink)
+    except PySparkException as error:
+        # Of Spark 4.0, once it has found the installed module: then the format is known.
+        if error_condition(error) != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     if is_classic(spark):
         activate(spark)

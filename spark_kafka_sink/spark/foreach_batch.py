@@ -18,7 +18,12 @@ from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark.datasource import prepare_reports, prepare_serializer
+from spark_kafka_sink.spark.micro_batch import (
+    keep_report,
+    prepare_reports,
+    prepare_serializer,
+    write_batch_marker,
+)
 from spark_kafka_sink.spark.private_api import (
     INTERRUPTION,
     check_worker,
@@ -34,7 +39,7 @@ from spark_kafka_sink.spark.schema_check import (
     warn_of_columns,
 )
 from spark_kafka_sink.spark.speculation import warn_of_speculation
-from spark_kafka_sink.spark.writer import keep_report, write_batch_marker, write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -38,6 +38,7 @@ from spark_kafka_sink.report.snapshot import (
     of_report,
 )
 from spark_kafka_sink.report.storage import local_path
+from spark_kafka_sink.spark.private_api import progress_values
 from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
 
@@ -146,19 +147,20 @@ class KafkaSinkListener(StreamingQueryListener):
             self._query(str(event.id)).start(event.name, event.runId)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        progress = event.progress
-        if progress.name == WARM_UP:
+        name, run_id = event.progress.name, event.progress.runId
+        if name == WARM_UP:
             return
+        progress = progress_values(event.progress)
         with self._lock:
-            query = self._query(str(progress.id))
+            query = self._query(str(progress["id"]))
             if not query.run_state:
-                query.start(progress.name, progress.runId)
+                query.start(name, run_id)
             self._read_folders()
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
                 query.micro_batches += 1
                 query.latest_failure = ""
-                row = self._row(query, progress.batchId, "duration_ms")
+                row = self._row(query, progress["batchId"], "duration_ms")
                 row.columns.update(of_progress(progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:

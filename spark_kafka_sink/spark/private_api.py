@@ -1,4 +1,4 @@
-"""All that the sink knows about Spark's internals, from the sources of PySpark 4.1 to 4.3.
+"""All that the sink knows about Spark's internals, from the sources of PySpark 3.5 to 4.3.
 
 - ``pyspark.worker.main(infile, outfile)`` runs every task, and reads its rows from ``infile``, a
   file of a socket's descriptor.
@@ -18,21 +18,24 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
+from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, RowsIncomplete
 
 if TYPE_CHECKING:
     from pyspark import SparkContext, TaskContext
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.types import DataType, StructType
 
     from spark_kafka_sink.serialization.preparation import ColumnType
@@ -43,6 +46,48 @@ INTERRUPTION = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the sink\n"
     ": java.lang.InterruptedException"
 )
+
+# --- what this Spark has --------------------------------------------------------------------------
+
+NO_FORMAT = (
+    f"PySpark {pyspark.__version__} has no Python data sources, unlike Spark 4.0 and later, and so "
+    'no format("kafka-nb"): use foreach_batch'
+)
+
+
+def has_data_sources() -> bool:
+    """Whether Spark has Python data sources, and so ``format("kafka-nb")`` can exist."""
+    return importlib.util.find_spec("pyspark.sql.datasource") is not None
+
+
+def require_data_sources() -> None:
+    """Raise KafkaSinkError if Spark has no Python data sources."""
+    if not has_data_sources():
+        raise KafkaSinkError(NO_FORMAT)
+
+
+def stream_writer() -> type:
+    """The base class with which Spark passes a stream's rows as Arrow batches."""
+    from pyspark.sql import datasource
+
+    try:
+        return datasource.DataSourceStreamArrowWriter
+    except AttributeError:
+        # Spark 4.0 passes Arrow batches to any DataSourceArrowWriter, and rows to others.
+        bases = (datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter)
+        return type("StreamWriter", bases, {})
+
+
+def error_condition(error: PySparkException) -> str | None:
+    """Spark's name of an error, such as PATH_NOT_FOUND."""
+    is_renamed = hasattr(error, "getCondition")
+    return error.getCondition() if is_renamed else error.getErrorClass()
+
+
+def progress_values(progress: StreamingQueryProgress) -> Mapping[str, Any]:
+    """A listener's progress as a mapping, which it is itself from Spark 4.0 on."""
+    return progress if isinstance(progress, Mapping) else json.loads(progress.json)
+
 
 # --- the session and its queries ------------------------------------------------------------------
 
@@ -119,7 +164,7 @@ def _files(spark: SparkSession, path: str) -> DataFrame | None:
     try:
         return spark.read.text(path, wholetext=True)
     except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
+        if error_condition(error) == "PATH_NOT_FOUND":
             return None
         raise
 
@@ -212,6 +257,12 @@ class _JavaSignalHandler:
         implements = ("sun.misc.SignalHandler",)
 
 
+def scala_version(spark: SparkSession) -> str:
+    """``2.12`` or ``2.13``, which the names of Spark's JARs contain."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    return str(jvm.scala.util.Properties.versionNumberString()).rpartition(".")[0]
+
+
 def is_java_instance(java_object: Any, class_name: str) -> bool:
     """Whether an object of the driver's Java process, such as py4j's exception, has this class."""
     from py4j.java_gateway import is_instance_of
@@ -287,6 +338,6 @@ def _unsupported() -> InvalidOption:
     return InvalidOption(
         "delivery.guarantee=exactly-once is not supported with this PySpark "
         f"({pyspark.__version__}): its workers do not show whether Spark has passed all rows of a "
-        "task. Use PySpark 4.1 to 4.3, remove spark.python.use.daemon=false, or set "
+        "task. Use PySpark 3.5 to 4.3, remove spark.python.use.daemon=false, or set "
         "delivery.guarantee=at-least-once"
     )

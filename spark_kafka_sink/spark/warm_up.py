@@ -17,7 +17,8 @@ from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
-from spark_kafka_sink.spark.private_api import is_classic
+from spark_kafka_sink.spark.foreach_batch import foreach_batch
+from spark_kafka_sink.spark.private_api import has_data_sources, is_classic
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def warm_up(
     spark: SparkSession, options: Mapping[str, object], timeout_seconds: float = 60.0
 ) -> WarmUpResult:
     """Run one micro-batch without rows through ``format("kafka-nb")``; changes nothing in Kafka.
+
+    Before Spark 4.0, through ``foreach_batch``, which starts one kind of Python worker.
 
     Starts what the first micro-batch of a session would wait for: Spark's four kinds of Python
     worker with their imports, a producer in each worker that may run a task, its connections, and
@@ -126,8 +129,12 @@ def _existing_topic(options: Mapping[str, str]) -> str:
 def _run(
     rows: DataFrame, options: dict[str, str], checkpoint: str, deadline: Deadline
 ) -> tuple[float, str]:
-    writer = rows.writeStream.format(FORMAT).options(**options).queryName(QUERY_NAME)
+    writer = rows.writeStream.queryName(QUERY_NAME)
     writer = writer.option("checkpointLocation", f"file://{checkpoint}")
+    if has_data_sources():
+        writer = writer.format(FORMAT).options(**options)
+    else:
+        writer = writer.foreachBatch(foreach_batch(options))
     # The query ends after one micro-batch; stopping it during a second one would end its workers.
     query = writer.trigger(availableNow=True).start()
     try:

@@ -1,43 +1,27 @@
-"""Writes one partition, and commits or aborts a micro-batch on the driver."""
+"""The writers of the format: what Spark calls in tasks, and to commit or abort on the driver."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_kafka_sink.config.options import SinkOptions
-from spark_kafka_sink.errors import InvalidOption, InvalidRecord, KafkaSinkError, headline
-from spark_kafka_sink.process_limits import naming_memory_limit
-from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait, total
-from spark_kafka_sink.spark.private_api import (
-    application_folder,
-    require_end_of_rows,
-    rows_socket,
-    running_batch_id,
-    running_query_id,
-)
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.report.delivery_report import DeliveryReport, total
+from spark_kafka_sink.spark.micro_batch import keep_report, write_batch_marker
+from spark_kafka_sink.spark.private_api import stream_writer
+from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamWriter
 
-    from spark_kafka_sink.producer.cache import BorrowedProducer
-    from spark_kafka_sink.records.origin import Origin
     from spark_kafka_sink.serialization.serializer import Serializer
-    from spark_kafka_sink.transactions.partition import PartitionTransaction
-
-_log = logging.getLogger("spark_kafka_sink")
+else:
+    StreamWriter = stream_writer()
 
 
 @dataclass
@@ -45,169 +29,6 @@ class KafkaCommitMessage(WriterCommitMessage):
     """What a task reports to the driver."""
 
     report: DeliveryReport
-
-
-def write_partition(
-    batches: Iterable[pa.RecordBatch], options: SinkOptions, serializer: Serializer | None = None
-) -> DeliveryReport:
-    """Send all rows and wait until the brokers have acknowledged or committed them.
-
-    ``serializer``: turns key and value into bytes; None: they are bytes or text already.
-
-    With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
-    TopicUnavailable, MetadataTimeout, BufferExhausted, DeadlineExceeded or LimitReached; with a
-    serializer what its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and
-    what ``transactions.partition`` raises.
-    """
-    waited = Counter[Wait]()
-    started = time.monotonic()
-    origin = _origin(options)
-    sender: BorrowedProducer | PartitionTransaction | None = None
-
-    def report() -> DeliveryReport:
-        seconds = time.monotonic() - started
-        sent = DeliveryReport() if sender is None else sender.report
-        return replace(
-            sent,
-            tasks=1,
-            query_id=origin.query_id,
-            task_seconds=seconds,
-            longest_task_seconds=seconds,
-            wait_us=sent.wait_us + waited,
-        )
-
-    try:
-        if options.exactly_once is not None:
-            rows_socket().close()  # fail before sending if the end of the rows cannot be seen
-        with naming_memory_limit(), _sender(options, origin) as sender:
-            _send(_timed(batches, waited), sender, options, serializer)
-            if options.exactly_once is not None:
-                require_end_of_rows()
-            sender.close(options.close_timeout_ms / 1000)
-    except BaseException as error:
-        if options.report_path is not None:
-            from spark_kafka_sink.report.folder import write_failed_task
-
-            write_failed_task(
-                replace(report(), failed_tasks=1), options.report_path, origin.batch_id
-            )
-        if isinstance(error, KafkaSinkError):
-            # Our own frames would not help users.
-            raise error.with_traceback(None) from headline(error)
-        raise
-    return report()
-
-
-def _send(
-    batches: Iterable[pa.RecordBatch],
-    sender: BorrowedProducer | PartitionTransaction,
-    options: SinkOptions,
-    serializer: Serializer | None,
-) -> None:
-    # Imported here: the driver builds writers, but needs neither Arrow nor a client.
-    from spark_kafka_sink.records.arrow import split_by_topic
-
-    rows = 0
-    if serializer is not None:
-        serializer.folder = application_folder()
-    if options.topic:
-        # Before the first batch is requested from Spark, so that the two overlap.
-        sender.prefetch([options.topic])
-    for batch in batches:
-        as_sent = batch if serializer is None else serializer.serialize(batch, options.topic)
-        split = split_by_topic(as_sent, options.topic, first_row=rows)
-        if split.rejected and options.dead_letter_topic is None:
-            first = split.rejected[0]
-            raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
-        rows += batch.num_rows
-        # One request for all new topics, before the first send requests its own.
-        sender.prefetch(records.topic for records in split.records)
-        for records in split.records:
-            sender.send(records)
-        for rejected in split.rejected:
-            sender.send_dead_letters(rejected)
-    sender.prefetch([])  # a task without rows connects for the one after it
-
-
-def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches; add up the time until Spark passes each of them."""
-    rest = iter(batches)
-    while True:
-        started = time.monotonic()
-        batch = next(rest, None)
-        waited[Wait.ROWS] += round((time.monotonic() - started) * 1e6)
-        if batch is None:
-            return
-        yield batch
-
-
-def _sender(
-    options: SinkOptions, origin: Origin
-) -> AbstractContextManager[BorrowedProducer | PartitionTransaction]:
-    """What sends the rows: a producer that outlives the task, or a transaction of this task."""
-    if options.exactly_once is None:
-        from spark_kafka_sink.producer.cache import process_cache
-
-        return process_cache().borrow(options, origin)
-    from spark_kafka_sink.transactions.partition import exactly_once
-
-    return exactly_once(options, origin)
-
-
-def write_batch_marker(
-    options: SinkOptions, query_id: str | None, batch_id: int, tasks: int
-) -> None:
-    """On the driver, with exactly-once: record that all tasks of a micro-batch have committed.
-
-    Raises what ``transactions.batch_marker.write`` raises.
-    """
-    if options.exactly_once is None:
-        return
-    from spark_kafka_sink.transactions import batch_marker, partition
-
-    prefix = partition.prefix_of(options.exactly_once, query_id)
-    try:
-        batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
-    except KafkaSinkError as error:
-        raise error.with_traceback(None) from headline(error)
-
-
-def _origin(options: SinkOptions) -> Origin:
-    """The task that runs here, as far as known."""
-    from spark_kafka_sink.records.origin import Origin
-
-    context = TaskContext.get()
-    given = None if options.batch_id is None else str(options.batch_id)
-    if context is None:
-        return Origin(batch_id=given)
-    return Origin(
-        running_query_id(context),
-        given or running_batch_id(context),
-        context.partitionId(),
-    )
-
-
-def _place(options: SinkOptions) -> str:
-    """``micro-batch 7, partition 3``, as far as known."""
-    origin = _origin(options)
-    place = [f"micro-batch {origin.batch_id}"] if origin.batch_id is not None else []
-    if origin.task_partition is not None:
-        place.append(f"partition {origin.task_partition}")
-    return ", ".join(place) or "outside Spark"
-
-
-def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
-    """Append the report of a micro-batch to the option's folder, and log it.
-
-    Returns it with the reports of failed tasks in that folder.
-    """
-    if options.report_path is not None:
-        from spark_kafka_sink.report.folder import append
-
-        report = append(report, options.report_path)
-    what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
-    _log.info("%s %s: %s", what, report.outcome, report.to_json())
-    return report
 
 
 def _total(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> DeliveryReport:
@@ -241,7 +62,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         keep_report(_failed(_total(messages, None)), self._options)
 
 
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
+class KafkaStreamWriter(StreamWriter):
     """``df.writeStream``: like KafkaBatchWriter, for every micro-batch."""
 
     def __init__(self, options: SinkOptions, serializer: Serializer | None = None) -> None:

@@ -168,7 +168,7 @@ def _import_the_sink() -> None:
 
     from spark_kafka_sink.producer import cache  # noqa: F401
     from spark_kafka_sink.records import arrow, origin  # noqa: F401
-    from spark_kafka_sink.spark import writer  # noqa: F401
+    from spark_kafka_sink.spark import task  # noqa: F401
     from spark_kafka_sink.transactions import partition  # noqa: F401
 
     # pyarrow imports pandas with its first array.
@@ -207,14 +207,14 @@ def _worker(work: Work, partition: int, barrier: int, opener: int, result: Conne
 
     from spark_kafka_sink.errors import KafkaSinkError
     from spark_kafka_sink.records.origin import Origin
-    from spark_kafka_sink.spark import writer
+    from spark_kafka_sink.spark import task
 
     _end_with_parent()
     os.close(opener)  # or the pipe would not end
     # Many of them would print the client's warnings, which say what it retries.
     logging.disable(logging.WARNING)
     acknowledged = _note_acknowledgements()
-    writer._origin = lambda _: Origin(QUERY, str(work.batch_id), partition)
+    task._origin = lambda _: Origin(QUERY, str(work.batch_id), partition)
     columns = {
         "value": pa.array([f"{work.batch_id}-{partition}"] * PARTITIONS),
         "partition": pa.array(range(PARTITIONS), pa.int32()),
@@ -237,7 +237,7 @@ def _worker(work: Work, partition: int, barrier: int, opener: int, result: Conne
     try:
         with connected() as (_, connection):
             run_as_worker(
-                lambda: writer.write_partition(batches(), work.options[partition]), connection
+                lambda: task.write_partition(batches(), work.options[partition]), connection
             )
     except KafkaSinkError as failure:
         error, text = type(failure).__name__, str(failure)

@@ -34,7 +34,7 @@ from request_log import (
 )
 
 from spark_kafka_sink.config.options import SinkOptions, parse
-from spark_kafka_sink.spark.writer import write_batch_marker
+from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 TOPIC = "many-producers"

@@ -30,7 +30,7 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.messages import MessageBatch, prepare
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, unpartitioned
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 ROW_BY_ROW = "confluent_kafka.Producer"

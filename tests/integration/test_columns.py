@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql import types
 from pyspark.sql.types import StringType, StructField, StructType
 
 import spark_kafka_sink
@@ -177,8 +179,10 @@ def test_foreach_batch_ignores_columns_that_the_format_cannot_have(
     spark, bootstrap_servers, topics
 ):
     topic = topics.create()
-    frame = spark.sql("""
-        SELECT string(id) AS value, interval 1 month AS age, make_interval(1) AS time, id, id,
+    # PySpark 3.5 cannot read a schema that has this type.
+    time = "make_interval(1) AS time," if hasattr(types, "CalendarIntervalType") else ""
+    frame = spark.sql(f"""
+        SELECT string(id) AS value, interval 1 month AS age, {time} id, id,
                struct(1 AS a, 2 AS a) AS pair, 'x' AS Value FROM range(3)
     """)
     write_by_foreach_batch(frame, bootstrap_servers, topic=topic)
@@ -238,10 +242,13 @@ DROPPED = [
 
 
 def test_what_errors_advise_converts_columns_of_other_types(spark):
-    samples = [f"{sample} AS c{i}" for i, (_, sample, _) in enumerate(CONVERTED)]
+    converted = CONVERTED
+    if not hasattr(types, "VariantType"):  # then there are no collations either
+        converted = [each for each in CONVERTED if not re.search("parse_json|COLLATE", each[1])]
+    samples = [f"{sample} AS c{i}" for i, (_, sample, _) in enumerate(converted)]
     frame = spark.sql(f"SELECT {', '.join(samples)}")
     advised, tried, expected = set(), {}, {}
-    for i, (column, _, value) in enumerate(CONVERTED):
+    for i, (column, _, value) in enumerate(converted):
         advice = conversions(column, frame.schema[i].dataType.simpleString())
         advised.update(advice)
         for number, expression in enumerate(advice):
@@ -249,13 +256,13 @@ def test_what_errors_advise_converts_columns_of_other_types(spark):
                 # The sample is called otherwise.
                 tried[f"{column} {i} {number}"] = expression.replace(f"({column}", f"(c{i}")
         expected[f"{column} {i} 0"] = value
-    converted = frame.selectExpr(*(f"{sql} AS `{name}`" for name, sql in tried.items()))
-    for field in converted.schema:
+    written = frame.selectExpr(*(f"{sql} AS `{name}`" for name, sql in tried.items()))
+    for field in written.schema:
         column = field.name.split()[0]
         value = StructField("value", StringType())
         record = {"value": value} | {column: StructField(column, field.dataType)}
         check_schema(StructType([*record.values()]), None if column == "topic" else "t")
-    row = converted.select(*(f"`{name}`" for name in expected)).first().asDict(recursive=True)
+    row = written.select(*(f"`{name}`" for name in expected)).first().asDict(recursive=True)
     for name, value in expected.items():
         shown = row[name]
         if name.startswith("headers"):

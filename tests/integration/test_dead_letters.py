@@ -32,7 +32,7 @@ from spark_kafka_sink.errors import (
     TopicUnavailable,
 )
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 FUTURE_MS = 4_000_000_000_000

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.tools.job import pipeline
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
 from spark_kafka_sink.tools.job.pipeline import build, start
@@ -52,6 +53,12 @@ def test_columns_that_only_the_format_cannot_take_are_a_mistake_of_a_job_with_it
     build(spark, configuration({"format": "rate"}, sql=sql))
     with pytest.raises(InvalidConfiguration, match="more than one column is named id"):
         build(spark, configuration({"format": "rate"}, sql=sql, mode="format"))
+
+
+def test_the_format_is_a_mistake_where_spark_has_none(monkeypatch):
+    monkeypatch.setattr(pipeline, "has_data_sources", lambda: False)
+    with pytest.raises(InvalidConfiguration, match=r"sink\.mode: PySpark .*: use foreach_batch"):
+        build(None, configuration({"format": "rate"}, mode="format"))
 
 
 def test_a_folder_that_is_not_there_is_no_mistake_of_the_configuration(spark, tmp_path):

@@ -9,7 +9,7 @@ from kafka_proxy import API_VERSIONS, INIT_PRODUCER_ID, METADATA, PRODUCE
 from spark_kafka_sink.config.client_settings import DEFAULTS
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 ANSWER_SECONDS = 0.3
 ATTEMPTS = 5

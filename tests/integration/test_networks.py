@@ -12,7 +12,8 @@ import pytest
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.writer import write_batch_marker, write_partition
+from spark_kafka_sink.spark.micro_batch import write_batch_marker
+from spark_kafka_sink.spark.task import write_partition
 
 SHORT = {"kafka.socket.timeout.ms": "1000"}
 DEFAULTS: dict[str, str] = {}

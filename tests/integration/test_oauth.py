@@ -22,7 +22,8 @@ from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.writer import write_batch_marker, write_partition
+from spark_kafka_sink.spark.micro_batch import write_batch_marker
+from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import Outcome
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security

@@ -21,7 +21,7 @@ from topics import Topics
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 pytestmark = pytest.mark.timeout(3 * SECONDS)

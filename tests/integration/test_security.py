@@ -31,7 +31,7 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import preconditions
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
-from spark_kafka_sink.spark.writer import write_batch_marker
+from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 

@@ -11,7 +11,7 @@ from kafka_proxy import KafkaProxy
 from mock_cluster import MockCluster
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 LEADERS = 3
 BROKERS = LEADERS + 1  # and the controller, which leads no partition

@@ -9,7 +9,7 @@ from black_hole import black_hole
 from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.producer import cache as producer_cache
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 
 def batch(value):

@@ -21,7 +21,7 @@ from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.registry import known_schemas
 from spark_kafka_sink.serialization.preparation import ColumnType, prepare
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 
 def batch(*values, topic=None):
@@ -213,7 +213,7 @@ import os, sys
 import pyarrow as pa
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 options = parse({"kafka.bootstrap.servers": sys.argv[1], "topic": "t"})
 write_partition([pa.record_batch({"value": pa.array(["from the parent"])})], options)

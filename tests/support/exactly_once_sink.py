@@ -16,7 +16,7 @@ from topics import Topics
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.writer import write_batch_marker
+from spark_kafka_sink.spark.micro_batch import write_batch_marker
 
 SECONDS = 60.0
 QUERY = "a-query"

@@ -19,7 +19,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.producer import cache
 from spark_kafka_sink.records import arrow
-from spark_kafka_sink.spark.writer import write_partition
+from spark_kafka_sink.spark.task import write_partition
 
 LOADED_BEFORE = (cache, arrow)  # tasks load them, but nobody may be unable to
 NOBODY = 54321  # root is not limited

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyspark
+
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
+
+# Spark 3.5 is built with Scala 2.12.
+_HAS_SCALA_2_12 = any(Path(pyspark.__file__).parent.glob("jars/scala-library-2.12.*"))
 
 _KAFKA = (
     (
@@ -28,6 +35,24 @@ AVRO = (
     "4.1.1",
     "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
 )
+if _HAS_SCALA_2_12:
+    _KAFKA = (
+        (
+            "org.apache.spark", "spark-sql-kafka-0-10_2.12", "3.5.7",
+            "184f8bd4a3cd22299c49090d88b894f81fd7546b4ee64879519a0d76a685dbb8",
+        ),
+        (
+            "org.apache.spark", "spark-token-provider-kafka-0-10_2.12", "3.5.7",
+            "9701914db5c6d09628b58d2d2c1ccd2c9ea28f32f83dd6cb21f98b8237531ff4",
+        ),
+        *_KAFKA[2:],
+    )  # fmt: skip
+    AVRO = (
+        "org.apache.spark",
+        "spark-avro_2.12",
+        "3.5.9",
+        "9dda7512c1052bcd3774cbe247572cd481d4481eb8a90b7c4865b23a12bbecf8",
+    )
 
 
 def kafka_jars() -> str:

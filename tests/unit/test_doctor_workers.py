@@ -8,9 +8,11 @@ import re
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.tools.doctor import workers
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
@@ -91,10 +93,18 @@ def test_this_python_passes(context, monkeypatch):
     (python,) = workers.spark_python(context)
     assert python.outcome is Outcome.PASSED
     assert python.message == f"{sys.executable} (PYSPARK_PYTHON)"
-    (packages,) = workers.spark_packages(context)
+    packages = workers.spark_packages(context)[0]
     assert packages.outcome is Outcome.PASSED
     assert "spark_kafka_sink 0." in packages.message
-    assert "pyspark 4." in packages.message
+    assert f"pyspark {pyspark.__version__}" in packages.message
+
+
+def test_a_spark_without_formats_passes_and_says_what_to_use(context, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setattr(private_api, "has_data_sources", lambda: False)
+    *_, finding = workers.spark_packages(context)
+    assert finding.outcome is Outcome.PASSED
+    assert "use foreach_batch" in finding.message
 
 
 def test_without_the_variable_it_says_so(context, choose, monkeypatch, tmp_path):

@@ -56,15 +56,42 @@ def test_spark_finds_the_sink_under_the_name_it_looks_for(fresh_python):
     assert done.stdout == "True\n"
 
 
+# As Spark 3.5 is.
+NO_DATA_SOURCES = "import sys; sys.modules['pyspark.sql.datasource'] = None\n"
+
+
 def test_missing_data_source_api_is_a_warning_and_no_error(fresh_python):
     done = fresh_python(
-        "import sys\n"
-        "sys.modules['pyspark.sql.datasource'] = None\n"
-        "import pyspark_kafka_nb\n"
+        f"{NO_DATA_SOURCES}import pyspark_kafka_nb\n"
         "print(hasattr(pyspark_kafka_nb, 'DefaultSource'))"
     )
     assert done.stdout == "False\n"
     assert 'UserWarning: format("kafka-nb") is not available' in done.stderr
+
+
+def test_without_data_sources_all_else_is_there_and_registering_says_what_to_use(
+    fresh_python,
+):
+    done = fresh_python(
+        f"{NO_DATA_SOURCES}from spark_kafka_sink import *\n"
+        "try:\n"
+        "    register(None)\n"
+        "except KafkaSinkError as error:\n"
+        "    print(error)"
+    )
+    assert done.stdout.endswith('no format("kafka-nb"): use foreach_batch\n')
+
+
+def test_foreach_batch_does_not_load_what_only_the_format_needs(fresh_python):
+    done = fresh_python(
+        "import sys, pyspark.sql\n"
+        "already = set(sys.modules)\n"
+        "from spark_kafka_sink import foreach_batch\n"
+        "print(*set(sys.modules) - already)"
+    )
+    loaded = set(done.stdout.split())
+    assert "spark_kafka_sink.spark.task" in loaded
+    assert not loaded & {"spark_kafka_sink.spark.datasource", "pyspark.sql.datasource"}
 
 
 def test_unknown_name_in_the_package_is_an_attribute_error():

@@ -7,6 +7,7 @@ import select
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,8 +18,12 @@ from spark_kafka_sink.errors import InvalidOption, RowsIncomplete
 from spark_kafka_sink.spark.private_api import (
     check_worker,
     column_types,
+    error_condition,
+    has_data_sources,
+    progress_values,
     require_end_of_rows,
     rows_socket,
+    stream_writer,
 )
 
 BATCHES = [pa.record_batch({"value": [str(n)]}) for n in range(3)]
@@ -125,6 +130,27 @@ def test_a_pyspark_with_another_worker_is_refused_on_the_driver(monkeypatch, tmp
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
     with pytest.raises(InvalidOption, match=r"delivery\.guarantee=at-least-once"):
         check_worker()
+
+
+@pytest.mark.skipif(not has_data_sources(), reason="this Spark has no Python data sources")
+def test_without_arrow_writers_for_streams_the_writer_is_one_for_both(monkeypatch):
+    """Spark 4.0 looks for the one class to accept the writer, for the other to pass Arrow."""
+    from pyspark.sql import datasource
+
+    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
+    bases = datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter
+    assert all(issubclass(stream_writer(), base) for base in bases)
+
+
+@pytest.mark.parametrize("method", ["getCondition", "getErrorClass"])
+def test_the_method_for_an_errors_condition_has_had_two_names(method):
+    error = SimpleNamespace(**{method: lambda: "PATH_NOT_FOUND"})
+    assert error_condition(error) == "PATH_NOT_FOUND"
+
+
+def test_the_progress_of_any_spark_is_a_mapping():
+    assert progress_values({"batchId": 1}) == {"batchId": 1}
+    assert progress_values(SimpleNamespace(json='{"batchId": 1}')) == {"batchId": 1}
 
 
 def test_char_and_varchar_are_strings_at_every_depth():

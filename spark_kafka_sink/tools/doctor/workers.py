@@ -149,9 +149,11 @@ def spark_python(context: CheckContext) -> list[Finding]:
 
 def spark_packages(context: CheckContext) -> list[Finding]:
     """That Python has this package, in the driver's version, its dependencies, and enough room."""
-    return [
-        _packages(each, context.deadline) for each in workers_pythons(os.environ, context.spark)
-    ]
+    from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
+
+    pythons = workers_pythons(os.environ, context.spark)
+    findings = [_packages(each, context.deadline) for each in pythons]
+    return findings if has_data_sources() else [*findings, passed(NO_FORMAT)]
 
 
 def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
@@ -319,8 +321,9 @@ def arrow_batches(context: CheckContext) -> list[Finding]:
     if spark is None:
         return [not_applicable("needs a running session")]
     records = int(spark.conf.get(_RECORDS_PER_BATCH) or "0")
-    size = spark.conf.get(_BYTES_PER_BATCH)
-    message = f"{_RECORDS_PER_BATCH}={records}, {_BYTES_PER_BATCH}={size}"
+    message = f"{_RECORDS_PER_BATCH}={records}"
+    if (size := spark.conf.get(_BYTES_PER_BATCH, None)) is not None:  # not every Spark has it
+        message += f", {_BYTES_PER_BATCH}={size}"
     if records <= 0 or records > _MAX_RECORDS_PER_BATCH:
         return [
             warned(

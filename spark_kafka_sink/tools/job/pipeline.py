@@ -11,6 +11,7 @@ from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import FORMAT
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
+from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
 from spark_kafka_sink.spark.schema_check import check_schema, check_schema_for_format
 from spark_kafka_sink.tools.job.configuration import QueryConfiguration
 from spark_kafka_sink.tools.job.document import Path
@@ -28,10 +29,12 @@ VIEW = "source"
 def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
     """The sink's rows; checks the schema, and writes nothing.
 
-    Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text;
-    KafkaSinkError if what they name is unavailable now.
+    Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text, or has no
+    Python data sources for ``mode: format``; KafkaSinkError if what they name is unavailable now.
     """
     job = configuration.job
+    if job.sink.mode == "format" and not has_data_sources():
+        raise configuration.invalid(("sink", "mode"), NO_FORMAT)
     path: Path = ("source",)
     try:
         frame = _source(spark, configuration)

@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidSchema, KafkaSinkError
+from spark_kafka_sink.spark.private_api import scala_version
 from spark_kafka_sink.spark.schema_check import check_schema
 from spark_kafka_sink.tools.job.dead_letters import VIEW, is_selected, restored
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
@@ -125,7 +126,7 @@ def _dead_letters(spark: SparkSession, reader: Any, replay: Replay) -> DataFrame
         if _NO_SOURCE not in str(error):
             what = f"Spark refuses the source: {reason(error)}"
             raise replay.configuration.invalid(("source",), what) from None
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}"
+        package = f"org.apache.spark:spark-sql-kafka-0-10_{scala_version(spark)}:{spark.version}"
         raise InvalidConfiguration(
             "Spark's Kafka source, which reads the dead letters, is missing. Start with "
             f"spark-submit --packages {package}; or with python, after "

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
-from spark_kafka_sink.spark.datasource import make_known, register
+from spark_kafka_sink.spark.datasource import make_known
 from spark_kafka_sink.spark.private_api import is_classic
+from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.tools.doctor import diagnose, report
 from spark_kafka_sink.tools.job.configuration import JobFile, QueryConfiguration
 from spark_kafka_sink.tools.job.metrics import served
@@ -144,7 +145,8 @@ def session(name: str, output: Output) -> Iterator[SparkSession]:
     if not is_classic(spark):
         raise KafkaSinkError("this job needs a classic Spark session; unset SPARK_REMOTE")
     try:
-        register(spark)
+        make_known(spark)
+        warn_of_speculation(spark)
         yield spark
     finally:
         output.waits_for("ending Spark")

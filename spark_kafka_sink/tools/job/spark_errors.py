@@ -8,7 +8,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from spark_kafka_sink.spark.private_api import is_java_instance
+from spark_kafka_sink.spark.private_api import error_condition, is_java_instance
 
 #: what Spark raises; an exception that PySpark has no class for stays py4j's
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -32,7 +32,7 @@ def is_transient(error: Exception) -> bool:
     Everything else that Spark refuses before a query runs is permanent.
     """
     if isinstance(error, PySparkException):
-        return error.getCondition() == _PATH_NOT_FOUND
+        return error_condition(error) == _PATH_NOT_FOUND
     if not isinstance(error, Py4JJavaError):
         return False
     causes = list(_causes(error))

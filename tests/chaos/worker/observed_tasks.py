@@ -35,14 +35,14 @@ class _Running:
     report = None
 
 
-def install(writer) -> None:
+def install(task) -> None:
     _log_to_stderr()
     mutant = os.environ.get("CHAOS_MUTANT")
     if mutant:
         from product_mutants import MUTANTS
 
-        MUTANTS[mutant](writer)
-    write_partition = writer.write_partition
+        MUTANTS[mutant](task)
+    write_partition = task.write_partition
 
     def attempt(batches, options, serializer=None):
         _observe_reports_and_records()
@@ -70,7 +70,7 @@ def install(writer) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return report
 
-    writer.write_partition = observed
+    task.write_partition = observed
 
 
 @cache

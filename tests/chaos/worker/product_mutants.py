@@ -13,15 +13,15 @@ import pyarrow as pa
 _RACE_SECONDS = 3.0
 
 
-def drops_a_row(writer) -> None:
-    _change_first_batch(writer, lambda batch: batch.slice(1))
+def drops_a_row(task) -> None:
+    _change_first_batch(task, lambda batch: batch.slice(1))
 
 
-def sends_a_row_twice(writer) -> None:
-    _change_first_batch(writer, _with_first_row_again)
+def sends_a_row_twice(task) -> None:
+    _change_first_batch(task, _with_first_row_again)
 
 
-def counts_at_enqueue(writer) -> None:
+def counts_at_enqueue(task) -> None:
     """At-least-once: a task is done when its records are in the client's queue."""
     from spark_kafka_sink.producer import cache
     from spark_kafka_sink.report.delivery_report import DeliveryReport
@@ -29,7 +29,7 @@ def counts_at_enqueue(writer) -> None:
     cache.BorrowedProducer.close = lambda self, seconds: DeliveryReport()
 
 
-def has_no_ledger(writer) -> None:
+def has_no_ledger(task) -> None:
     """Exactly-once: what was committed before is written again."""
     from spark_kafka_sink.transactions import claim
     from spark_kafka_sink.transactions.ledger import Decision
@@ -37,7 +37,7 @@ def has_no_ledger(writer) -> None:
     claim.decide = lambda *_: Decision.SEND
 
 
-def reads_ledger_first(writer) -> None:
+def reads_ledger_first(task) -> None:
     """Exactly-once: an earlier attempt may commit between the look at the ledger and its end."""
     from spark_kafka_sink.deadline import Deadline
     from spark_kafka_sink.transactions.claim import LedgerReader
@@ -58,7 +58,7 @@ def reads_ledger_first(writer) -> None:
     )
 
 
-def skips_the_wrong_micro_batch(writer) -> None:
+def skips_the_wrong_micro_batch(task) -> None:
     """Exactly-once: a micro-batch that the ledger does not have is taken for written."""
     from spark_kafka_sink.transactions import claim, partition
     from spark_kafka_sink.transactions.ledger import Decision
@@ -75,12 +75,12 @@ def skips_the_wrong_micro_batch(writer) -> None:
     partition.check_replay = lambda *_: None
 
 
-def does_not_look_at_the_end(writer) -> None:
+def does_not_look_at_the_end(task) -> None:
     """Exactly-once: rows that end because Spark's side has failed are taken for all rows."""
-    writer.require_end_of_rows = lambda: None
+    task.require_end_of_rows = lambda: None
 
 
-def does_not_claim(writer) -> None:
+def does_not_claim(task) -> None:
     """Exactly-once: a task sends without asking with how many others its micro-batch was begun."""
     from spark_kafka_sink.transactions import claim
     from spark_kafka_sink.transactions.ledger import Decision
@@ -109,15 +109,15 @@ MUTANTS: dict[str, Callable[[object], None]] = {
 }
 
 
-def _change_first_batch(writer, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+def _change_first_batch(task, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
     """The first Arrow batch of every task is another one."""
-    write_partition = writer.write_partition
+    write_partition = task.write_partition
 
     def write(batches, options, serializer=None):
         changed = (change(b) if n == 0 else b for n, b in enumerate(batches))
         return write_partition(changed, options, serializer)
 
-    writer.write_partition = write
+    task.write_partition = write
 
 
 def _with_first_row_again(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ import importlib.util
 import signal
 import sys
 
-MODULE = "spark_kafka_sink.spark.writer"
+MODULE = "spark_kafka_sink.spark.task"
 
 
 class _Finder:

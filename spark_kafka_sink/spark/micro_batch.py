@@ -1,0 +1,72 @@
+"""What the driver does before and after the tasks of a micro-batch, or of a batch write."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.errors import KafkaSinkError, headline
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.spark.private_api import column_types
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql.types import StructType
+
+    from spark_kafka_sink.serialization.serializer import Serializer
+
+_log = logging.getLogger("spark_kafka_sink")
+
+
+def prepare_serializer(
+    schema: StructType, options: SinkOptions, folder: Path | None = None
+) -> Serializer | None:
+    """On the driver, before the tasks; raises what ``serialization.preparation`` raises."""
+    if options.serialization is None:
+        return None
+    from spark_kafka_sink.serialization.preparation import prepare
+
+    types = column_types(schema, options.serialized_columns)
+    return prepare(options, types, folder)
+
+
+def prepare_reports(options: SinkOptions) -> None:
+    """On the driver, before the tasks."""
+    if options.report_path is not None:
+        from spark_kafka_sink.report.folder import prepare
+
+        prepare(options.report_path)
+
+
+def write_batch_marker(
+    options: SinkOptions, query_id: str | None, batch_id: int, tasks: int
+) -> None:
+    """On the driver, with exactly-once: record that all tasks of a micro-batch have committed.
+
+    Raises what ``transactions.batch_marker.write`` raises.
+    """
+    if options.exactly_once is None:
+        return
+    from spark_kafka_sink.transactions import batch_marker, partition
+
+    prefix = partition.prefix_of(options.exactly_once, query_id)
+    try:
+        batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
+    except KafkaSinkError as error:
+        raise error.with_traceback(None) from headline(error)
+
+
+def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
+    """Append the report of a micro-batch to the option's folder, and log it.
+
+    Returns it with the reports of failed tasks in that folder.
+    """
+    if options.report_path is not None:
+        from spark_kafka_sink.report.folder import append
+
+        report = append(report, options.report_path)
+    what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
+    _log.info("%s %s: %s", what, report.outcome, report.to_json())
+    return report

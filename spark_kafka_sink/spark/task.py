@@ -1,0 +1,163 @@
+"""write_partition: what a task does with its rows, through the format or foreach_batch."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.errors import InvalidRecord, KafkaSinkError, headline
+from spark_kafka_sink.process_limits import naming_memory_limit
+from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
+from spark_kafka_sink.spark.private_api import (
+    application_folder,
+    require_end_of_rows,
+    rows_socket,
+    running_batch_id,
+    running_query_id,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_kafka_sink.producer.cache import BorrowedProducer
+    from spark_kafka_sink.records.origin import Origin
+    from spark_kafka_sink.serialization.serializer import Serializer
+    from spark_kafka_sink.transactions.partition import PartitionTransaction
+
+
+def write_partition(
+    batches: Iterable[pa.RecordBatch], options: SinkOptions, serializer: Serializer | None = None
+) -> DeliveryReport:
+    """Send all rows and wait until the brokers have acknowledged or committed them.
+
+    ``serializer``: turns key and value into bytes; None: they are bytes or text already.
+
+    With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
+    TopicUnavailable, MetadataTimeout, BufferExhausted, DeadlineExceeded or LimitReached; with a
+    serializer what its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and
+    what ``transactions.partition`` raises.
+    """
+    waited = Counter[Wait]()
+    started = time.monotonic()
+    origin = _origin(options)
+    sender: BorrowedProducer | PartitionTransaction | None = None
+
+    def report() -> DeliveryReport:
+        seconds = time.monotonic() - started
+        sent = DeliveryReport() if sender is None else sender.report
+        return replace(
+            sent,
+            tasks=1,
+            query_id=origin.query_id,
+            task_seconds=seconds,
+            longest_task_seconds=seconds,
+            wait_us=sent.wait_us + waited,
+        )
+
+    try:
+        if options.exactly_once is not None:
+            rows_socket().close()  # fail before sending if the end of the rows cannot be seen
+        with naming_memory_limit(), _sender(options, origin) as sender:
+            _send(_timed(batches, waited), sender, options, serializer)
+            if options.exactly_once is not None:
+                require_end_of_rows()
+            sender.close(options.close_timeout_ms / 1000)
+    except BaseException as error:
+        if options.report_path is not None:
+            from spark_kafka_sink.report.folder import write_failed_task
+
+            write_failed_task(
+                replace(report(), failed_tasks=1), options.report_path, origin.batch_id
+            )
+        if isinstance(error, KafkaSinkError):
+            # Our own frames would not help users.
+            raise error.with_traceback(None) from headline(error)
+        raise
+    return report()
+
+
+def _send(
+    batches: Iterable[pa.RecordBatch],
+    sender: BorrowedProducer | PartitionTransaction,
+    options: SinkOptions,
+    serializer: Serializer | None,
+) -> None:
+    # Imported here: the driver builds writers, but needs neither Arrow nor a client.
+    from spark_kafka_sink.records.arrow import split_by_topic
+
+    rows = 0
+    if serializer is not None:
+        serializer.folder = application_folder()
+    if options.topic:
+        # Before the first batch is requested from Spark, so that the two overlap.
+        sender.prefetch([options.topic])
+    for batch in batches:
+        as_sent = batch if serializer is None else serializer.serialize(batch, options.topic)
+        split = split_by_topic(as_sent, options.topic, first_row=rows)
+        if split.rejected and options.dead_letter_topic is None:
+            first = split.rejected[0]
+            raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
+        rows += batch.num_rows
+        # One request for all new topics, before the first send requests its own.
+        sender.prefetch(records.topic for records in split.records)
+        for records in split.records:
+            sender.send(records)
+        for rejected in split.rejected:
+            sender.send_dead_letters(rejected)
+    sender.prefetch([])  # a task without rows connects for the one after it
+
+
+def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; add up the time until Spark passes each of them."""
+    rest = iter(batches)
+    while True:
+        started = time.monotonic()
+        batch = next(rest, None)
+        waited[Wait.ROWS] += round((time.monotonic() - started) * 1e6)
+        if batch is None:
+            return
+        yield batch
+
+
+def _sender(
+    options: SinkOptions, origin: Origin
+) -> AbstractContextManager[BorrowedProducer | PartitionTransaction]:
+    """What sends the rows: a producer that outlives the task, or a transaction of this task."""
+    if options.exactly_once is None:
+        from spark_kafka_sink.producer.cache import process_cache
+
+        return process_cache().borrow(options, origin)
+    from spark_kafka_sink.transactions.partition import exactly_once
+
+    return exactly_once(options, origin)
+
+
+def _origin(options: SinkOptions) -> Origin:
+    """The task that runs here, as far as known."""
+    from spark_kafka_sink.records.origin import Origin
+
+    context = TaskContext.get()
+    given = None if options.batch_id is None else str(options.batch_id)
+    if context is None:
+        return Origin(batch_id=given)
+    return Origin(
+        running_query_id(context),
+        given or running_batch_id(context),
+        context.partitionId(),
+    )
+
+
+def _place(options: SinkOptions) -> str:
+    """``micro-batch 7, partition 3``, as far as known."""
+    origin = _origin(options)
+    place = [f"micro-batch {origin.batch_id}"] if origin.batch_id is not None else []
+    if origin.task_partition is not None:
+        place.append(f"partition {origin.task_partition}")
+    return ", ".join(place) or "outside Spark"
