@@ -56,12 +56,16 @@ NO_FORMAT = (
 
 
 def has_data_sources() -> bool:
-    """Whether Spark has Python data sources, and so ``format("kafka-nb")`` can exist."""
-    return importlib.util.find_spec("pyspark.sql.datasource") is not None
+    """Whether Spark has Python data sources that get Arrow batches, as the format needs them."""
+    try:
+        from pyspark.sql.datasource import DataSourceArrowWriter  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def require_data_sources() -> None:
-    """Raise KafkaSinkError if Spark has no Python data sources."""
+    """Raise KafkaSinkError if Spark has none."""
     if not has_data_sources():
         raise KafkaSinkError(NO_FORMAT)
 
@@ -280,6 +284,10 @@ _WORKER_NAMES = (_WORKER, "__main__")
 
 def check_worker() -> None:
     """On the driver: raise InvalidOption if tasks of this PySpark could not see where rows end."""
+    if not has_data_sources():
+        # Of Spark 3.5: for the thread that writes a task's rows, a task that is interrupted has no
+        # more of them, and it marks their end.
+        raise _unsupported()
     spec = importlib.util.find_spec(_WORKER)
     # Loaders of folders and of zip files have this method, but share no class.
     get_code = getattr(spec and spec.loader, "get_code", None)
@@ -338,6 +346,6 @@ def _unsupported() -> InvalidOption:
     return InvalidOption(
         "delivery.guarantee=exactly-once is not supported with this PySpark "
         f"({pyspark.__version__}): its workers do not show whether Spark has passed all rows of a "
-        "task. Use PySpark 3.5 to 4.3, remove spark.python.use.daemon=false, or set "
+        "task. Use PySpark 4.0 to 4.3, remove spark.python.use.daemon=false, or set "
         "delivery.guarantee=at-least-once"
     )

@@ -21,7 +21,7 @@ from single_process import BATCHES, ROWS_A_BATCH, batch_of, cpu_seconds, ours
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.producer import producer
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
-from spark_kafka_sink.spark import writer
+from spark_kafka_sink.spark import task
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 WITH, WITHOUT = "as it is", "without clocks and statistics"
@@ -71,13 +71,13 @@ def cost_of_rows(servers: str, rounds: int) -> dict[str, list[float]]:
     return figures
 
 
-_TIMED = writer._timed, producer.NonBlockingProducer._timed, producer._STATISTICS_INTERVAL_MS
+_TIMED = task._timed, producer.NonBlockingProducer._timed, producer._STATISTICS_INTERVAL_MS
 
 
 def measure(is_on: bool) -> None:
     off = (lambda batches, waited: batches), (lambda self, wait: nullcontext()), "0"
     batches, waits, interval_ms = _TIMED if is_on else off
-    writer._timed, producer.NonBlockingProducer._timed = batches, waits
+    task._timed, producer.NonBlockingProducer._timed = batches, waits
     producer._STATISTICS_INTERVAL_MS = interval_ms
 
 

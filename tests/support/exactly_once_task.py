@@ -17,7 +17,7 @@ from spark_worker import connected, run_as_worker
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.records.origin import Origin
-from spark_kafka_sink.spark import writer
+from spark_kafka_sink.spark import task
 from spark_kafka_sink.transactions.transaction import Transaction
 
 #: where a task can stop: before or after a step of its own transaction
@@ -69,9 +69,9 @@ def write_batches(
     options: dict[str, str], batch_id: int, partition: int, batches: Iterable[pa.RecordBatch]
 ):
     """What a task does; returns its report."""
-    writer._origin = lambda _: Origin("a-query", str(batch_id), partition)
+    task._origin = lambda _: Origin("a-query", str(batch_id), partition)
     with connected() as (_, rows):
-        return run_as_worker(lambda: writer.write_partition(batches, parse(options)), rows)
+        return run_as_worker(lambda: task.write_partition(batches, parse(options)), rows)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyspark
 
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
-
-# Spark 3.5 is built with Scala 2.12.
-_HAS_SCALA_2_12 = any(Path(pyspark.__file__).parent.glob("jars/scala-library-2.12.*"))
 
 _KAFKA = (
     (
@@ -35,7 +30,15 @@ AVRO = (
     "4.1.1",
     "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
 )
-if _HAS_SCALA_2_12:
+if pyspark.__version__.startswith("4.0."):
+    _KAFKA = (
+        (
+            "org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.1",
+            "a9c5366a61087e7e7ff903c3dc160e80b33d2ea04d365e0795cc4a58befc3a16",
+        ),
+        *_KAFKA[1:],
+    )  # fmt: skip
+if pyspark.__version__.startswith("3.5."):
     _KAFKA = (
         (
             "org.apache.spark", "spark-sql-kafka-0-10_2.12", "3.5.7",
