@@ -76,9 +76,9 @@ class KafkaStreamWriter(StreamWriter):
         if None in messages:
             # Spark does not pass the trigger. Its EpochCoordinator logs this, and commits nothing.
             raise InvalidOption(
-                "trigger(continuous=...) is not supported: Spark commits an epoch before the sink "
-                "has all of its rows. Stop the query, and use trigger(processingTime=...) or "
-                "trigger(availableNow=True)"
+                "trigger(continuous=...) is not supported: with it, Spark passes no rows to Python "
+                "sinks. Stop the query, and start it with another checkpoint and "
+                "trigger(processingTime=...) or trigger(availableNow=True)"
             )
         report = _total(messages, batchId)
         write_batch_marker(self._options, report.query_id, batchId, len(messages))
