@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 SCHEMA = """
@@ -119,10 +120,9 @@ def stream(servers: str, prefix: str, scratch: Path, rows: int) -> list[float]:
         ).alias("headers"),
         F.to_timestamp("time_hour").alias("timestamp"),
     )
+    options = {"kafka.bootstrap.servers": servers, "kafka.compression.type": "lz4"}
     query = (
-        records.writeStream.format("kafka-nb")
-        .option("kafka.bootstrap.servers", servers)
-        .option("kafka.compression.type", "lz4")
+        records.writeStream.foreachBatch(foreach_batch(options))
         .option("checkpointLocation", str(scratch / "checkpoint"))
         .trigger(availableNow=True)
         .start()
