@@ -22,8 +22,8 @@ TEST_JAVA = $(JAVA) JDK_JAVA_OPTIONS="$(call archived,spark)" KAFKA_OPTS="$(call
 N ?= 20
 TESTS ?= tests/unit tests/mock_broker
 
-# make test-versions VERSIONS=lowest
-VERSIONS ?= lowest newest
+# make test-versions VERSIONS="lowest 3.5"
+VERSIONS ?=
 
 # make chaos SECONDS=3600 SEED=7
 SECONDS ?= 90
@@ -37,7 +37,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -63,8 +63,11 @@ test-integration: setup $(ARCHIVES) ## tests with Spark and a real Kafka
 test-busy: setup ## run TESTS (unit, mock broker) N times (20) with every core busy
 	$(TEST_JAVA) $(BIN)/python tests/busy.py $(N) $(TESTS)
 
-test-versions: setup ## test the lowest versions that setup.cfg allows, and the newest Python here
-	$(JAVA) $(BIN)/python tests/versions.py $(VERSIONS); code=$$?; rm -rf build *.egg-info; exit $$code
+test-versions: setup $(ARCHIVES) ## test the lowest versions that setup.cfg allows, the newest Python here, and each Spark; two at a time
+	$(TEST_JAVA) $(BIN)/python tests/versions.py $(VERSIONS); code=$$?; rm -rf build *.egg-info; exit $$code
+
+test-sparks: setup $(ARCHIVES) ## write and read back with each Spark that setup.cfg allows and .venv does not have, two at a time
+	$(TEST_JAVA) $(BIN)/python tests/versions.py --smoke $(VERSIONS)
 
 chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
 	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)

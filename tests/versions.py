@@ -1,7 +1,9 @@
-"""Tests what setup.cfg claims: versions.py [lowest] [newest].
+"""Tests what setup.cfg claims: versions.py [--smoke] [NAME ...], two at a time.
 
 ``lowest``: the lowest versions on the lowest Python. ``newest``: those that pip finds today, on the
-newest Python of this machine.
+newest Python of this machine. ``3.5`` and so on: the newest patch of that PySpark and the newest
+pandas, with the other packages of this Python. Without names it tests all of them; with
+``--smoke``, which only writes and reads back, each PySpark that this Python does not have.
 """
 
 from __future__ import annotations
@@ -12,29 +14,49 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+
+from spark_kafka_sink.config.java_home import cache_folder
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 ROOT = Path(__file__).parents[1]
 NEWEST_MINOR = 30  # look for Pythons below this minor version
-NAMES = ("lowest", "newest")
-TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py"]
+SPARKS = ("3.5", "4.0", "4.1", "4.2", "4.3")
+NAMES = ("lowest", "newest", *SPARKS)
+SMOKE = ["tests/integration/test_every_spark.py"]
+TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py", *SMOKE]
 EXTRAS = ("spark", "jobs", "report", "metrics", "registry", "transactions")
-SETUP_SECONDS = 1800.0
-TEST_SECONDS = 3600.0
+AT_A_TIME = 2
+SECONDS = 3600.0  # for each command: some download Spark
 
 # A shim of pyenv is on the PATH but does not run, and Debian's Python may lack venv.
 USABLE = "import ensurepip, sys, venv; sys.exit(sys.version_info.releaselevel != 'final')"
 
+# What PySpark itself does; up to 4.1 it leaves the sockets of collect() to the garbage collector.
+WARNINGS = (
+    "unclosed <socket:ResourceWarning",
+    "distutils Version classes are deprecated:DeprecationWarning",
+    "The distutils package is deprecated:DeprecationWarning",
+    "PySpark does not yet fully support pandas:FutureWarning",
+)
 
-# PySpark 4.1 leaves the sockets of collect() to the garbage collector.
-IGNORED = "ignore:unclosed <socket:ResourceWarning"
+SHOW_VERSIONS = """
+import platform
+from importlib.metadata import version
+names = "pyspark", "pandas", "numpy", "pyarrow", "confluent-kafka"
+print("Python", platform.python_version(), *(f"{name} {version(name)}" for name in names))
+"""
 
 
 def lower_bound(requirement: str) -> tuple[str, str]:
-    """``("numpy", "1.26")`` of ``numpy>=1.26,<3``; constraints have no extras."""
+    """``("numpy", "1.26")`` of ``numpy>=1.26``, also with extras."""
     found = re.match(r"([\w.-]*)(?:\[\w+\])?>=([\d.]+)", requirement)
     if not found:
         raise SystemExit(f"setup.cfg: {requirement} has no lower bound")
@@ -42,7 +64,7 @@ def lower_bound(requirement: str) -> tuple[str, str]:
 
 
 def claims() -> tuple[int, list[str]]:
-    """The lowest minor version of Python 3, and constraints for the lowest dependencies."""
+    """The lowest minor version of Python 3, and the lowest dependencies."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     options, extras = setup["options"], setup["options.extras_require"]
@@ -72,68 +94,94 @@ def find_python(minor: int) -> str | None:
     return None
 
 
-def run(command: list[str], seconds: float) -> bool:
-    try:
-        return subprocess.run(command, cwd=ROOT, timeout=seconds, check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        print(f"not ended after {seconds:.0f} s: {' '.join(command)}", flush=True)
-        return False
+def run(command: list[str], **variables: str) -> str:
+    """What the command prints; raises SubprocessError if it fails."""
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    ).stdout
 
 
-def tested(name: str, python: str, wheel: Path, constraints: Path) -> bool:
-    """Build ``.venv-<name>`` and run the tests in it."""
-    environment = ROOT / f".venv-{name}"
-    own = str(environment / "bin" / "python")
-    install = [own, "-m", "pip", "install", "--quiet", "-c", str(constraints)]
+def build_wheel(folder: str) -> str:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    run([*command, "--wheel-dir", folder, "."])
+    (wheel,) = Path(folder).glob("*.whl")
+    return str(wheel)
+
+
+def make_environment(name: str, wheel: str) -> str:
+    """Make ``.venv-<name>`` anew; returns its Python."""
+    lowest_minor, lowest_versions = claims()
+    minors, versions = list(range(lowest_minor, NEWEST_MINOR)), lowest_versions
+    if name == "newest":
+        minors, versions = minors[::-1], []
+    base = next(filter(None, map(find_python, minors)), sys.executable)
+    python = str(ROOT / f".venv-{name}" / "bin" / "python")
+    install = [python, "-m", "pip", "install", "--quiet"]
+    run([base, "-m", "venv", "--clear", str(ROOT / f".venv-{name}")])
+    run([*install, "--upgrade", "pip"])
+    run([*install, f"{wheel}[{','.join(EXTRAS)},test]", *versions])
+    return python
+
+
+def fetch_spark(minor: str) -> str:
+    """The folder of the newest patch of that PySpark and the newest pandas; it is kept."""
+    environment = str(cache_folder() / f"pyspark-{minor}")
+    run([sys.executable, "-m", "venv", "--without-pip", environment])
+    install = [sys.executable, "-m", "pip", "--python", environment, "install", "--quiet"]
+    run([*install, "--upgrade", f"pyspark=={minor}.*", "pandas"])
+    return sysconfig.get_path("purelib", vars={"base": environment})
+
+
+def has_passed(name: str, tests: list[str], wheel: str, bootstrap_servers: str) -> bool:
+    variables = {"KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers}
     started = time.monotonic()
-    passed = (
-        run([python, "-m", "venv", "--clear", str(environment)], SETUP_SECONDS)
-        and run([own, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], SETUP_SECONDS)
-        and run([*install, f"{wheel}[{','.join(EXTRAS)},test]"], SETUP_SECONDS)
-        and run([own, "-m", "pip", "list"], SETUP_SECONDS)
-    )
-    built = time.monotonic()
-    # Not with `python -m`, which would find the package in this folder instead.
-    pytest = str(environment / "bin" / "pytest")
-    passed = passed and run([pytest, "-q", "-W", IGNORED, *TESTS], TEST_SECONDS)
-    ended = time.monotonic()
-    print(
-        f"{name}: {'passed' if passed else 'FAILED'} with {python} "
-        f"(built in {built - started:.0f} s, tests {ended - built:.0f} s)",
-        flush=True,
-    )
-    return passed
+    output = ""
+    try:
+        python = sys.executable if name in SPARKS else make_environment(name, wheel)
+        if name in SPARKS:
+            variables["PYTHONPATH"] = fetch_spark(name)
+        output = run([python, "-c", SHOW_VERSIONS], **variables)
+        output += f"made in {time.monotonic() - started:.0f} s\n"
+        # Not with `python -m`, which would find the package in this folder instead.
+        pytest = [str(Path(python).with_name("pytest")), "-q"]
+        pytest += [f"-Wignore:{warning}" for warning in WARNINGS]
+        output += run([*pytest, *tests], **variables)
+        outcome = "passed"
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        output += f"{error.stdout}\n{error}\n"
+        outcome = "FAILED"
+    seconds = time.monotonic() - started
+    print(f"== {name}: {output}== {name}: {outcome} in {seconds:.0f} s", flush=True)
+    return outcome == "passed"
 
 
 def main() -> int:
-    chosen = sys.argv[1:] or NAMES
-    if unknown := set(chosen) - set(NAMES):
-        raise SystemExit(f"{', '.join(unknown)}: neither {' nor '.join(NAMES)}")
-    lowest_minor, lowest_versions = claims()
-    found = {
-        minor: python
-        for minor in range(lowest_minor, NEWEST_MINOR)
-        if (python := find_python(minor))
-    }
-    if not found:
-        print(f"python3.{lowest_minor} or later: not found")
-        return 1
-    if min(found) != lowest_minor:
-        instead = f"lowest versions tried with python3.{min(found)}"
-        print(f"python3.{lowest_minor}: not found; {instead}", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-        if not run([*build, "--wheel-dir", scratch, "."], SETUP_SECONDS):
-            return 1
-        (wheel,) = Path(scratch).glob("*.whl")
-        pythons = {"lowest": found[min(found)], "newest": found[max(found)]}
-        constraints = {"lowest": lowest_versions, "newest": []}
-        results = []
-        for name in chosen:
-            file = Path(scratch) / f"{name}.txt"
-            file.write_text("\n".join(constraints[name]))
-            results.append(tested(name, pythons[name], wheel, file))
-    return 0 if all(results) else 1
+    is_smoke = "--smoke" in sys.argv
+    names = [argument for argument in sys.argv[1:] if argument != "--smoke"]
+    if unknown := set(names) - set(NAMES):
+        raise SystemExit(f"{', '.join(unknown)}: none of {', '.join(NAMES)}")
+    if is_smoke:
+        installed, _, _ = metadata.version("pyspark").rpartition(".")
+        names = names or [minor for minor in SPARKS if minor != installed]
+    names = names or [*NAMES]
+    if "3.5" in names and find_spec("distutils") is None:
+        print("3.5: not tested, because PySpark 3.5 needs Python 3.11 or earlier (distutils)")
+        names.remove("3.5")
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        LocalKafka() as kafka,
+        ThreadPoolExecutor(AT_A_TIME) as pool,
+    ):
+        wheel = "" if set(names) <= set(SPARKS) else build_wheel(scratch)
+        arguments = SMOKE if is_smoke else TESTS, wheel, kafka.bootstrap_servers
+        return 0 if all([*pool.map(lambda name: has_passed(name, *arguments), names)]) else 1
 
 
 if __name__ == "__main__":

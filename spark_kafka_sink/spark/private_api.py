@@ -11,7 +11,7 @@
 - The files of a query's checkpoint: ``metadata``, ``offsets`` and ``commits``.
 - ``to_arrow_type``: the Arrow types in which Python gets columns.
 
-A next version of Spark needs this file and setup.cfg.
+A next version of Spark needs this file and tests/versions.py.
 """
 
 from __future__ import annotations

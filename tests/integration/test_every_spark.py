@@ -1,0 +1,111 @@
+"""Each way to write, with every row read back; ``make test-sparks`` runs this with each Spark."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.serialization import MessageField, SerializationContext
+from deserializers import avro_deserializer
+from streams import run, stream_of
+from stub_registry import running_stub
+
+from spark_kafka_sink import foreach_batch
+from spark_kafka_sink.spark.private_api import has_data_sources
+
+ROWS = 2000
+START_MS = 1_700_000_000_000
+COLUMNS = [
+    "concat('key-', right(value, 1)) AS key",
+    "value",
+    "array(named_struct('key', 'number', 'value', binary(value))) AS headers",
+    f"timestamp_millis({START_MS} + bigint(value)) AS timestamp",
+]
+
+
+@pytest.fixture(params=["foreach_batch", "format"])
+def way(request):
+    return request.param
+
+
+@pytest.fixture
+def options(bootstrap_servers, topics):
+    return {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create(partitions=2)}
+
+
+def numbers(spark):
+    return spark.range(ROWS).selectExpr("string(id) AS value").selectExpr(*COLUMNS)
+
+
+def write(frame, way, options):
+    if way == "format":
+        frame.write.format("kafka-nb").options(**options).mode("append").save()
+    else:
+        foreach_batch(options)(frame, 0)
+
+
+def read(topics, options):
+    """Key, value, headers and timestamp of each record, by timestamp."""
+    records = [
+        (record.key, record.value, record.headers, record.timestamp_ms)
+        for record in topics.read(options["topic"])
+    ]
+    return sorted(records, key=lambda record: record[3])
+
+
+def expected(encode=lambda number: str(number).encode()):
+    return [
+        (
+            f"key-{number % 10}".encode(),
+            encode(number),
+            (("number", str(number).encode()),),
+            START_MS + number,
+        )
+        for number in range(ROWS)
+    ]
+
+
+def test_a_batch(spark, way, options, topics):
+    write(numbers(spark), way, options)
+    assert read(topics, options) == expected()
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guarantee):
+    if guarantee == "exactly-once":
+        if not has_data_sources():
+            pytest.skip("rejected on Spark 3.5")
+        options |= {"delivery.guarantee": guarantee, "exactly.once.partitions": "2"}
+
+    def write_words(*micro_batches):
+        words = stream_of(spark, tmp_path / "words", *([str(n) for n in b] for b in micro_batches))
+        writer = words.repartition(2, "value").selectExpr(*COLUMNS).writeStream
+        if way == "format":
+            writer = writer.format("kafka-nb").options(**options)
+        else:
+            writer = writer.foreachBatch(foreach_batch(options))
+        run(writer, tmp_path)
+
+    write_words(range(ROWS // 2), range(ROWS // 2, ROWS - 1))
+    if guarantee == "exactly-once":
+        # As if the driver had died before Spark recorded micro-batch 1 as done.
+        for name in ("1", ".1.crc"):
+            (tmp_path / "checkpoint" / "commits" / name).unlink()
+    write_words([ROWS - 1])
+    assert read(topics, options) == expected()
+
+
+def test_structs_as_avro(spark, way, options, topics):
+    frame = numbers(spark).selectExpr(
+        "key", "named_struct('number', int(value), 'text', value) AS value", "headers", "timestamp"
+    )
+    with running_stub() as registry:
+        options |= {"value.format": "avro", "schema.registry.url": registry.url}
+        write(frame, way, options)
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            deserialize = avro_deserializer(client)
+            context = SerializationContext(options["topic"], MessageField.VALUE)
+            records = [
+                (key, deserialize(value, context), headers, timestamp_ms)
+                for key, value, headers, timestamp_ms in read(topics, options)
+            ]
+    assert records == expected(lambda number: {"number": number, "text": str(number)})
