@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.connection.preflight import check
@@ -28,8 +28,12 @@ from spark_kafka_sink.spark.private_api import (
     INTERRUPTION,
     check_worker,
     checkpointed_partitions,
+    column_types,
     is_classic,
     is_interruption,
+    marks_any_end,
+    require_end_of_rows,
+    rows_incomplete,
     running_query_id,
 )
 from spark_kafka_sink.spark.query_error import own_error
@@ -52,6 +56,10 @@ _REPORT = StructType([StructField("report", BinaryType())])
 # Makes the sink's repartition differ from any of the user's. Otherwise Spark removes it after a
 # groupBy, join or repartition by the same columns, and adaptive execution combines partitions.
 _REPARTITION = "kafka-nb"
+
+# True in the rows behind the last one, otherwise null; records have no such column.
+_IS_END = "is_end"
+_END_ROWS = 2
 
 
 def foreach_batch(
@@ -107,7 +115,10 @@ def foreach_batch(
             raise error.with_traceback(None) from headline(error)
         batch = _with_columns(batch, used_columns(parsed.topic))
         batch, named = _repartitioned(batch, named)
-        frame = batch.mapInArrow(WriteToKafka(named, serializer), _REPORT)
+        has_end_rows = named.exactly_once is not None and marks_any_end(batch.sparkSession)
+        if has_end_rows:
+            batch = _with_end_rows(batch)
+        frame = batch.mapInArrow(WriteToKafka(named, serializer, has_end_rows), _REPORT)
         # If a task fails, Spark drops the reports of the others.
         report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
         try:
@@ -218,8 +229,11 @@ class WriteToKafka:
 
     options: SinkOptions
     serializer: Serializer | None
+    has_end_rows: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.has_end_rows:
+            batches = without_end_rows(batches)
         yield _one_row(pickle.dumps(write_partition(batches, self.options, self.serializer)))
 
 
@@ -228,3 +242,57 @@ def _one_row(pickled: bytes) -> pa.RecordBatch:
     ends = np.array([0, len(pickled)], dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(pickled)]
     return pa.record_batch([pa.Array.from_buffers(pa.binary(), 1, buffers)], _REPORT.names)
+
+
+# --- the end of the rows, where Spark marks any end -----------------------------------------------
+#
+# Spark marks the end of the rows of a task that it interrupts, too. So they pass through two Python
+# workers, the first of which adds two rows behind the last one. Spark asks before each row that it
+# passes to the second worker whether the task is interrupted. The first of the two rows may be what
+# it was waiting for when the task was interrupted; the second one is passed only if the task was
+# not interrupted before the first worker had all rows.
+
+
+def _with_end_rows(batch: DataFrame) -> DataFrame:
+    fields = [StructField(field.name, field.dataType) for field in batch.schema]  # may be null
+    types = column_types(batch.schema, batch.columns)
+    schema = pa.schema([(name, kind.arrow) for name, kind in types.items()])
+    return batch.mapInArrow(AddEndRows(schema), StructType([*fields, _END_FIELD]))
+
+
+_END_FIELD = StructField(_IS_END, BooleanType())
+
+
+@dataclass(frozen=True)
+class AddEndRows:
+    """What every task runs first; ``schema``: of a task without rows."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = self.schema
+        for batch in batches:
+            schema = batch.schema
+            yield _with_column(batch, pa.nulls(batch.num_rows, pa.bool_()))
+        require_end_of_rows()
+        nulls = [pa.nulls(_END_ROWS, field.type) for field in schema]
+        # pa.array would import pandas.
+        is_end = pa.Array.from_buffers(pa.bool_(), _END_ROWS, [None, pa.py_buffer(b"\xff")])
+        yield _with_column(pa.RecordBatch.from_arrays(nulls, schema=schema), is_end)
+
+
+def _with_column(batch: pa.RecordBatch, is_end: pa.Array) -> pa.RecordBatch:
+    schema = batch.schema.append(pa.field(_IS_END, pa.bool_()))
+    return pa.RecordBatch.from_arrays([*batch.columns, is_end], schema=schema)
+
+
+def without_end_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches without those rows; raises RowsIncomplete at the end if one is missing."""
+    end_rows = 0
+    for batch in batches:
+        rows = batch.column(_IS_END).null_count
+        end_rows += batch.num_rows - rows
+        if rows:
+            yield batch.slice(0, rows).drop_columns([_IS_END])
+    if end_rows < _END_ROWS:
+        raise rows_incomplete()

@@ -284,10 +284,6 @@ _WORKER_NAMES = (_WORKER, "__main__")
 
 def check_worker() -> None:
     """On the driver: raise InvalidOption if tasks of this PySpark could not see where rows end."""
-    if not has_data_sources():
-        # Of Spark 3.5: for the thread that writes a task's rows, a task that is interrupted has no
-        # more of them, and it marks their end.
-        raise _unsupported()
     spec = importlib.util.find_spec(_WORKER)
     # Loaders of folders and of zip files have this method, but share no class.
     get_code = getattr(spec and spec.loader, "get_code", None)
@@ -335,17 +331,38 @@ def require_end_of_rows() -> None:
         except ConnectionError:
             is_closed = True
     if is_closed:
-        raise RowsIncomplete(
-            "Spark ended the task before it had passed all rows: the query was stopped, or another "
-            "part of it has failed. Look for that error; this one only says that nothing was "
-            "committed"
-        )
+        raise rows_incomplete()
+
+
+def rows_incomplete() -> RowsIncomplete:
+    return RowsIncomplete(
+        "Spark ended the task before it had passed all rows: the query was stopped, or another "
+        "part of it has failed. Look for that error; this one only says that nothing was committed"
+    )
+
+
+def marks_any_end(spark: SparkSession) -> bool:
+    """Whether Spark also marks the end of the rows of a task that it interrupts.
+
+    Spark 3.5 does: a thread of its own writes the rows (WriterThread), and takes a task that is
+    interrupted for one without more rows (ContextAwareIterator).
+    """
+    if not is_classic(spark):
+        return not has_data_sources()  # nothing else tells that Spark from later ones
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    try:
+        jvm.java.lang.Class.forName("org.apache.spark.api.python.BasePythonRunner$WriterThread")
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def _unsupported() -> InvalidOption:
     return InvalidOption(
         "delivery.guarantee=exactly-once is not supported with this PySpark "
         f"({pyspark.__version__}): its workers do not show whether Spark has passed all rows of a "
-        "task. Use PySpark 4.0 to 4.3, remove spark.python.use.daemon=false, or set "
+        "task. Use PySpark 3.5 to 4.3, remove spark.python.use.daemon=false, or set "
         "delivery.guarantee=at-least-once"
     )
