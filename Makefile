@@ -37,7 +37,7 @@ BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.
 .NOTPARALLEL:
 
-.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks chaos chaos-mutants bench lint format types api figures wheel \
+.PHONY: help demo test test-slow test-unit test-integration test-busy test-versions test-sparks test-brokers chaos chaos-mutants bench lint format types api figures wheel \
   release-check release-notes clean setup
 
 help: ## list the targets
@@ -68,6 +68,10 @@ test-versions: setup $(ARCHIVES) ## test the lowest versions that setup.cfg allo
 
 test-sparks: setup $(ARCHIVES) ## write and read back with each Spark that setup.cfg allows and .venv does not have, two at a time
 	$(TEST_JAVA) $(BIN)/python tests/versions.py --smoke $(VERSIONS)
+
+# The first time, JARs are downloaded and kfake is built.
+test-brokers: setup $(ARCHIVES) ## test Kafka 2.8, 3.9 and the newest, and franz-go's kfake if Go is here
+	$(TEST_JAVA) $(BIN)/pytest --timeout 600 -rs tests/brokers
 
 chaos: setup ## kill and pause brokers, workers and Spark for SECONDS (90), as SEED says, and check every row
 	$(TEST_JAVA) PYTHONPATH=tests/support $(BIN)/python tests/chaos/run.py $(SECONDS) $(SEED)

@@ -1,0 +1,48 @@
+"""Each broker in turn, and one Spark session for all of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from brokers import BROKERS, Broker
+from pyspark.sql import SparkSession
+from topics import Topics
+
+from spark_kafka_sink.producer.cache import process_cache
+
+
+@pytest.fixture(scope="session", params=BROKERS, ids=lambda kind: kind.name)
+def broker(request) -> Iterator[Broker]:
+    # Not pytest's folder, which stays with all records.
+    with tempfile.TemporaryDirectory() as folder, Broker(request.param, Path(folder)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topics(broker: Broker) -> Iterator[Topics]:
+    topics = Topics(broker.bootstrap_servers)
+    yield topics
+    topics.close()
+    process_cache().close(5)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("spark-kafka-sink brokers")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        # several per micro-batch, so that a task fails after it has sent rows
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
