@@ -4,7 +4,7 @@
 # MAGIC
 # MAGIC Writes a stream to a Kafka topic with spark-kafka-sink, and shows what arrived. You need:
 # MAGIC
-# MAGIC - compute with Databricks Runtime 18 or later, from which the brokers can be reached;
+# MAGIC - compute with Databricks Runtime 14.3 or later, from which the brokers can be reached;
 # MAGIC - the wheel in a volume, and another folder in a volume for the checkpoint;
 # MAGIC - a topic, and a login that may write to it: `username` and `password` in a secret scope.
 # MAGIC
@@ -82,13 +82,14 @@ folder = f"{dbutils.widgets.get('folder')}/{mode}"
 # MAGIC %md
 # MAGIC ## Prepare
 # MAGIC
-# MAGIC Makes `format("kafka-nb")` known to this session.
+# MAGIC Makes `format("kafka-nb")` known to this session. Spark 3.5 has only `foreach_batch`.
 
 # COMMAND ----------
 
 import spark_kafka_sink
 
-spark_kafka_sink.register(spark)
+if mode == "format":
+    spark_kafka_sink.register(spark)
 
 # COMMAND ----------
 
