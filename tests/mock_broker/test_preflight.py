@@ -111,7 +111,7 @@ def test_the_version_is_asked_for_once_per_process(exactly_once, cluster):
 
 
 @pytest.mark.parametrize(("debug", "is_logged"), [({}, False), ({"kafka_debug": "msg"}, True)])
-def test_the_log_lines_that_name_the_versions_are_the_users_only_if_he_debugs(
+def test_log_lines_with_the_versions_are_written_only_if_the_user_debugs(
     exactly_once, cluster, caplog, debug, is_logged
 ):
     caplog.set_level(logging.DEBUG, "spark_kafka_sink.librdkafka")
