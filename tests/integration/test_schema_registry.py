@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
 from java_avro import avro_bytes, avro_value
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
@@ -39,6 +40,11 @@ ORDER = json.dumps(
         "namespace": "shop",
         "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
     }
+)
+
+
+needs_to_arrow = pytest.mark.skipif(
+    not hasattr(DataFrame, "toArrow"), reason="this Spark has no DataFrame.toArrow"
 )
 
 
@@ -365,6 +371,7 @@ ACCEPTED_BY_TO_AVRO = {
 }
 
 
+@needs_to_arrow
 def test_what_to_avro_accepts_is_written_as_the_same_bytes(spark):
     """As a field each of one record: its bytes are those of the fields, one after another."""
     values = [
@@ -488,6 +495,7 @@ MEANINGS = {
 }
 
 
+@needs_to_arrow
 def test_every_conversion_that_a_message_advises_fits_and_keeps_the_meaning(spark):
     """In Spark's ANSI mode, in which a cast that loses a value fails."""
     advised = {}

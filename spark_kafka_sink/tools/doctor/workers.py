@@ -294,10 +294,9 @@ def executors(context: CheckContext) -> list[Finding]:
 
 
 def _cores(spark: SparkSession) -> int:
-    try:
-        return spark.sparkContext.defaultParallelism
-    except AttributeError:  # Spark Connect
-        return _TASKS_WITH_CONNECT
+    from spark_kafka_sink.spark.private_api import is_classic
+
+    return spark.sparkContext.defaultParallelism if is_classic(spark) else _TASKS_WITH_CONNECT
 
 
 def kafka_nb_python(context: CheckContext) -> list[Finding]:
