@@ -31,7 +31,11 @@ NEWEST_MINOR = 30  # look for Pythons below this minor version
 SPARKS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 NAMES = ("lowest", "newest", *SPARKS)
 SMOKE = ["tests/integration/test_every_spark.py"]
-TESTS = ["tests/unit", "tests/mock_broker", "tests/integration/test_columns.py", *SMOKE]
+FILES = (
+    "columns dead_letters end_of_rows exactly_once foreach_batch reports schema_registry streaming"
+)
+TESTS = ["tests/unit", "tests/mock_broker", *SMOKE]
+TESTS += [f"tests/integration/test_{name}.py" for name in FILES.split()]
 EXTRAS = ("spark", "jobs", "report", "metrics", "registry", "transactions")
 AT_A_TIME = 2
 SECONDS = 3600.0  # for each command: some download Spark
@@ -150,7 +154,7 @@ def has_passed(name: str, tests: list[str], wheel: str, bootstrap_servers: str) 
         output = run([python, "-c", SHOW_VERSIONS], **variables)
         output += f"made in {time.monotonic() - started:.0f} s\n"
         # Not with `python -m`, which would find the package in this folder instead.
-        pytest = [str(Path(python).with_name("pytest")), "-q"]
+        pytest = [str(Path(python).with_name("pytest")), "-q", "-m", "not slow"]
         pytest += [f"-Wignore:{warning}" for warning in WARNINGS]
         output += run([*pytest, *tests], **variables)
         outcome = "passed"

@@ -10,7 +10,6 @@ from streams import run, stream_of
 from stub_registry import running_stub
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.spark.private_api import has_data_sources
 
 ROWS = 2000
 START_MS = 1_700_000_000_000
@@ -72,8 +71,6 @@ def test_a_batch(spark, way, options, topics):
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guarantee):
     if guarantee == "exactly-once":
-        if not has_data_sources():
-            pytest.skip("rejected on Spark 3.5")
         options |= {"delivery.guarantee": guarantee, "exactly.once.partitions": "2"}
 
     def write_words(*micro_batches):
