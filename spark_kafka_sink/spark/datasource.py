@@ -49,6 +49,7 @@ class KafkaSink(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        require_data_sources()
         # Spark keeps this mapping in a local variable, and may print local variables.
         for name in list(options):
             options[name] = Secret(options[name])

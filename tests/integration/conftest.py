@@ -14,20 +14,8 @@ from spark_jars import avro_jar, kafka_jars
 from standalone import standalone_cluster
 from topics import Topics
 
-from spark_kafka_sink.spark.private_api import has_data_sources
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    """Skip a test where it uses the format, if this Spark has no Python data sources."""
-    try:
-        return (yield)
-    except Exception as error:
-        if has_data_sources() or "source: kafka-nb" not in str(error):
-            raise
-        pytest.skip(str(error).partition("\n")[0])
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ import spark_kafka_sink
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.spark.writer import KafkaStreamWriter
 
 
 def test_append_mode_writes_every_micro_batch(spark, bootstrap_servers, topics, tmp_path):
@@ -77,6 +76,9 @@ def test_continuous_processing_commits_no_epoch(spark, bootstrap_servers, topics
 
 
 def test_an_epoch_that_no_task_wrote_is_not_committed():
+    pytest.importorskip("pyspark.sql.datasource")
+    from spark_kafka_sink.spark.writer import KafkaStreamWriter
+
     options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
     with pytest.raises(InvalidOption, match=r"trigger\(continuous=\.\.\.\) is not supported"):
         KafkaStreamWriter(options).commit([None], 3)

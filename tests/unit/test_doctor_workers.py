@@ -40,6 +40,7 @@ def choose(tmp_path, monkeypatch):
     """Make the shell script ``text`` the workers' Python; returns its path."""
     for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(private_api, "has_data_sources", lambda: True)
 
     def choose(text, variable="PYSPARK_PYTHON", name="chosen"):
         program = tmp_path / name
@@ -154,7 +155,7 @@ def test_another_version_of_this_package_or_pyspark_is_a_warning(context, choose
     (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.WARNED
     assert "has spark_kafka_sink 0.0.1 (driver: 0." in finding.message
-    assert "pyspark 4.0.9 (driver: 4." in finding.message
+    assert f"pyspark 4.0.9 (driver: {pyspark.__version__})" in finding.message
     assert "Install the same versions" in finding.advice
 
 
