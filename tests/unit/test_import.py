@@ -16,7 +16,7 @@ def fresh_python(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             check=True,
         )
 
