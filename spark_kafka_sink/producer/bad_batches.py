@@ -61,8 +61,8 @@ from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords
 from spark_kafka_sink.records.record_size import (
+    largest_partition_bytes,
     least_partition_bytes,
-    most_batch_bytes,
     partition_bytes,
     split_to_fit,
 )
@@ -152,9 +152,7 @@ class BadBatches:
         room = self._room(topic)
         if room == sys.maxsize:
             return True
-        request.batch_bytes = most_batch_bytes(messages.partitioned)
-        if request.batch_bytes > room:
-            request.batch_bytes = int(partition_bytes(messages.partitioned).max())
+        request.batch_bytes = largest_partition_bytes(messages.partitioned, room)
         return request.batch_bytes <= room
 
     def begin_round(self, topic: str, *, has_retries: bool) -> Round:

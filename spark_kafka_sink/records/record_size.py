@@ -44,13 +44,15 @@ def are_small(records: RecordColumns, limit: int) -> bool:
     return _largest_body(records) + BATCH_OVERHEAD_BYTES + _MOST_RECORD_OVERHEAD_BYTES <= limit
 
 
-def most_batch_bytes(partitioned: PartitionedRecords) -> int:
-    """At most the size of the largest of ``partition_bytes``; quicker to know without headers."""
+def largest_partition_bytes(partitioned: PartitionedRecords, limit: int) -> int:
+    """The largest of ``partition_bytes``, or a quicker bound of it that is within ``limit``."""
     records = partitioned.records
-    if records.headers is not None:
-        return int(partition_bytes(partitioned).max())
-    largest = _largest_body(records) + _MOST_RECORD_OVERHEAD_BYTES + _LATER_RECORD_BYTES
-    return BATCH_OVERHEAD_BYTES + int(np.diff(partitioned.starts).max()) * largest
+    if records.headers is None:
+        largest = _largest_body(records) + _MOST_RECORD_OVERHEAD_BYTES + _LATER_RECORD_BYTES
+        most = BATCH_OVERHEAD_BYTES + int(np.diff(partitioned.starts).max()) * largest
+        if most <= limit:
+            return most
+    return int(partition_bytes(partitioned).max())
 
 
 def _largest_body(records: RecordColumns) -> int:
@@ -92,9 +94,7 @@ def split_to_fit(
 
     Each with the size of its largest batch, at most that size.
     """
-    most = most_batch_bytes(partitioned)
-    if most > max_batch_bytes:
-        most = int(partition_bytes(partitioned).max())
+    most = largest_partition_bytes(partitioned, max_batch_bytes)
     if most <= max_batch_bytes:
         return [(partitioned, most)]
     sizes = record_bytes(partitioned.records) + _LATER_RECORD_BYTES

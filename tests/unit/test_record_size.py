@@ -13,6 +13,9 @@ from spark_kafka_sink.records.partitioner import group_by_partition
 from spark_kafka_sink.records.record_size import (
     BATCH_OVERHEAD_BYTES,
     are_small,
+    largest_partition_bytes,
+    least_partition_bytes,
+    partition_bytes,
     record_bytes,
     split_to_fit,
 )
@@ -68,6 +71,28 @@ def test_small_records_are_small(rows, limit):
     if are_small(records, limit):
         assert int(record_bytes(records).max()) + BATCH_OVERHEAD_BYTES <= limit
     assert are_small(records, 10**9)
+
+
+@given(
+    st.lists(st.tuples(CONTENT, CONTENT, HEADERS), min_size=1, max_size=8),
+    st.sampled_from([["value"], ["value", "key"], ["value", "key", "headers"]]),
+    st.integers(0, 40_000),
+)
+def test_bounds_of_a_partition_enclose_its_batch(rows, names, limit):
+    values, keys, headers = zip(*rows, strict=True)
+    columns = {
+        "value": pa.array(values, pa.binary()),
+        "key": pa.array(keys, pa.binary()),
+        "headers": pa.array(headers, pa.list_(HEADER)),
+    }
+    columns = {name: columns[name] for name in names}
+    columns["partition"] = pa.array([row % 3 for row in range(len(rows))], pa.int32())
+    (records,) = split_by_topic(pa.record_batch(columns), "t").records
+    partitioned = group_by_partition(records, 3, 0)
+    sizes = partition_bytes(partitioned)
+    assert (least_partition_bytes(partitioned) <= sizes).all()
+    largest = largest_partition_bytes(partitioned, limit)
+    assert largest == sizes.max() or sizes.max() < largest <= limit
 
 
 @given(
