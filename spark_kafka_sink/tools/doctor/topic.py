@@ -12,6 +12,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
+from spark_kafka_sink.producer.topic_limits import limits_from
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.network import (
@@ -282,12 +283,12 @@ def record_format(context: CheckContext) -> list[Finding]:
             findings.append(failed(what, remedy, name))
         else:
             findings.append(warned(what, f"{remedy}, or leave out the headers", name))
-    if "compact" in settings.get("cleanup.policy", ""):
-        findings.append(_of_compacted(context))
+    if limits_from(settings).is_compacted:
+        findings.append(_check_compacted(context))
     return findings or [passed("it accepts records with headers, and without a key", name)]
 
 
-def _of_compacted(context: CheckContext) -> Finding:
+def _check_compacted(context: CheckContext) -> Finding:
     name, remedy = context.topic_name, Advice.INVALID_MSG.remedy
     if context.schema is not None and "key" not in context.schema.names:
         return failed("it is compacted, and the DataFrame has no column key", remedy, name)
@@ -365,7 +366,7 @@ def dead_letter_topic(context: CheckContext) -> list[Finding]:
 
 
 def _dead_letter_size(name: str, settings: Mapping[str, str], max_request_bytes: int) -> Finding:
-    if "compact" in settings.get("cleanup.policy", ""):
+    if limits_from(settings).is_compacted:
         what = "it is compacted, so a dead letter without a key fails its task"
         return failed(what, "Set the topic's cleanup.policy=delete", name)
     limit = number(settings, "max.message.bytes")
