@@ -120,7 +120,7 @@ def build_wheel(folder: str) -> str:
 
 
 def make_environment(name: str, wheel: str) -> str:
-    """Make ``.venv-<name>`` anew; returns its Python."""
+    """Create ``.venv-<name>``, even if there is one, and return its Python."""
     lowest_minor, lowest_versions = claims()
     minors, versions = list(range(lowest_minor, NEWEST_MINOR)), lowest_versions
     if name == "newest":

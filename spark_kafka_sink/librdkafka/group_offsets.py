@@ -63,9 +63,7 @@ def fetch_offset(client: GroupClient, topic: str, seconds: float) -> OffsetAnswe
         code = c.committed(client.handle, partitions, milliseconds(seconds))
         element = partitions.contents.elems[0]
         code = code or element.err
-        if (
-            code == ErrorCode.GROUP_ID_NOT_FOUND
-        ):  # Apache Kafka has no error for a group without one
+        if code == ErrorCode.GROUP_ID_NOT_FOUND:  # Apache Kafka answers that there is no offset
             return OffsetAnswer(ErrorCode.NO_ERROR)
         if code or element.offset < 0:
             return OffsetAnswer(code)

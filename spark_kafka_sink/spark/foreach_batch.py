@@ -117,7 +117,7 @@ def foreach_batch(
         batch, named = _repartitioned(batch, named)
         has_end_rows = named.exactly_once is not None and marks_any_end(batch.sparkSession)
         if has_end_rows:
-            batch = _with_end_rows(batch)
+            batch = _add_end_rows(batch)
         frame = batch.mapInArrow(WriteToKafka(named, serializer, has_end_rows), _REPORT)
         # If a task fails, Spark drops the reports of the others.
         report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
@@ -253,7 +253,7 @@ def _one_row(pickled: bytes) -> pa.RecordBatch:
 # not interrupted before the first worker had all rows.
 
 
-def _with_end_rows(batch: DataFrame) -> DataFrame:
+def _add_end_rows(batch: DataFrame) -> DataFrame:
     fields = [StructField(field.name, field.dataType) for field in batch.schema]  # may be null
     types = column_types(batch.schema, batch.columns)
     schema = pa.schema([(name, kind.arrow) for name, kind in types.items()])
@@ -273,15 +273,15 @@ class AddEndRows:
         schema = self.schema
         for batch in batches:
             schema = batch.schema
-            yield _with_column(batch, pa.nulls(batch.num_rows, pa.bool_()))
+            yield _add_column(batch, pa.nulls(batch.num_rows, pa.bool_()))
         require_end_of_rows()
         nulls = [pa.nulls(_END_ROWS, field.type) for field in schema]
         # pa.array would import pandas.
         is_end = pa.Array.from_buffers(pa.bool_(), _END_ROWS, [None, pa.py_buffer(b"\xff")])
-        yield _with_column(pa.RecordBatch.from_arrays(nulls, schema=schema), is_end)
+        yield _add_column(pa.RecordBatch.from_arrays(nulls, schema=schema), is_end)
 
 
-def _with_column(batch: pa.RecordBatch, is_end: pa.Array) -> pa.RecordBatch:
+def _add_column(batch: pa.RecordBatch, is_end: pa.Array) -> pa.RecordBatch:
     schema = batch.schema.append(pa.field(_IS_END, pa.bool_()))
     return pa.RecordBatch.from_arrays([*batch.columns, is_end], schema=schema)
 

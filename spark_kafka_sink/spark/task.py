@@ -144,12 +144,12 @@ def _origin(options: SinkOptions) -> Origin:
     from spark_kafka_sink.records.origin import Origin
 
     context = TaskContext.get()
-    given = None if options.batch_id is None else str(options.batch_id)
+    batch_id = None if options.batch_id is None else str(options.batch_id)
     if context is None:
-        return Origin(batch_id=given)
+        return Origin(batch_id=batch_id)
     return Origin(
         running_query_id(context),
-        given or running_batch_id(context),
+        batch_id or running_batch_id(context),
         context.partitionId(),
     )
 

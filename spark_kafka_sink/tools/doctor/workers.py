@@ -152,7 +152,7 @@ def spark_packages(context: CheckContext) -> list[Finding]:
     from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
 
     pythons = workers_pythons(os.environ, context.spark)
-    findings = [_packages(each, context.deadline) for each in pythons]
+    findings = [_packages(python, context.deadline) for python in pythons]
     return findings if has_data_sources() else [*findings, passed(NO_FORMAT)]
 
 
