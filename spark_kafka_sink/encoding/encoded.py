@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.encoding.arrow_memory import exceeds_binary
+from spark_kafka_sink.encoding import arrow_memory as memory
 
 #: Arrow bytes: so few that what is made of them, several times as large, stays in a cache
 _BYTES_AT_ONCE = 2**21
@@ -46,22 +46,32 @@ def encode_in_parts(
 
     ``prefix``: of all rows, or of each row.
     """
-    rows = max(len(array) * _BYTES_AT_ONCE // max(array.nbytes, 1), 1)
-    parts, problems = [], []
-    for start in range(0, max(len(array), 1), rows):
+    count = len(array)
+    rows = max(count * _BYTES_AT_ONCE // max(array.nbytes, 1), 1)
+    if rows >= count:
+        whole = encode(array, prefix)
+        return Encoded(whole.values, _first_problems(whole.problems, count))
+    # Parts and their concatenation would be the result twice.
+    data = bytearray()
+    ends = np.zeros(count + 1, dtype=np.int64)
+    valid = np.ones(count, dtype=bool)
+    problems = []
+    for start in range(0, count, rows):
         own_prefix = prefix if isinstance(prefix, bytes) else prefix.slice(start, rows)
         part = encode(array.slice(start, rows), own_prefix)
-        parts.append(part.values)
+        own_ends, own_data = memory.byte_strings(part.values)
+        ends[start + 1 : start + rows + 1] = own_ends[1:] - own_ends[0] + len(data)
+        data += own_data[own_ends[0] : own_ends[-1]].data
+        if part.values.null_count:
+            valid[start : start + rows] = memory.valid_rows(part.values)
         problems += [RowProblem(each.rows + start, each.reason) for each in part.problems]
-    return Encoded(_concatenated(parts), _first_problems(problems, len(array)))
-
-
-def _concatenated(arrays: list[pa.Array]) -> pa.Array:
-    if len(arrays) == 1:
-        return arrays[0]
-    if exceeds_binary(sum(array.nbytes for array in arrays)):
-        arrays = [array.cast(pa.large_binary()) for array in arrays]
-    return pa.concat_arrays(arrays)
+    values = memory.binary_array(
+        ends,
+        np.frombuffer(data, dtype=np.uint8),
+        valid=None if valid.all() else valid,
+        is_large=memory.exceeds_binary(len(data)),
+    )
+    return Encoded(values, _first_problems(problems, count))
 
 
 def _first_problems(problems: list[RowProblem], rows: int) -> list[RowProblem]:

@@ -30,6 +30,7 @@ _EMPTY = binary_scalar(b"")
 _COMMA = binary_scalar(b",")
 _COLON = binary_scalar(b":")
 _NULL = binary_scalar(b"null")
+_BEGIN, _END = binary_scalar(b"{"), binary_scalar(b"}")
 
 
 class JsonEncoder:
@@ -108,18 +109,23 @@ def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: i
         return memory.binary_array(
             starts, np.frombuffer(b"{}" * rows, dtype=np.uint8), is_large=True
         )
+    # Commas precede fields behind one that no object lacks, and follow those before it.
+    always = next((i for i, column in enumerate(columns) if not column.null_count), -1)
     parts: list[pa.Array | pa.Scalar] = []
-    for label, column in zip(labels, columns, strict=True):
-        comma_and_label = binary_scalar(b"," + label)
-        if column.null_count:
-            parts.append(join(comma_and_label, column))
-        else:
-            parts += [comma_and_label, column]
-    # With "skip" and a separator, Arrow would leave out rows in which all parts are null.
-    fields = pc.binary_join_element_wise(
-        *parts, _EMPTY, null_handling="replace", null_replacement=""
-    )
-    return join(pc.binary_replace_slice(fields, 0, 1, "{"), binary_scalar(b"}"))
+    for i, (label, column) in enumerate(zip(labels, columns, strict=True)):
+        begin = binary_scalar(label if i <= always else b"," + label)
+        end = [_COMMA] if i < always else []
+        parts += [join(begin, column, *end)] if column.null_count else [begin, column]
+    if always < 0:
+        # With "skip" and a separator, Arrow would leave out rows in which all parts are null.
+        fields = _joined(*parts)
+        return join(pc.binary_replace_slice(fields, 0, 1, "{"), _END)
+    return _joined(_BEGIN, *parts, _END)
+
+
+def _joined(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """The parts of each row that are not null."""
+    return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
 
 
 def _arrays(kind: pa.DataType, path: str, fit: Fit) -> _Texts:

@@ -92,9 +92,8 @@ def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array
         texts = pc.replace_substring(texts, "\\", "\\\\")
     if bool((data == ord('"')).any()):
         texts = pc.replace_substring(texts, '"', '\\"')
-    is_control = data < ord(" ")
-    if bool(is_control.any()):
-        for code in np.unique(data[is_control]).tolist():
+    if int(data.min(initial=ord(" "))) < ord(" "):
+        for code in np.unique(data[data < ord(" ")]).tolist():
             escape = _SHORT_ESCAPES.get(code, f"\\u{code:04x}")
             texts = pc.replace_substring(texts, chr(code), escape)
     texts = join(_QUOTE, _binary(texts), _QUOTE)

@@ -598,18 +598,47 @@ def test_many_rows_of_long_strings_are_complete():
     assert [json.loads(text) for text in found] == texts
 
 
-def test_a_large_column_is_encoded_with_little_memory():
-    array = pa.array([bytes([i]) * 8_000 for i in range(256)] * 8)
+NESTED = [
+    {"id": i * 10**9, "name": f"name {i}", "tags": [{"k": f"k{i}", "w": i / 7}] * (i % 4)}
+    | {"limits": [("a", i)] * (i % 3), "place": {"x": i, "y": "z" * (i % 9)}}
+    for i in range(1_000)
+]
+NESTED_TYPE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("tags", pa.list_(pa.struct([("k", pa.string()), ("w", pa.float64())]))),
+        ("limits", pa.map_(pa.string(), pa.int32())),
+        ("place", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+    ]
+)
+POOLS = []  # arrays must not outlive the pool of their memory
+
+
+@pytest.mark.parametrize(
+    ("rows", "copies"),
+    [
+        (pa.array([bytes([i]) * 8_000 for i in range(256)]), 8),
+        (pa.array(['"' * 200] * 1_000), 80),
+        (pa.array(NESTED, NESTED_TYPE), 200),
+    ],
+    ids=["binary", "quotes", "nested"],
+)
+def test_a_large_column_is_encoded_with_little_memory(rows, copies):
+    array = pa.concat_arrays([rows] * copies)
     encoder = JsonEncoder(array.type, "value")
+    default = pa.default_memory_pool()
+    POOLS.append(pa.proxy_memory_pool(default))
+    pa.set_memory_pool(POOLS[-1])
     tracemalloc.start()
     try:
-        values = encoder.encode(array).values
+        values = encoder.encode(array, b"\0\0\0\0\7").values
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < 2 * array.nbytes
-    texts = [base64.b64encode(bytes([i]) * 8_000) for i in range(256)]
-    assert values.to_pylist() == [b'"%b"' % text for text in texts] * 8
+        pa.set_memory_pool(default)
+    assert most + POOLS[-1].max_memory() < 4 * array.nbytes
+    assert values.to_pylist() == encoder.encode(rows, b"\0\0\0\0\7").values.to_pylist() * copies
 
 
 @pytest.mark.parametrize(
