@@ -274,6 +274,14 @@ class Advice(Enum):
         "Correct oauth.callback or what it needs",
         "`no token for the login`, with oauth.callback",
     )
+    NO_TOKEN_OF_MSK_IAM = (
+        "AWS credentials are missing or not valid, or the package that signs tokens is missing",
+        "On the driver and all executors, run pip install 'spark-kafka-sink[msk-iam]', and provide "
+        "credentials where AWS SDKs look for them: the variables AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, a profile, or the role of the machine or container; or correct "
+        "awsProfileName or awsRoleArn in kafka.sasl.jaas.config",
+        "`no token for the login`, with `kafka.sasl.mechanism=AWS_MSK_IAM`",
+    )
 
     # --- TLS -------------------------------------------------------------------------------------
     TLS_FAILED = (

@@ -96,23 +96,23 @@ def _jaas_options(given: Mapping[str, str]) -> dict[str, str]:
 def token(configuration: str) -> tuple[str, float]:
     """A signed token and its expiry in seconds since the epoch (``oauth.callback``).
 
-    Raises ImportError without the extra, and the errors of the AWS SDK.
+    Raises ImportError without the extra, LookupError and the errors of the AWS SDK.
     """
-    try:
-        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Provider
-    except ImportError as error:
-        raise ImportError(
-            f"{error}; run pip install 'spark-kafka-sink[msk-iam]' on the driver and all executors"
-        ) from None
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Provider
+
     given = json.loads(configuration)
     region, role = given["region"], given.get("awsRoleArn")
-    if role is not None:
-        session = given.get("awsRoleSessionName", _ROLE_SESSION_NAME)
-        value, _ = Provider.generate_auth_token_from_role_arn(region, role, session)
-    elif "awsProfileName" in given:
-        value, _ = Provider.generate_auth_token_from_profile(region, given["awsProfileName"])
-    else:
-        value, _ = Provider.generate_auth_token(region)
+    try:
+        if role is not None:
+            session = given.get("awsRoleSessionName", _ROLE_SESSION_NAME)
+            value, _ = Provider.generate_auth_token_from_role_arn(region, role, session)
+        elif "awsProfileName" in given:
+            value, _ = Provider.generate_auth_token_from_profile(region, given["awsProfileName"])
+        else:
+            value, _ = Provider.generate_auth_token(region)
+    except AttributeError:
+        # The signer uses the credentials even if the SDK has none.
+        raise LookupError("there are no AWS credentials") from None
     return value, _expiry(value)
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -74,6 +76,9 @@ class TokenCall:
 
     @property
     def option(self) -> str:
+        """What the user has set."""
+        if self._name == msk_iam.CALLBACK:
+            return f"kafka.sasl.mechanism={msk_iam.MECHANISM}"
         return f"oauth.callback={self._name}"
 
     def _run(self) -> None:
@@ -224,6 +229,12 @@ class TokenFunction:
 def _latest_calls_of(_pid: int) -> LatestCalls:
     """A fork gets its own: threads do not survive a fork, and a lock may stay locked."""
     return LatestCalls()
+
+
+def token_remedy(settings: ClientSettings) -> str:
+    """What to do if the function gives no token."""
+    is_msk_iam = settings.oauth_callback == msk_iam.CALLBACK
+    return (Advice.NO_TOKEN_OF_MSK_IAM if is_msk_iam else Advice.NO_TOKEN_FROM_CALLBACK).remedy
 
 
 def resolve(name: str) -> Callable[[str], Any]:

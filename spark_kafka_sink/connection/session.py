@@ -10,7 +10,7 @@ from spark_kafka_sink.advice import Advice, advice_on_text, settings_refused
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -107,8 +107,7 @@ def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
         return f"the brokers at {servers} refuse the login: {text}", Advice.LOGIN_REFUSED.remedy
     reason = text.removeprefix(_NO_TOKEN)  # no broker was asked
     if settings.oauth_callback:
-        remedy = Advice.NO_TOKEN_FROM_CALLBACK.remedy
-        return f"no token for the login at {servers}{reason}", remedy
+        return f"no token for the login at {servers}{reason}", token_remedy(settings)
     url = settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint")
     problem = without_secrets(f"no token for the login at {servers} from {url}{reason}")
     return problem, advice_on_text(problem, Advice.NO_TOKEN).remedy

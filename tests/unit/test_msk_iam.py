@@ -11,6 +11,7 @@ import pytest
 
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.errors import InvalidOption
 
 SERVERS = "b-1.orders.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
@@ -158,7 +159,15 @@ def test_a_token_is_signed_and_its_expiry_is_read_from_it(signer, options, call)
     assert signer == [call]
 
 
-def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(ImportError, match=r"spark-kafka-sink\[msk-iam\]"):
-        msk_iam.token('{"region": "r"}')
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_token_that_cannot_be_made_is_a_failure_of_the_mechanism(monkeypatch, is_installed):
+    def sign(region):
+        return None.access_key  # as the signer does if the SDK has no credentials
+
+    signer = types.SimpleNamespace(generate_auth_token=sign)
+    module = types.SimpleNamespace(MSKAuthTokenProvider=signer) if is_installed else None
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
+    problem = TokenFunction(translated()).problem(10.0)
+    assert problem.startswith("kafka.sasl.mechanism=AWS_MSK_IAM raised ")
+    reason = "there are no AWS credentials" if is_installed else "aws_msk_iam_sasl_signer"
+    assert reason in problem

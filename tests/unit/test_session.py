@@ -6,6 +6,7 @@ import pytest
 from fake_client import FakeClient
 from fake_clock import FakeClock
 
+from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.connection.session import Session, explained
@@ -107,6 +108,7 @@ def test_a_client_without_a_token_function_awaits_no_token(session):
             "the brokers at b:1 refuse the login: invalid token. Correct the user name, pa",
         ),
         (NO_TOKEN, "module:function", "b:1: no route to host. Correct oauth.callback or what"),
+        (NO_TOKEN, msk_iam.CALLBACK, "'spark-kafka-sink[msk-iam]', and provide credentials where"),
         (
             NO_TOKEN,
             "",

@@ -12,7 +12,7 @@ from spark_kafka_sink.advice import Advice, settings_refused
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.connection.session import login_failure
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate
@@ -121,7 +121,7 @@ def login(context: CheckContext) -> list[Finding]:
         # First, because confluent_kafka waits for a token, and does not say why there is none.
         problem = TokenFunction(settings).problem(context.deadline.remaining() / 2)
         if problem:
-            return [failed(problem, Advice.NO_TOKEN_FROM_CALLBACK.remedy)]
+            return [failed(problem, token_remedy(settings))]
     try:
         context.brokers = Brokers({**context.login, "bootstrap.servers": working})
         context.advertised = context.brokers.log_in(context.deadline)

@@ -8,9 +8,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from spark_kafka_sink.advice import Advice, settings_refused
+from spark_kafka_sink.advice import settings_refused
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.oauth_token import TokenFunction
+from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.connection.session import login_failure
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -62,7 +62,7 @@ def create_missing(configuration: QueryConfiguration, output: Output) -> None:
         # First, because confluent_kafka waits for a token, and does not say why there is none.
         problem = TokenFunction(client).problem(deadline.remaining() / 2)
         if problem:
-            raise AuthenticationFailed(f"{problem}. {Advice.NO_TOKEN_FROM_CALLBACK.remedy}")
+            raise AuthenticationFailed(f"{problem}. {token_remedy(client)}")
     try:
         admin = _Admin(for_confluent_kafka(client))
     except KafkaException as error:
