@@ -49,8 +49,8 @@ CONVERSIONS = (
     ),
     Conversion(
         ("partition",),
-        "another number, string",
-        r"(tiny|small|big)int|float|double|decimal.*|string.*",
+        "another number, string, void",
+        r"(tiny|small|big)int|float|double|decimal.*|string.*|void",
         ("int({})",),
     ),
     Conversion(
@@ -67,8 +67,8 @@ CONVERSIONS = (
     ),
     Conversion(
         ("timestamp",),
-        "timestamp_ntz, date, string",
-        "timestamp_ntz|date|string.*",
+        "timestamp_ntz, date, string, void",
+        "timestamp_ntz|date|string.*|void",
         ("timestamp({})", _DROP),
     ),
     Conversion(("headers",), "`map<string,binary>`", "map<string,binary>", ("map_entries({})",)),
@@ -86,9 +86,21 @@ CONVERSIONS = (
     ),
     Conversion(
         ("headers",),
-        "array of structs of a key and a text or binary value, with other names",
-        r"array<struct<[^<,]*,[^<,]*:(string|binary)>>",
+        "array of structs of a key and a text or binary value, with other names; void",
+        r"array<struct<[^<,]*,[^<,]*:(string|binary)>>|void",
         (f"cast({{}} AS {_HEADERS})",),
+    ),
+    Conversion(
+        ("headers",),
+        "`struct<key:string,value:binary>`",
+        "struct<key:string,value:binary>",
+        ("array({})",),
+    ),
+    Conversion(
+        ("headers",),
+        "struct with the fields `key` and `value` among others, or of other types",
+        r"struct<(?=([^<]*,)?key:)(?=([^<]*,)?value:).*>",
+        (f"transform(array({{}}), h -> {_HEADER})",),
     ),
     Conversion(
         ("headers",), "string, from `to_json`", "string", (f"from_json({{}}, '{_HEADERS}')",)
