@@ -23,7 +23,7 @@ from spark_kafka_sink.config.java_security import (
 from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REFUSED, RENAMED
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.config.secret import Secret, read_secret
+from spark_kafka_sink.config.secret import PEM_BEGIN, Secret, read_secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.urls import without_secrets
@@ -140,6 +140,12 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     for name, value in given.items():
         if name in _NEEDS_TEXT and not value.strip():
             raise InvalidOption(f"{PREFIX}{name} is empty; set it, or remove it")
+        if name.endswith((".location", ".file")) and PEM_BEGIN in value:
+            raise InvalidOption(
+                f"{PREFIX}{name} is PEM text, not the name of a file (it is not shown); write it "
+                "to a file, or set kafka.ssl.truststore.certificates, kafka.ssl.keystore.key and "
+                "kafka.ssl.keystore.certificate.chain"
+            )
         if name in REFUSED:
             raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
     result = _renamed(_expanded(given))

@@ -47,6 +47,7 @@ TRUST = (_TRUST_STORE, "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
 _PEM_LINE = 64
+_ESCAPED_BREAK = re.compile(r"\\[rn]")  # as secrets in JSON or in quotes have them
 
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))"""
 _JAAS_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*{_QUOTED}")
@@ -192,8 +193,8 @@ def _store_type(given: Mapping[str, str], store: str) -> str:
 
 
 def pem_in_lines(text: str) -> str:
-    """PEM text with the line breaks that OpenSSL needs and Java does not."""
-    result = _PEM.sub(_block_in_lines, text)
+    r"""PEM text with the line breaks that OpenSSL needs and Java does not, also those of ``\n``."""
+    result = _PEM.sub(_block_in_lines, _ESCAPED_BREAK.sub("\n", text))
     return Secret(result) if isinstance(text, Secret) else result
 
 

@@ -63,7 +63,7 @@ def with_local_files(settings: Mapping[str, str]) -> dict[str, str]:
     if fetches_tokens(settings):
         _add_authorities(result, "https")
     for location, text in _PEM_FILES.items():
-        pem = _pem_to_pass(location, Path(result[location])) if location in result else None
+        pem = pem_to_pass(location, Path(result[location])) if location in result else None
         if pem is not None:
             del result[location]
             result[text] = pem
@@ -79,7 +79,7 @@ def _add_authorities(settings: dict[str, str], kind: str) -> None:
         settings[location] = path
 
 
-def _pem_to_pass(location: str, path: Path) -> str | None:
+def pem_to_pass(location: str, path: Path) -> str | None:
     """The text of a file that the client could not read itself, or None.
 
     OpenSSL requires line breaks that Java does not. For https, the client reads no folders.

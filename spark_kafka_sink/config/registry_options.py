@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from urllib.request import getproxies
 
 from spark_kafka_sink.config.option import did_you_mean
-from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.config.secret import PEM_BEGIN, Secret
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.urls import split_url, without_secrets
 
@@ -156,6 +156,11 @@ def _check_value(name: str, value: str) -> None:
     """Raise ValueError with a sentence that follows ``name=``."""
     if name in FILES and not value:
         raise ValueError(" is empty; name a file, or remove it")
+    if name in FILES and PEM_BEGIN in value:
+        raise ValueError(
+            "[hidden] is PEM text, not the name of a file; write it to a file on the driver and "
+            "all executors"
+        )
     if name == "proxy":
         parts = split_url(value, _PROXIES)
         if parts.path.strip("/") or parts.query or parts.fragment:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+#: of PEM text, perhaps a private key, which some write where the name of a file belongs
+PEM_BEGIN = "-----BEGIN "
+
 
 class Secret(str):
     """A string that appears neither in reprs nor in tracebacks with local variables."""

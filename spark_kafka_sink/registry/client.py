@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.bounded import call_each
-from spark_kafka_sink.config.local_files import authorities
+from spark_kafka_sink.config.local_files import authorities, pem_to_pass
 from spark_kafka_sink.config.registry_options import FILES, REGISTRY_PREFIX, RegistryOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -67,7 +69,8 @@ class RegistryClient:
             "retries.max.wait.ms": _LONGEST_RETRY_MS,
         }
         try:
-            self._client = SchemaRegistryClient(settings)
+            with _readable_pem(options) as files:
+                self._client = SchemaRegistryClient({**settings, **files})
             _trust_as_registry(self._client, options)
         except Exception as error:  # noqa: BLE001 - also those of its HTTP library
             raise InvalidOption(
@@ -149,6 +152,21 @@ class RegistryClient:
         if call.error is not None:
             raise named(call.error, self._options, subject) from None
         return call.value
+
+
+@contextmanager
+def _readable_pem(options: RegistryOptions) -> Iterator[dict[str, str]]:
+    """Copies of the files that lack line breaks; the client reads them when it is created."""
+    with ExitStack() as copies:
+        files = {}
+        for name in FILES:
+            pem = pem_to_pass(name, Path(options[name])) if name in options else None
+            if pem is not None:
+                copy = copies.enter_context(NamedTemporaryFile("w"))  # only its owner reads it
+                copy.write(pem)
+                copy.flush()
+                files[name] = copy.name
+        yield files
 
 
 def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -> None:

@@ -158,6 +158,16 @@ def test_an_empty_store_is_refused_by_name(name, others):
     assert refusal({name: " ", **others}).startswith(f"kafka.{name} is empty")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.key.location", "ssl.keystore.location", "sasl.oauthbearer.assertion.private.key.file"],
+)
+def test_pem_in_place_of_a_file_is_refused_and_not_shown(name):
+    message = refusal({name: "-----BEGIN PRIVATE KEY----- hunter2"})
+    assert message.startswith(f"kafka.{name} is PEM text")
+    assert "hunter2" not in message
+
+
 BODY = "QUJD" * 40
 
 
@@ -167,6 +177,8 @@ BODY = "QUJD" * 40
         f"-----BEGIN A KEY-----\n{BODY[:64]}\n{BODY[64:128]}\n{BODY[128:]}\n-----END A KEY-----\n",
         f"-----BEGIN A KEY-----{BODY}-----END A KEY-----",
         f"-----BEGIN A KEY----- {BODY[:99]} {BODY[99:]} -----END A KEY-----",
+        rf"-----BEGIN A KEY-----\n{BODY[:64]}\n{BODY[64:]}\n-----END A KEY-----\n",
+        rf"-----BEGIN A KEY-----\r\n{BODY}\r\n-----END A KEY-----\r\n",
     ],
 )
 def test_pem_may_lack_its_line_breaks(text):

@@ -243,12 +243,15 @@ def test_a_url_with_the_wrong_scheme_is_named_with_the_way_out(registry, tls):
         register(registry.url)
 
 
-def test_mutual_tls(authority, tls, tmp_path):
+@pytest.mark.parametrize("line_break", ["\n", " ", r"\n", r"\r\n"])
+def test_mutual_tls(authority, tls, tmp_path, line_break):
     authority.configure_trust(tls)
     tls.verify_mode = ssl.CERT_REQUIRED
     client = authority.issue_cert("u@example.org")
     (tmp_path / "chain.pem").write_text(chain_pem(client))
     (tmp_path / "key.pem").write_text(key_pem(client, KEY_PASSWORD))
+    for file in tmp_path.iterdir():
+        file.write_text(file.read_text().replace("\n", line_break))
     settings = {
         "ssl_ca_location": str(tmp_path / "ca.pem"),
         "ssl_certificate_location": str(tmp_path / "chain.pem"),

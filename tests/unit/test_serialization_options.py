@@ -178,9 +178,12 @@ def test_a_url_that_cannot_be_used_is_refused_and_not_shown(name, url, complaint
 @pytest.mark.parametrize(
     "name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"]
 )
-def test_an_empty_path_is_refused_by_name(name):
+def test_what_is_no_path_is_refused_by_name(name):
     with pytest.raises(InvalidOption, match=rf"^schema\.registry\.{name}= is empty"):
         parse({**AVRO, f"schema.registry.{name}": " "})
+    with pytest.raises(InvalidOption, match=rf"^schema\.registry\.{name}=\[hidden\] is PEM") as pem:
+        parse({**AVRO, f"schema.registry.{name}": "-----BEGIN A KEY----- swordfish"})
+    assert "swordfish" not in str(pem.value)
 
 
 @pytest.mark.parametrize(
