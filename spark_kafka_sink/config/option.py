@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
 
@@ -116,11 +117,12 @@ def as_texts(options: Mapping[str, object]) -> dict[str, str]:
 
 
 def _as_text(name: str, value: object) -> str:
-    if isinstance(value, bool):
+    # Numbers and booleans may be numpy's: Spark takes these for the format.
+    if type(value).__name__ in ("bool", "bool_"):
         return "true" if value else "false"
     if isinstance(value, str):
         return str.__str__(value)  # of an enumeration, str() would be the name
-    if isinstance(value, (int, float)):
+    if isinstance(value, Real):
         return str(value)
     path = os.fspath(value) if isinstance(value, os.PathLike) else None
     if not isinstance(path, str):

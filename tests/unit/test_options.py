@@ -7,6 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from spark_kafka_sink.config.added_settings import transactional
@@ -583,6 +584,9 @@ class PathOfBytes:
         ("report.path", Path("/reports"), "/reports"),
         ("kafka.acks", Word.ALL, "all"),
         ("kafka.enable.idempotence", True, "true"),
+        ("kafka.enable.idempotence", np.bool_(False), "false"),
+        ("close.timeout.ms", np.int64(5), "5"),
+        ("kafka.linger.ms", np.float32(0.5), "0.5"),
     ],
 )
 def test_values_may_be_pythons(name, value, text):
