@@ -208,12 +208,15 @@ class NonBlockingProducer:
         """
         deadline = Deadline(timeout_seconds, self._clock)
         self._check_open()
+        seconds = _FLUSH_SECONDS
         while True:
             with self._access(deadline) as is_granted:
                 if is_granted:
                     with self._timed(Wait.ACKNOWLEDGEMENT):
-                        self._flush_client(deadline)
+                        self._flush_client(deadline.slice(seconds))
                     self._raise_failure()
+            # The records of a transaction linger again if its partitions were not part of it yet.
+            seconds = min(2 * seconds, _REPORT_SECONDS)
             if not self._engine.deliveries and self._engine.deliveries.first_failed is None:
                 return
             self._check_open()
@@ -250,12 +253,12 @@ class NonBlockingProducer:
             if is_granted:
                 self._engine.apply(self._session.poll())
 
-    def _flush_client(self, deadline: Deadline) -> None:
-        """Let the client send without lingering, and handle the first events."""
+    def _flush_client(self, seconds: float) -> None:
+        """Let the client send without lingering; wait that long for events, and handle them."""
         # Its flush waits until all reports are polled, which only this thread does: keep it short.
         self._client.flush(_FLUSH_SECONDS)
         if self._engine.deliveries:
-            self._handle_events(deadline.slice(_REPORT_SECONDS))
+            self._handle_events(seconds)
 
     def raise_failure(self) -> None:
         """Raise the first failure of any record since the last ``collect_report``.
@@ -346,7 +349,7 @@ class NonBlockingProducer:
         ):
             self._engine.deliveries.close_all()
             try:
-                self._flush_client(deadline)
+                self._flush_client(deadline.slice(_REPORT_SECONDS))
             finally:
                 is_done = (
                     not self._engine.deliveries or self._lifecycle.state >= ProducerState.ABORTING

@@ -13,7 +13,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_batch_marker,
     read_commit_entry,
 )
-from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, borrow_offset, read_offsets
 
 
 def write(
@@ -37,7 +37,7 @@ def write(
     )
     group = marker_group(prefix)
     expected = settings.partitions or tasks
-    with GroupOffset(options.producer.client, settings.ledger_topic, group) as offset:
+    with borrow_offset(options, settings.ledger_topic, group) as offset:
         before = read_batch_marker(offset.read(wait), group)
         if before is not None and before.batch_id > batch_id:
             raise LedgerAhead(

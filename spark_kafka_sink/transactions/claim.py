@@ -26,7 +26,12 @@ from spark_kafka_sink.transactions.ledger import (
     read_commit_entry,
     read_layout,
 )
-from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, read_offsets
+from spark_kafka_sink.transactions.offset_calls import (
+    BrokerWait,
+    GroupOffset,
+    borrow_offset,
+    read_offsets,
+)
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
 # A claim needs a tenth of a second, and about 0.02 s for each partition of the former number.
@@ -129,11 +134,11 @@ def seconds_until_claim(task: Task, found: Ledger, was_fenced: bool, block_secon
 def ledger_reader(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
 ) -> Iterator[LedgerReader]:
-    """A reader whose clients connect at once, in the background, and are closed at the end."""
+    """A reader whose clients connect at once, in the background, unless an earlier task's are."""
     groups = marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, task.partition)
-    client, topic = options.producer.client, settings.ledger_topic
+    topic = settings.ledger_topic
     with ExitStack() as stack:
-        offsets = (stack.enter_context(GroupOffset(client, topic, group)) for group in groups)
+        offsets = (stack.enter_context(borrow_offset(options, topic, group)) for group in groups)
         yield LedgerReader(task, *offsets)
 
 

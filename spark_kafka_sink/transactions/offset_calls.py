@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from types import TracebackType
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config.added_settings import for_group
+from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.idle_clients import IdleClients
 from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
@@ -24,6 +30,7 @@ from spark_kafka_sink.librdkafka.group_offsets import (
     fetch_offset,
     store_offset,
 )
+from spark_kafka_sink.process_limits import free_address_space
 
 # If brokers refuse to name the coordinator, that is noticed only when the request times out.
 _FIRST_REQUEST_SECONDS = 1.0
@@ -33,6 +40,12 @@ _REQUEST_SECONDS = 5.0
 _RECONNECT_SECONDS = 4.0
 _PAUSE_SECONDS = 0.05
 _FREE_SECONDS = 0.8
+# How long another thread may read the events of an idle client: a handler of log lines may hang.
+_ACCESS_SECONDS = 1.0
+# Those of the batch marker and the layout, which all tasks of a query read, and of commit entries.
+# Each has a connection and some threads, and reserves address space.
+_MOST_IDLE = 10
+_MOST_IDLE_WITHOUT_SPACE = 3
 #: each client has some threads and connections
 CLIENTS_AT_ONCE = 16
 
@@ -78,7 +91,7 @@ class BrokerWait:
 class GroupOffset:
     """The offset of a group for partition 0 of a topic. Connects at once, in the background.
 
-    Used by one thread, and closed at the end.
+    Used by one thread, and closed at the end, or lent to one task after another (``borrow``).
     """
 
     def __init__(self, settings: ClientSettings, topic: str, group: str) -> None:
@@ -87,6 +100,10 @@ class GroupOffset:
         self._topic = topic
         #: the latest that explains why requests time out
         self._broker_error = ""
+        self._lock = threading.Lock()  # held while a thread uses the client
+        self._is_closed = False
+        #: the client may have lost its coordinator without noticing
+        self._was_idle = False
         self._connect()
 
     def _connect(self) -> None:
@@ -118,6 +135,7 @@ class GroupOffset:
         while True:
             self._log_in(wait)
             answer = request(wait.deadline.slice(seconds))
+            was_idle, self._was_idle = self._was_idle, False
             if answer.code == ErrorCode.NO_ERROR:
                 return answer.committed
             self._handle_events()
@@ -127,9 +145,9 @@ class GroupOffset:
             if wait.is_over(last_code):
                 raise wait.error(last_code, broker_error=self._broker_error)
             wait.pause()
-            if answer.code != ErrorCode.TIMED_OUT or seconds >= _RECONNECT_SECONDS:
+            if answer.code != ErrorCode.TIMED_OUT or was_idle or seconds >= _RECONNECT_SECONDS:
                 # The client may keep asking a broker that hangs, or is no longer the coordinator.
-                self.close()
+                self._client.close(Deadline(_FREE_SECONDS))
                 self._connect()
             seconds = min(2 * seconds, _REQUEST_SECONDS)
 
@@ -150,8 +168,29 @@ class GroupOffset:
             elif event.code != ErrorCode.ALL_BROKERS_DOWN:  # which says no reason
                 self._broker_error = explained(event, self._settings)
 
-    def close(self) -> None:
-        self._client.close(Deadline(_FREE_SECONDS))
+    def acquire(self) -> bool:
+        """Whether this thread, and no other, uses the client from now on, until ``release``."""
+        return self._lock.acquire(timeout=_ACCESS_SECONDS)
+
+    def release(self) -> None:
+        self._was_idle = True
+        self._lock.release()
+
+    def read_events(self) -> None:
+        """Handle the client's events, unless another thread uses it: it may need a token."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._is_closed:
+                    self._handle_events()
+            finally:
+                self._lock.release()
+
+    def close(self, timeout_seconds: float = _FREE_SECONDS) -> None:
+        """Free the client, unless another thread keeps using it; waits that long until it is."""
+        if self.acquire():
+            self._is_closed = True
+            self._client.close(Deadline(timeout_seconds))
+            self._lock.release()
 
     def __enter__(self) -> GroupOffset:
         return self
@@ -163,6 +202,44 @@ class GroupOffset:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextmanager
+def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[GroupOffset]:
+    """A group's offset for one task or micro-batch, which asks the brokers anew at each call.
+
+    Only its connection may be older. It is kept for the next one unless this one fails.
+    """
+    idle = _idle_offsets(os.getpid())
+    key = options.producer.client, topic, group
+    offset = idle.take(key)
+    if offset is None or not offset.acquire():
+        offset = GroupOffset(*key)
+        offset.acquire()
+    try:
+        yield offset
+    except BaseException:
+        offset.release()
+        offset.close()
+        raise
+    offset.release()
+    if not idle.keep(key, offset, options.producer_cache_timeout_ms / 1000):
+        offset.close()
+
+
+@cache
+def _idle_offsets(_pid: int) -> IdleClients[tuple[ClientSettings, str, str], GroupOffset]:
+    """Those of this process; a fork gets its own, since threads do not survive a fork."""
+    return IdleClients(_most_idle)
+
+
+def _most_idle() -> int:
+    return _MOST_IDLE if free_address_space() == math.inf else _MOST_IDLE_WITHOUT_SPACE
+
+
+def close_idle_offsets() -> None:
+    """Close the clients that no task of this process uses."""
+    _idle_offsets(os.getpid()).close(_FREE_SECONDS)
 
 
 def read_offsets(

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from topics import Topics
 
 from spark_kafka_sink.producer.cache import process_cache
+from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
 
 
 @pytest.fixture(scope="session", params=BROKERS, ids=lambda kind: kind.name)
@@ -27,6 +28,7 @@ def topics(broker: Broker) -> Iterator[Topics]:
     yield topics
     topics.close()
     process_cache().close(5)
+    close_idle_offsets()
 
 
 @pytest.fixture(scope="session")

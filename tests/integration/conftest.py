@@ -16,6 +16,14 @@ from topics import Topics
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
+from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_idle_readers() -> Iterator[None]:
+    """Close readers of the ledger, which would keep looking for the module's Kafka."""
+    yield
+    close_idle_offsets()
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import Outcome
 from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
-from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, borrow_offset
 
 SHORT_SECONDS = 5.0  # a token's life
 
@@ -179,6 +179,18 @@ def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(optio
     with GroupOffset(settings, options["topic"], "a-group") as offset:
         assert offset.read(BrokerWait(Deadline(60), "a minute", "reading")) is None
     assert options.calls() == 2
+
+
+def test_an_idle_reader_of_the_ledger_gets_another_token_when_its_first_has_ended(options):
+    parsed = parse(ends_early(options))
+    wait = BrokerWait(Deadline(60), "a minute", "reading")
+    deadline = Deadline(60)
+    for _ in range(2):
+        with borrow_offset(parsed, options["topic"], "a-group") as offset:
+            assert offset.read(wait) is None
+        while options.calls() < 2:  # the cache reads the idle client's events
+            assert not deadline.expired
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,18 @@ from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
 
 NO_SETTINGS: Mapping[str, str] = {}
 DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)
 
 
 @pytest.fixture(autouse=True)
-def empty_producer_cache() -> Iterator[None]:
-    """Close producers that a test left open; they would keep looking for its mock broker."""
+def no_idle_clients() -> Iterator[None]:
+    """Close clients that a test left open; they would keep looking for its mock broker."""
     yield
     producer_cache.process_cache().close(5)
+    close_idle_offsets()
 
 
 @pytest.fixture

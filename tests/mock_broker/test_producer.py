@@ -869,3 +869,18 @@ def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
     order = [int(m.value()) for m in read(cluster.bootstrap_servers, "t", 501)]
     assert sorted(order) == list(range(-1, 500))
     assert order != sorted(order)
+
+
+def test_a_flush_waits_briefly_at_first(producer, records, monkeypatch):
+    """Those of a transaction leave in the second round, when its partitions are part of it."""
+    made = producer(kafka_bootstrap_servers="127.0.0.1:1")
+    made.send(records(["v"]))
+    waits = []
+    poll = made._session.poll
+    monkeypatch.setattr(
+        made._session, "poll", lambda seconds=0.0: (waits.append(seconds), poll(seconds))[1]
+    )
+    with pytest.raises(DeadlineExceeded):
+        made.flush(1)
+    rounds = [seconds for seconds in waits if seconds]
+    assert rounds[:6] == pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016, 0.02])

@@ -82,7 +82,7 @@ def test_a_poller_that_has_failed_is_replaced(cache, clock, options, monkeypatch
         patch.setattr(NonBlockingProducer, "read_events", fail)
         producer = producer_of(cache, made)
         assert failed.wait(10)
-        cache._poller.join(10)
+        cache._idle._poller.join(10)
     assert producer_of(cache, made) is producer
     clock.now += 600
     wait_until(lambda: not producer.is_idle)
@@ -91,7 +91,7 @@ def test_a_poller_that_has_failed_is_replaced(cache, clock, options, monkeypatch
 def test_few_producers_are_kept_and_the_longest_idle_is_evicted_first(cache, options):
     made = [options(kafka_client_id=f"client-{number}") for number in range(7)]
     producers = [producer_of(cache, each) for each in made]
-    cache.evict_expired()
+    cache._idle.evict_expired()
     assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
 
 

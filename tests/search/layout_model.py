@@ -4,6 +4,8 @@ Every step of a task or of the driver is atomic, and any of them may come next. 
 chosen any more has crashed; one that is chosen late is a zombie. What a task decides is decided by
 the functions of ``transactions.ledger``, which the sink itself calls.
 
+Readers of the ledger outlive their task, as connections of a process: none of them keeps an answer.
+
 A row is a number below ``ROWS``; its partition is the row modulo the number of partitions. Of a
 micro-batch without rows, Spark may run tasks or none.
 """
@@ -51,6 +53,8 @@ class Kafka(NamedTuple):
     pending: Claimed | None
     #: by micro-batch, how often each row is visible
     log: tuple[tuple[int, ...], ...]
+    #: what processes have read, and a mutant believes later: (partition, answer)
+    answers: frozenset[tuple[int, Recorded | Claimed | None]] = frozenset()
 
 
 class Attempt(NamedTuple):
@@ -88,6 +92,8 @@ class Variant:
     reads_entries_after_fencing: bool = True
     readers_wait_for_a_claim: bool = True
     initializes_before_looking: bool = True
+    #: the step at which an answer that a process has read earlier is taken for the present state
+    believes_earlier_answers: str = ""
     #: steps that follow the one before at once; fewer states, and fewer orders are searched
     joined: frozenset[str] = frozenset()
 
@@ -168,32 +174,46 @@ def _initialize(variant, kafka, attempt):
     yield kafka, attempt._replace(step=following, holds_id=True), (attempt.task.partition,)
 
 
+def _answers(variant, kafka, step_name, partition, present):
+    """What a reader says: the present state. A mutant's process may have an answer already."""
+    if variant.believes_earlier_answers != step_name:
+        yield kafka, present
+        return
+    yield kafka._replace(answers=kafka.answers | {(partition, present)}), present
+    for place, answer in kafka.answers:
+        if place == partition:
+            yield kafka, answer
+
+
 def _look_at_marker(variant, kafka, attempt):
-    seen = attempt._replace(marker=kafka.marker)
-    if variant.initializes_before_looking:
-        yield kafka, seen._replace(step=ENTRY), ()
-    else:
-        yield kafka, seen._replace(step=INITIALIZE, layout=kafka.layout), ()
+    for after, marker in _answers(variant, kafka, MARKER, LAYOUT_ID, kafka.marker):
+        seen = attempt._replace(marker=marker)
+        if variant.initializes_before_looking:
+            yield after, seen._replace(step=ENTRY), ()
+        else:
+            yield after, seen._replace(step=INITIALIZE, layout=kafka.layout), ()
 
 
 def _look_at_entry(variant, kafka, attempt):
-    entry = kafka.entries[attempt.task.partition]
-    yield kafka, attempt._replace(step=LAYOUT, entry=entry), ()
+    partition = attempt.task.partition
+    for after, entry in _answers(variant, kafka, ENTRY, partition, kafka.entries[partition]):
+        yield after, attempt._replace(step=LAYOUT, entry=entry), ()
 
 
 def _look_at_layout(variant, kafka, attempt):
     task = attempt.task
-    layout = kafka.layout if variant.initializes_before_looking else attempt.layout
+    present = kafka.layout if variant.initializes_before_looking else attempt.layout
     if kafka.pending is not None and variant.readers_wait_for_a_claim:
         # The claimer may have crashed: after some time, this one takes over.
-        layout = (task.batch_id, 0, False)
-    decision = decide(task, attempt.marker, layout, attempt.entry)
-    if decision is Decision.SEND or (decision is Decision.CLAIM and not variant.claims):
-        yield kafka, Attempt(task, COMMIT, holds_id=attempt.holds_id), ()
-    elif decision is Decision.CLAIM:
-        yield kafka, Attempt(task, CLAIM), ()
-    else:
-        yield kafka, Attempt(task, DONE if decision is Decision.VERIFY else FAILED), ()
+        present = (task.batch_id, 0, False)
+    for after, layout in _answers(variant, kafka, LAYOUT, LAYOUT_ID, present):
+        decision = decide(task, attempt.marker, layout, attempt.entry)
+        if decision is Decision.SEND or (decision is Decision.CLAIM and not variant.claims):
+            yield after, Attempt(task, COMMIT, holds_id=attempt.holds_id), ()
+        elif decision is Decision.CLAIM:
+            yield after, Attempt(task, CLAIM), ()
+        else:
+            yield after, Attempt(task, DONE if decision is Decision.VERIFY else FAILED), ()
 
 
 def _commit(variant, kafka, attempt):

@@ -61,3 +61,10 @@ def test_every_row_is_written_once_and_some_number_always_completes(
 def test_a_protocol_that_lacks_a_part_writes_rows_twice(part):
     result = search(replace(EVERY_STEP, **{part: False}), Bounds((1, 2), 1, 2))
     assert result.violation == "doubled"
+
+
+@pytest.mark.parametrize("step", [ENTRY, LAYOUT])
+def test_a_process_that_believes_what_it_read_earlier_writes_rows_twice(step):
+    """So a reader that outlives its task asks the brokers each time."""
+    result = search(replace(JOINED, believes_earlier_answers=step), Bounds((1, 2), 1, 2))
+    assert result.violation == "doubled"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from fake_clock import FakeClock
 
@@ -43,7 +45,7 @@ def offsets(monkeypatch, clock):
     class Stub:
         stable_at = 0.0
 
-        def __init__(self, _settings, _topic, group):
+        def __init__(self, group):
             self.group = group
 
         def read(self, wait):
@@ -53,13 +55,7 @@ def offsets(monkeypatch, clock):
                     raise wait.error(0)
             return known.get(self.group)
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-    monkeypatch.setattr(claim, "GroupOffset", Stub)
+    monkeypatch.setattr(claim, "borrow_offset", lambda *args: nullcontext(Stub(args[-1])))
     known["stub"] = Stub
     return known
 
