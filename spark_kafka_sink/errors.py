@@ -260,7 +260,8 @@ class PartitionsChanged(KafkaSinkError):
     """Exactly-once: the number of Spark partitions is not ``exactly.once.partitions``, or not the
     one with which the micro-batch began.
 
-    What to do: end the query with ``repartition(P, key)``, or restore the earlier number.
+    What to do: set the number that the message names, and leave the query as it was until the
+    micro-batch is complete.
     """
 
 

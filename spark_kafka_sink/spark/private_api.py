@@ -123,6 +123,14 @@ def running_batch_id(context: TaskContext) -> str | None:
     return context.getLocalProperty("streaming.sql.batchId")
 
 
+def running_stage(context: TaskContext) -> str:
+    """A name of the task's stage, which a restarted query does not have.
+
+    A query's job group is its run; the ids of stages begin again with each application.
+    """
+    return f"{context.getLocalProperty('spark.jobGroup.id')} {context.stageId()}"
+
+
 def checkpointed_partitions(spark: SparkSession) -> int:
     """Inside foreachBatch: ``spark.sql.shuffle.partitions`` as it was when the query first started.
 

@@ -21,6 +21,7 @@ from spark_kafka_sink.spark.private_api import (
     rows_socket,
     running_batch_id,
     running_query_id,
+    running_stage,
 )
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ def _origin(options: SinkOptions) -> Origin:
         running_query_id(context),
         batch_id or running_batch_id(context),
         context.partitionId(),
+        running_stage(context),
     )
 
 

@@ -49,7 +49,8 @@ def write(
         if tasks == expected:
             offset.write(BatchMarker(batch_id, tasks).to_offset(), wait)
             return
-        committed = _committed_rows(options, settings, prefix, batch_id, expected, wait)
+        most = max(tasks, expected)
+        committed = _committed_rows(options, settings, prefix, batch_id, most, wait)
         rows = sum(committed.values())
         if rows and not tasks:
             raise ReplayDiffers(
@@ -69,8 +70,8 @@ def write(
         )
     else:
         state = (
-            f"It is in Kafka, and nothing is sent twice. To have {expected} from now on, end the "
-            f"query with repartition({expected}, key); if it ends so, Spark has combined "
+            f"It is in Kafka, and nothing is sent twice. To have {expected} from the next one on, "
+            f"end the query with repartition({expected}, key); if it ends so, Spark has combined "
             "partitions: set spark.sql.adaptive.coalescePartitions.enabled=false"
         )
     raise PartitionsChanged(

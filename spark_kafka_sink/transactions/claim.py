@@ -21,10 +21,10 @@ from spark_kafka_sink.transactions.ledger import (
     layout_group,
     ledger_error,
     marker_group,
-    partitions_of,
     read_batch_marker,
     read_commit_entry,
     read_layout,
+    wanted_layout,
 )
 from spark_kafka_sink.transactions.offset_calls import (
     BrokerWait,
@@ -40,6 +40,8 @@ _SECONDS_PER_FORMER = 0.04
 # Parts of the time that a task has for the ledger.
 _TURNS = (0.05, 0.1, 0.2, 0.4)
 _LAST_TURNS = (0.6, 0.8)
+# A claim that fences nobody needs less than that.
+_GROWTH_SECONDS = 0.25
 _PAUSE_SECONDS = (0.05, 1.0)
 
 
@@ -118,6 +120,9 @@ def seconds_until_claim(task: Task, found: Ledger, was_fenced: bool, block_secon
     first partition of a stage does so immediately, and each of the next waits twice as long as the
     one before. The others come last, one after another, as do tasks whose claim was fenced.
     """
+    wanted, former = wanted_layout(task, found.marker, found.layout)
+    if wanted.grown_by:
+        return _GROWTH_SECONDS * (task.partition - task.partitions + was_fenced)
     turn = task.partition
     if turn == 0 and not was_fenced:
         return 0.0
@@ -126,7 +131,6 @@ def seconds_until_claim(task: Task, found: Ledger, was_fenced: bool, block_secon
         part = first + (last - first) * turn / task.partitions
     else:
         part = _TURNS[turn - 1]
-    former = partitions_of(task.batch_id, found.marker, found.layout) or 0
     return max(block_seconds * part, _SECONDS_PER_FORMER * former)
 
 
@@ -164,18 +168,17 @@ def claim(
         found = reader.read(wait)
         if found.decide(task, prefix) is not Decision.CLAIM:
             return
-        former = partitions_of(task.batch_id, found.marker, found.layout) or 0
-        change = f"from {former} to {task.partitions}"
-        wait = replace(wait, purpose=f"{task}: changing the number of partitions {change}")
+        wanted, former = wanted_layout(task, found.marker, found.layout)
+        change = f"changing the number of partitions to {wanted.partitions}"
+        wait = replace(wait, purpose=f"{task}: {change}")
         transaction.begin()
         # Until the transaction ends, readers of the layout wait. So a task of the former number has
         # either taken over its id by now, and is fenced below, or finds the new number.
-        claimed = Layout(task.batch_id, task.partitions)
-        transaction.send_offset(group, topic, claimed.to_offset(), wait)
+        transaction.send_offset(group, topic, wanted.to_offset(), wait)
         ids = [commit_entry_group(prefix, partition) for partition in range(former)]
         fence(options.producer, ids, settings.transaction_timeout_ms, [topic], wait)
-        claimed = claimed_layout(task, _entries(options, topic, ids, wait))
-        if claimed.is_final:
+        claimed = claimed_layout(wanted, former, _entries(options, topic, ids, wait))
+        if claimed != wanted:
             transaction.send_offset(group, topic, claimed.to_offset(), wait)
         transaction.commit(wait)
     finally:

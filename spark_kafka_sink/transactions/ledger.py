@@ -71,14 +71,17 @@ class Layout:
 
     ``partitions`` 0: a task is claiming the layout, so the number is not known.
     ``is_final``: a partition has been committed with this number, so no other can follow.
+    ``grown_by``: the stage that has more partitions than its option says, and goes on nevertheless.
     """
 
     batch_id: int
     partitions: int
     is_final: bool = False
+    grown_by: str = ""
 
     def to_offset(self) -> CommittedOffset:
-        return _to_offset(self.batch_id, {"partitions": self.partitions, "is_final": self.is_final})
+        fields = {"partitions": self.partitions, "is_final": self.is_final}
+        return _to_offset(self.batch_id, fields | {"grown_by": self.grown_by})
 
 
 def marker_group(prefix: str) -> str:
@@ -117,7 +120,8 @@ def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
     if committed is None:
         return None
     fields = _fields(committed, group, partitions=int, is_final=bool)
-    return Layout(committed.offset, fields["partitions"], fields["is_final"])
+    grown_by = str(fields.get("grown_by", ""))  # older versions wrote none
+    return Layout(committed.offset, fields["partitions"], fields["is_final"], grown_by)
 
 
 def _to_offset(batch_id: int, fields: dict[str, Any]) -> CommittedOffset:
@@ -150,12 +154,17 @@ def _fields(committed: CommittedOffset, group: str, **types: type) -> dict[str, 
 
 @dataclass(frozen=True)
 class Task:
-    """A Spark partition of a micro-batch, of a query whose ledger begins with ``first_batch``."""
+    """A Spark partition of a micro-batch, of a query whose ledger begins with ``first_batch``.
+
+    ``partitions``: what the option says; the ``stage`` may have more or fewer. ``stage``: the same
+    text in all of its tasks, and another one whenever Spark starts the micro-batch again.
+    """
 
     batch_id: int
     partition: int
     partitions: int
     first_batch: int = 0
+    stage: str = ""
 
     def __str__(self) -> str:
         return f"micro-batch {self.batch_id}, partition {self.partition}"
@@ -193,28 +202,48 @@ def decide(
     if any(known is not None and known.batch_id > now for known in (marker, layout, entry)):
         return Decision.FAIL_AHEAD
     begun = _begun(task, marker, layout, entry)
-    if begun is not None and begun.partitions != task.partitions:
+    if begun is not None and not _is_number_of(task, begun, layout):
         return Decision.FAIL_CHANGED
     if entry is not None and entry.batch_id == now:
-        return Decision.VERIFY
+        # Another option: while a claim is open, the number is not known.
+        return Decision.CLAIM if begun is None else Decision.VERIFY
     if _is_lost(task, marker, entry):
         return Decision.FAIL_LOST
-    if partitions_of(now, marker, layout) == task.partitions:
+    number = partitions_of(now, marker, layout) or 0
+    if _is_number_of(task, number, layout) and task.partition < number:
         return Decision.SEND
     return Decision.CLAIM
 
 
+def _is_number_of(task: Task, number: int, layout: Layout | None) -> bool:
+    """Whether a task may write a micro-batch that has this number of partitions.
+
+    Its option says so; or its own stage has more than the option says, which the driver reports.
+    """
+    own = _of_batch(layout, task.batch_id)
+    return number == task.partitions or (own is not None and own.grown_by == task.stage != "")
+
+
+def _of_batch(layout: Layout | None, batch_id: int) -> Layout | None:
+    return layout if layout is not None and layout.batch_id == batch_id else None
+
+
 def _begun(
     task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
-) -> BatchMarker | Layout | CommitEntry | None:
-    """What shows that a partition of the micro-batch was committed, which fixes their number."""
-    if marker is not None and marker.batch_id == task.batch_id and marker.partitions:
-        return marker  # it has the actual number of tasks; entries have the option's
-    if entry is not None and entry.batch_id == task.batch_id:
-        return entry
-    if layout is not None and layout.batch_id == task.batch_id and layout.is_final:
-        return layout
-    return None
+) -> int | None:
+    """The number with which a partition of the micro-batch was committed; None: none was."""
+    now = task.batch_id
+    if marker is not None and marker.batch_id == now and marker.partitions:
+        return marker.partitions
+    own = _of_batch(layout, now)
+    if own is not None and own.is_final:
+        return own.partitions
+    if entry is None or entry.batch_id != now:
+        return None
+    if own is not None and own.partitions:
+        return own.partitions  # the entry has the option, but its stage may have had more
+    is_known = own is None or entry.partitions == task.partitions
+    return entry.partitions if is_known else None
 
 
 def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) -> bool:
@@ -230,16 +259,32 @@ def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) 
     return is_missing and task.partition < marker.partitions
 
 
-def claimed_layout(task: Task, entries: Iterable[CommitEntry]) -> Layout:
+def wanted_layout(
+    task: Task, marker: BatchMarker | None, layout: Layout | None
+) -> tuple[Layout, int]:
+    """The layout that a task claims, and how many transactional ids it has to fence before that.
+
+    A task beyond its option lets the number of its own stage grow, so that later claims fence it
+    too. That fences nobody, and what is final remains final.
+    """
+    number = partitions_of(task.batch_id, marker, layout) or 0
+    is_own = _is_number_of(task, number, layout)
+    if task.partition < task.partitions or (number and not is_own):
+        return Layout(task.batch_id, task.partitions), number
+    own = _of_batch(layout, task.batch_id)
+    is_final = own is not None and own.is_final
+    return Layout(task.batch_id, task.partition + 1, is_final, task.stage), 0
+
+
+def claimed_layout(wanted: Layout, former: int, entries: Iterable[CommitEntry]) -> Layout:
     """The layout that a claim commits.
 
-    ``entries``: of all partitions that the former number has, read after their transactional ids
-    were taken over. If one of them belongs to the micro-batch, the former number is final.
+    ``entries``: of the partitions whose transactional ids were fenced, read after that. If one of
+    them belongs to the micro-batch, the former number is final.
     """
-    for entry in entries:
-        if entry.batch_id == task.batch_id and entry.partitions != task.partitions:
-            return Layout(task.batch_id, entry.partitions, is_final=True)
-    return Layout(task.batch_id, task.partitions)
+    if any(entry.batch_id == wanted.batch_id for entry in entries):
+        return Layout(wanted.batch_id, former, is_final=True)
+    return wanted
 
 
 def ledger_error(
@@ -262,12 +307,12 @@ def ledger_error(
             f"to write these micro-batches again on purpose, set {new_ledger}"
         )
     if decision is Decision.FAIL_CHANGED:
-        begun = _begun(task, marker, layout, entry)
-        number = "" if begun is None else f" with {begun.partitions} partitions"
+        number = _begun(task, marker, layout, entry)
         return PartitionsChanged(
-            f"{task}: a part of this micro-batch was committed{number}, but now "
-            f"exactly.once.partitions={task.partitions}; {known}. Set the former number until this "
-            "micro-batch is complete, and change it afterwards"
+            f"{task}: a part of this micro-batch was committed with {number} partitions, but now "
+            f"exactly.once.partitions={task.partitions}; {known}. Start the query as it was then, "
+            f"with its former repartition and exactly.once.partitions={number}, and change it when "
+            "this micro-batch is complete"
         )
     cause = (
         "Its consumer groups were deleted, have expired (offsets.retention.minutes) or lost "
@@ -291,11 +336,12 @@ def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) ->
         return
     what = f"{entry.rows} rows, not {rows}" if rows != entry.rows else f"{rows} different rows"
     raise ReplayDiffers(
-        f"{task}: an earlier attempt has committed {what}. Make the query deterministic: no rand "
-        "or uuid in it, no current_timestamp inside foreachBatch, and a repartition whose key "
-        "alone decides where a row goes. Another sink of the same query needs its own "
-        "transactional.id.prefix. To write the new rows in addition, set a new "
-        "transactional.id.prefix and "
+        f"{task}: an earlier attempt has committed {what}. If the query has another repartition "
+        "now, restore the former one until this micro-batch is complete. Make the query "
+        "deterministic: no rand or uuid in it, no current_timestamp inside foreachBatch, and a "
+        "repartition whose key alone decides where a row goes. Another sink of the same query "
+        "needs its own transactional.id.prefix. To write all rows again, so that some are there "
+        "twice, set a new transactional.id.prefix and "
         f"exactly.once.first.batch={task.batch_id}"
     )
 

@@ -13,7 +13,6 @@ from spark_kafka_sink.errors import (
     InvalidOption,
     InvalidRecord,
     KafkaSinkError,
-    PartitionsChanged,
     TransactionFenced,
     add_sentence,
 )
@@ -86,16 +85,13 @@ def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:
         )
     if settings.partitions is None:
         raise ValueError("foreach_batch has not set the number of partitions")
-    task = Task(
-        int(origin.batch_id), origin.task_partition, settings.partitions, settings.first_batch
+    return Task(
+        int(origin.batch_id),
+        origin.task_partition,
+        settings.partitions,
+        settings.first_batch,
+        origin.stage or "",
     )
-    if task.partition >= task.partitions:
-        raise PartitionsChanged(
-            f"{task}: there are more Spark partitions than "
-            f"exactly.once.partitions={task.partitions}. End the query with "
-            f"repartition({task.partitions}, key)"
-        )
-    return task
 
 
 def _begin(

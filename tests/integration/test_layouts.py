@@ -7,6 +7,7 @@ tasks of the new number fail before they send, and the former number completes i
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from exactly_once_sink import SETTINGS, Process, Sink
@@ -175,6 +176,82 @@ def test_the_tasks_of_a_stage_that_run_at_once_need_one_claim(sink):
     sink.options["exactly.once.partitions"] = "3"
     sink.write_batch_marker(0, tasks=3)
     assert sink.committed() == rows(0)
+
+
+# --- a mistaken exactly.once.partitions -----------------------------------------------------------
+
+ACTUAL = 2
+
+
+def start(sink, batch_id, option, partitions=range(ACTUAL)):
+    """The tasks of a micro-batch that has ``ACTUAL`` partitions, and the driver after all of them.
+
+    Returns the number that an error names, or None.
+    """
+    sink.stage += "'"
+    sink.options["exactly.once.partitions"] = str(option)
+    try:
+        for partition in partitions:
+            sink.write(batch_id, partition, rows(batch_id)[partition::ACTUAL])
+        if len(partitions) == ACTUAL:
+            sink.write_batch_marker(batch_id, ACTUAL)
+    except PartitionsChanged as error:
+        advice = str(error).replace("and exactly.once.partitions", "set exactly.once.partitions")
+        return int(re.findall(r"set exactly\.once\.partitions=(\d+)", advice)[-1])
+    return None
+
+
+@pytest.mark.parametrize("batch_id", [0, 1])
+@pytest.mark.parametrize(
+    ("mistaken", "committed"),
+    [(1, [0]), (1, [1]), (1, [0, 1]), (3, [0]), (3, [0, 1])],
+)
+def test_a_mistaken_number_is_undone_by_those_that_errors_name(sink, batch_id, mistaken, committed):
+    for earlier in range(batch_id):
+        assert start(sink, earlier, ACTUAL) is None
+    named = start(sink, batch_id, mistaken, committed)
+    assert named == (ACTUAL if len(committed) == ACTUAL else None)
+    option, tried = ACTUAL, []
+    while (named := start(sink, batch_id, option)) is not None:
+        tried.append(option := named)
+        assert len(tried) <= 3, tried
+    assert option == ACTUAL
+    assert start(sink, batch_id + 1, ACTUAL) is None
+    expected = [row for batch in range(batch_id + 2) for row in rows(batch)]
+    assert sink.committed() == sorted(expected)
+
+
+def test_a_query_with_other_partitions_cannot_continue_one_with_more_than_its_option(sink):
+    complete(sink, 0, 2)
+    sink.options["exactly.once.partitions"] = "2"
+    sink.write(1, 2, rows(1)[2::3])
+    sink.stage = "another stage"
+    for partition in range(2):
+        with pytest.raises(PartitionsChanged, match="was committed with 3 partitions"):
+            write(sink, 1, partition, 2)
+    complete(sink, 1, 3)
+    assert sink.committed() == sorted(rows(0) + rows(1))
+
+
+@pytest.mark.parametrize(("way", "mistaken"), [("format", 1), ("foreach_batch", 3)])
+def test_a_query_that_was_started_with_a_mistaken_number(spark, sink, tmp_path, way, mistaken):
+    folder = tmp_path / "words"
+
+    def start(option, *batches):
+        sink.options["exactly.once.partitions"] = str(option)
+        words = stream_of(spark, folder, *batches).repartition(ACTUAL, "value")
+        if way == "format":
+            writer = words.writeStream.format("kafka-nb").options(**sink.options)
+        else:
+            writer = words.writeStream.foreachBatch(foreach_batch(sink.options))
+        run(writer, tmp_path)
+
+    for batch_id, batch in enumerate((["a", "b", "c"], ["d", "e", "f"])):
+        message = rf"micro-batch {batch_id} had 2 .*set exactly\.once\.partitions=2 and start"
+        with pytest.raises(StreamingQueryException, match=message):
+            start(mistaken, batch)
+        start(ACTUAL)
+    assert sink.committed() == ["a", "b", "c", "d", "e", "f"]
 
 
 # --- foreach_batch repartitions -------------------------------------------------------------------

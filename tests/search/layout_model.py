@@ -6,14 +6,15 @@ the functions of ``transactions.ledger``, which the sink itself calls.
 
 Readers of the ledger outlive their task, as connections of a process: none of them keeps an answer.
 
-A row is a number below ``ROWS``; its partition is the row modulo the number of partitions. Of a
-micro-batch without rows, Spark may run tasks or none.
+A row is a number below ``ROWS``; its partition is the row modulo the number of partitions that the
+stage has, which may not be that of the option. Of a micro-batch without rows, Spark may run tasks
+or none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -31,23 +32,29 @@ CLAIM, LOOK, OPEN, FENCE, READ, SETTLE = "claim", "look", "open", "fence", "read
 DONE, FAILED = "done", "failed"
 ENDED = (DONE, FAILED)
 
-#: (batch id, partitions): a marker or an entry. Plain tuples, because the search hashes millions.
-Recorded = tuple[int, int]
-#: (batch id, partitions, is final)
-Claimed = tuple[int, int, bool]
+#: (batch id, partitions): a marker. Plain tuples, because the search hashes millions.
+Marked = tuple[int, int]
+#: (batch id, partitions that the option says, and that its stage had)
+Recorded = tuple[int, int, int]
+#: (batch id, partitions, is final, grown by)
+Claimed = tuple[int, int, bool, str]
 
 
 class Task(NamedTuple):
+    """``actual``: how many partitions its stage has; ``partitions``: what the option says."""
+
     batch_id: int
     partition: int
     partitions: int
+    actual: int
+    stage: str
 
 
 class Kafka(NamedTuple):
     """What the brokers know."""
 
     entries: tuple[Recorded | None, ...]
-    marker: Recorded | None
+    marker: Marked | None
     layout: Claimed | None
     #: a layout in an open transaction: readers of the group wait until it has ended
     pending: Claimed | None
@@ -65,9 +72,10 @@ class Attempt(NamedTuple):
     #: no other attempt has taken over its transactional id since, or that of the layout
     holds_id: bool = False
     holds_layout: bool = False
-    marker: Recorded | None = None
+    marker: Marked | None = None
     entry: Recorded | None = None
     layout: Claimed | None = None
+    former: int = 0
     unfenced: int = 0
     claim: Claimed | None = None
 
@@ -89,6 +97,8 @@ class Variant:
 
     claims: bool = True
     fences: bool = True
+    remembers_lower_partitions: bool = True
+    tells_of_higher_partitions: bool = True
     reads_entries_after_fencing: bool = True
     readers_wait_for_a_claim: bool = True
     initializes_before_looking: bool = True
@@ -106,6 +116,7 @@ class Variant:
 class Bounds:
     """How much is searched: numbers of partitions, micro-batches, and stages that Spark starts.
 
+    ``numbers``: of the option and of the stage; ``mistaken``: the same, where they differ.
     ``empty``: the micro-batches without rows.
     """
 
@@ -113,40 +124,61 @@ class Bounds:
     batches: int
     stages: int
     empty: tuple[int, ...] = ()
+    mistaken: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def starts(self) -> tuple[tuple[int, int], ...]:
+        """What Spark may start: the option, and how many partitions there are."""
+        return *((number, number) for number in self.numbers), *self.mistaken
 
 
 @cache
 def decide(
-    task: Task, marker: Recorded | None, layout: Claimed | None, entry: Recorded | None
+    task: Task, marker: Marked | None, layout: Claimed | None, entry: Recorded | None
 ) -> Decision:
-    return ledger.decide(
-        ledger.Task(*task),
+    return ledger.decide(as_task(task), *as_known(marker, layout, entry))
+
+
+def as_task(task: Task) -> ledger.Task:
+    return ledger.Task(task.batch_id, task.partition, task.partitions, stage=task.stage)
+
+
+def as_known(
+    marker: Marked | None, layout: Claimed | None, entry: Recorded | None
+) -> tuple[ledger.BatchMarker | None, ledger.Layout | None, ledger.CommitEntry | None]:
+    return (
         marker and ledger.BatchMarker(*marker),
         layout and ledger.Layout(*layout),
-        entry and ledger.CommitEntry(*entry, 0, ""),
+        entry and ledger.CommitEntry(*entry[:2], 0, ""),
     )
 
 
 @cache
-def partitions_of(batch_id: int, marker: Recorded | None, layout: Claimed | None) -> int:
+def partitions_of(batch_id: int, marker: Marked | None, layout: Claimed | None) -> int:
     known = marker and ledger.BatchMarker(*marker), layout and ledger.Layout(*layout)
     return ledger.partitions_of(batch_id, *known) or 0
 
 
 @cache
-def claimed(task: Task, entries: tuple[Recorded | None, ...]) -> Claimed:
-    known = [ledger.CommitEntry(*entry, 0, "") for entry in entries if entry is not None]
-    layout = ledger.claimed_layout(ledger.Task(*task), known)
-    return layout.batch_id, layout.partitions, layout.is_final
+def wanted(task: Task, marker: Marked | None, layout: Claimed | None) -> tuple[Claimed, int]:
+    found, former = ledger.wanted_layout(as_task(task), *as_known(marker, layout, None)[:2])
+    return astuple(found), former
+
+
+@cache
+def claimed(claim: Claimed, former: int, entries: tuple[Recorded | None, ...]) -> Claimed:
+    known = [ledger.CommitEntry(*entry[:2], 0, "") for entry in entries[:former] if entry]
+    return astuple(ledger.claimed_layout(ledger.Layout(*claim), former, known))
+
+
+def rows_of(partition: int, actual: int) -> tuple[bool, ...]:
+    return tuple(row % actual == partition for row in range(ROWS))
 
 
 @cache
 def with_rows_of(task: Task, log: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    rows = tuple(
-        times + (row % task.partitions == task.partition)
-        for row, times in enumerate(log[task.batch_id])
-    )
-    return put(log, task.batch_id, rows)
+    rows = zip(log[task.batch_id], rows_of(task.partition, task.actual), strict=False)
+    return put(log, task.batch_id, tuple(times + is_own for times, is_own in rows))
 
 
 def put(values: tuple, index: int, value) -> tuple:
@@ -205,15 +237,22 @@ def _look_at_layout(variant, kafka, attempt):
     present = kafka.layout if variant.initializes_before_looking else attempt.layout
     if kafka.pending is not None and variant.readers_wait_for_a_claim:
         # The claimer may have crashed: after some time, this one takes over.
-        present = (task.batch_id, 0, False)
+        present = (task.batch_id, 0, False, "")
     for after, layout in _answers(variant, kafka, LAYOUT, LAYOUT_ID, present):
         decision = decide(task, attempt.marker, layout, attempt.entry)
-        if decision is Decision.SEND or (decision is Decision.CLAIM and not variant.claims):
+        number = partitions_of(task.batch_id, attempt.marker, layout)
+        is_beyond = decision is Decision.CLAIM and number == task.partitions <= task.partition
+        is_silent = is_beyond and not variant.tells_of_higher_partitions
+        is_bold = decision is Decision.CLAIM and not variant.claims
+        if decision is Decision.SEND or is_silent or is_bold:
             yield after, Attempt(task, COMMIT, holds_id=attempt.holds_id), ()
         elif decision is Decision.CLAIM:
             yield after, Attempt(task, CLAIM), ()
         else:
-            yield after, Attempt(task, DONE if decision is Decision.VERIFY else FAILED), ()
+            is_done = decision is Decision.VERIFY and rows_of(
+                task.partition, attempt.entry[2]
+            ) == rows_of(task.partition, task.actual)
+            yield after, Attempt(task, DONE if is_done else FAILED), ()
 
 
 def _commit(variant, kafka, attempt):
@@ -221,7 +260,8 @@ def _commit(variant, kafka, attempt):
     if not attempt.holds_id:
         yield kafka, Attempt(task, FAILED), ()
         return
-    entries = put(kafka.entries, task.partition, (task.batch_id, task.partitions))
+    entry = task.batch_id, task.partitions, task.actual
+    entries = put(kafka.entries, task.partition, entry)
     log = with_rows_of(task, kafka.log)
     yield kafka._replace(entries=entries, log=log), Attempt(task, DONE), ()
 
@@ -242,8 +282,9 @@ def _look_again(variant, kafka, attempt):
     task = attempt.task
     entry = kafka.entries[task.partition]
     if decide(task, kafka.marker, kafka.layout, entry) is Decision.CLAIM:
-        number = partitions_of(task.batch_id, kafka.marker, kafka.layout)
-        yield kafka, attempt._replace(step=OPEN, unfenced=number), ()
+        claim, former = wanted(task, kafka.marker, kafka.layout)
+        following = attempt._replace(step=OPEN, claim=claim, former=former, unfenced=former)
+        yield kafka, following, ()
     else:
         yield kafka, Attempt(task, variant.first_step), ()
 
@@ -253,9 +294,10 @@ def _open_claim(variant, kafka, attempt):
     if not attempt.holds_layout:
         yield kafka, Attempt(task, variant.first_step), ()
         return
-    after = kafka._replace(pending=(task.batch_id, task.partitions, False))
+    after = kafka._replace(pending=attempt.claim)
     if not variant.reads_entries_after_fencing:
-        attempt = attempt._replace(claim=claimed(task, kafka.entries))
+        claim = claimed(attempt.claim, attempt.former, kafka.entries)
+        attempt = attempt._replace(claim=claim, former=0)
     following = FENCE if variant.fences and attempt.unfenced else READ
     yield after, attempt._replace(step=following), ()
 
@@ -267,8 +309,10 @@ def _fence(variant, kafka, attempt):
 
 
 def _read_entries(variant, kafka, attempt):
-    claim = attempt.claim or claimed(attempt.task, kafka.entries)
-    yield kafka, attempt._replace(step=SETTLE, claim=claim, unfenced=0), ()
+    claim = attempt.claim
+    if variant.remembers_lower_partitions:
+        claim = claimed(claim, attempt.former, kafka.entries)
+    yield kafka, attempt._replace(step=SETTLE, claim=claim, former=0, unfenced=0), ()
 
 
 def _settle(variant, kafka, attempt):
@@ -296,16 +340,20 @@ _STEPS = {
 
 def first_state(bounds: Bounds) -> Run:
     log = tuple(() if each in bounds.empty else (0,) * ROWS for each in range(bounds.batches))
-    return Run(
-        Kafka((None,) * max(bounds.numbers), None, None, None, log), (), (), 0, bounds.stages
-    )
+    most = max(max(start) for start in bounds.starts)
+    return Run(Kafka((None,) * most, None, None, None, log), (), (), 0, bounds.stages)
 
 
-def begin(variant: Variant, batch_id: int, partitions: int) -> tuple[Attempt, ...]:
-    """The tasks of a stage."""
+def begin(
+    variant: Variant, batch_id: int, start: tuple[int, int], left: int
+) -> tuple[Attempt, ...]:
+    """The tasks of a stage. ``left``: how many stages may follow, which names this one."""
+    partitions, actual = start
+    # Only those that can grow need a name; with it, fewer states are equal.
+    stage = f"{left} left" if actual > partitions else ""
     return tuple(
-        Attempt(Task(batch_id, partition, partitions), variant.first_step)
-        for partition in range(partitions)
+        Attempt(Task(batch_id, partition, partitions, actual, stage), variant.first_step)
+        for partition in range(actual)
     )
 
 
@@ -314,7 +362,7 @@ def next_states(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
     yield from _after_a_running_task(run, variant)
     yield from _after_a_zombie(run, variant)
     if run.running and all(attempt.step == DONE for attempt in run.running):
-        yield write_marker(run, run.running[0].task.partitions)
+        yield write_marker(run, run.running[0].task)
     if run.stages:
         yield from _new_stages(run, variant, bounds)
 
@@ -340,24 +388,29 @@ def _after_a_zombie(run: Run, variant: Variant) -> Iterator[Run]:
 
 def _new_stages(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
     kafka, running, zombies, batch_id, stages = run
-    for number in bounds.numbers:
+    left = stages - 1
+    for start in bounds.starts:
         if batch_id < bounds.batches:
             # The stage before has failed, or the driver has died, at whatever step the tasks are.
             given_up = _sorted(zombies + running, kafka)
-            yield Run(kafka, begin(variant, batch_id, number), given_up, batch_id, stages - 1)
+            yield Run(kafka, begin(variant, batch_id, start, left), given_up, batch_id, left)
             if batch_id in bounds.empty:
-                yield write_marker(Run(kafka, (), given_up, batch_id, stages - 1), 0)
+                yield write_marker(Run(kafka, (), given_up, batch_id, left), None)
         if batch_id and not running:
             # The driver has died before Spark recorded the marked micro-batch as done.
-            again = begin(variant, batch_id - 1, number)
-            yield Run(kafka, again, zombies, batch_id - 1, stages - 1)
+            again = begin(variant, batch_id - 1, start, left)
+            yield Run(kafka, again, zombies, batch_id - 1, left)
 
 
-def write_marker(run: Run, tasks: int) -> Run:
-    """The driver's step when all tasks have ended well; Spark goes on with the next micro-batch."""
-    marker = (run.batch_id, tasks)
-    kafka = run.kafka._replace(marker=marker)
-    return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + 1, run.stages)
+def write_marker(run: Run, task: Task | None) -> Run:
+    """The driver's step when all tasks have ended well; Spark goes on with the next micro-batch.
+
+    Unless the option is not the number of tasks: then the query fails with PartitionsChanged.
+    ``task``: any of them, or None.
+    """
+    kafka = run.kafka._replace(marker=(run.batch_id, 0 if task is None else task.actual))
+    is_true = task is None or task.partitions == task.actual
+    return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + is_true, run.stages)
 
 
 def _without(attempts: tuple[Attempt, ...], taken_over: tuple[int, ...]) -> tuple[Attempt, ...]:

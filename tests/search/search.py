@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from layout_model import (
     Kafka,
     Run,
     Variant,
+    as_known,
+    as_task,
     begin,
     first_state,
     next_states,
@@ -21,6 +24,9 @@ from layout_model import (
     step,
     write_marker,
 )
+
+from spark_kafka_sink.transactions import ledger
+from spark_kafka_sink.transactions.ledger import Decision
 
 
 @dataclass(frozen=True)
@@ -59,29 +65,54 @@ def violation(run: Run, variant: Variant, bounds: Bounds) -> str:
         return "doubled"
     if any(0 in batch for batch in log[: run.batch_id]):
         return "lost"
-    if not run.stages and not _completes(run.kafka, run.batch_id, variant, bounds):
-        return "stuck"
+    if not run.stages:
+        return _end(run.kafka, run.batch_id, variant, bounds)
     return ""
 
 
 @cache
-def _completes(kafka: Kafka, batch_id: int, variant: Variant, bounds: Bounds) -> bool:
-    """Whether a number of partitions, from here on and alone, completes all micro-batches."""
-    return any(
-        _completes_with(number, Run(kafka, (), (), batch_id, 0), variant, bounds)
-        for number in bounds.numbers
-    )
+def _end(kafka: Kafka, batch_id: int, variant: Variant, bounds: Bounds) -> str:
+    """What is wrong if only one query runs from here on, and the user obeys its errors.
+
+    Whatever the user starts with.
+    """
+    run = Run(kafka, (), (), batch_id, 0)
+    ends = {_end_after(start, run, variant, bounds) for start in bounds.starts}
+    return min(ends - {""}, default="")
 
 
-def _completes_with(number: int, run: Run, variant: Variant, bounds: Bounds) -> bool:
-    while run.batch_id < bounds.batches:
-        run = run._replace(running=begin(variant, run.batch_id, number))
-        for index in range(number):
+def _end_after(start: tuple[int, int], run: Run, variant: Variant, bounds: Bounds) -> str:
+    """``start``: the option, and how many partitions there are."""
+    for attempt in range(4 * bounds.batches):
+        if run.batch_id == bounds.batches:
+            is_once = all(times == 1 for batch in run.kafka.log for times in batch)
+            return "" if is_once else "doubled or lost"
+        run = run._replace(running=begin(variant, run.batch_id, start, -1 - attempt))
+        for index in range(start[1]):
             run = _to_its_end(run, index, variant)
-        if any(attempt.step != DONE for attempt in run.running):
-            return False
-        run = write_marker(run, number)
-    return all(times == 1 for batch in run.kafka.log for times in batch)
+        if all(attempt.step == DONE for attempt in run.running):
+            start = start[1], start[1]  # the driver names that number
+            run = write_marker(run, run.running[0].task)
+        elif (advised := _advised(run)) is not None:
+            start = advised
+        else:
+            break
+    return "stuck"
+
+
+def _advised(run: Run) -> tuple[int, int] | None:
+    """What PartitionsChanged says to start; None if no task raises it."""
+    kafka = run.kafka
+    for task in (attempt.task for attempt in run.running):
+        known = as_known(kafka.marker, kafka.layout, kafka.entries[task.partition])
+        if ledger.decide(as_task(task), *known) is not Decision.FAIL_CHANGED:
+            continue
+        text = str(ledger.ledger_error(Decision.FAIL_CHANGED, as_task(task), *known, ""))
+        assert "as it was then, with its former repartition and" in text
+        number = int(re.findall(r"exactly\.once\.partitions=(\d+), and change", text)[0])
+        former = {e[2] for e in kafka.entries if e is not None and e[0] == task.batch_id}
+        return number, former.pop()
+    return None
 
 
 def _to_its_end(run: Run, index: int, variant: Variant) -> Run:

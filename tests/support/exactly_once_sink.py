@@ -35,6 +35,8 @@ class Sink:
     def __init__(self, servers: str, topics: Topics, replicas: int = 1, name: str = "") -> None:
         self.topics = topics
         self.topic = topics.create(2, replicas=replicas, name=name)
+        #: of the tasks
+        self.stage = "a stage"
         self.options = {
             "kafka.bootstrap.servers": servers,
             "topic": self.topic,
@@ -45,7 +47,7 @@ class Sink:
 
     def write(self, batch_id, partition, values, **options):
         given = self.options | {name.replace("_", "."): value for name, value in options.items()}
-        return exactly_once_task.write(given, batch_id, partition, values)
+        return exactly_once_task.write(given, batch_id, partition, values, self.stage)
 
     def write_batch_marker(self, batch_id, tasks=2):
         write_batch_marker(parse(self.options), QUERY, batch_id, tasks)
@@ -88,6 +90,7 @@ class Process:
             "batch_id": batch_id,
             "partition": partition,
             "values": values,
+            "stage": sink.stage,
             "point": point,
         }
         self._process = subprocess.Popen(

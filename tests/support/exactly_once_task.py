@@ -1,8 +1,8 @@
 """Writes one Spark partition exactly once, as a task does; stops where it is asked to.
 
-Argument: JSON with ``options``, ``batch_id``, ``partition``, ``values`` and ``point``. At that
-point it prints the point and waits for a line; at the end it prints ``written`` or the error's name
-and text.
+Argument: JSON with ``options``, ``batch_id``, ``partition``, ``values``, ``stage`` and ``point``.
+At that point it prints the point and waits for a line; at the end it prints ``written`` or the
+error's name and text.
 """
 
 from __future__ import annotations
@@ -59,17 +59,27 @@ def stop(point: str) -> None:
     sys.stdin.readline()
 
 
-def write(options: dict[str, str], batch_id: int, partition: int, values: Iterable[str]):
+def write(
+    options: dict[str, str],
+    batch_id: int,
+    partition: int,
+    values: Iterable[str],
+    stage: str = "a stage",
+):
     """What a task does with an Arrow batch for each value; returns its report."""
     batches = (pa.record_batch({"value": pa.array([value])}) for value in values)
-    return write_batches(options, batch_id, partition, batches)
+    return write_batches(options, batch_id, partition, batches, stage)
 
 
 def write_batches(
-    options: dict[str, str], batch_id: int, partition: int, batches: Iterable[pa.RecordBatch]
+    options: dict[str, str],
+    batch_id: int,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    stage: str = "a stage",
 ):
     """What a task does; returns its report."""
-    task._origin = lambda _: Origin("a-query", str(batch_id), partition)
+    task._origin = lambda _: Origin("a-query", str(batch_id), partition, stage)
     with connected() as (_, rows):
         return run_as_worker(lambda: task.write_partition(batches, parse(options)), rows)
 
@@ -79,7 +89,8 @@ if __name__ == "__main__":
     if given["point"]:
         stop_at(given["point"])
     try:
-        write(given["options"], given["batch_id"], given["partition"], given["values"])
+        names = "options", "batch_id", "partition", "values", "stage"
+        write(*(given[name] for name in names))
     except KafkaSinkError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
     else:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from spark_kafka_sink.transactions.ledger import (
     read_batch_marker,
     read_commit_entry,
     read_layout,
+    wanted_layout,
 )
 
 SEND, VERIFY, CLAIM = Decision.SEND, Decision.VERIFY, Decision.CLAIM
@@ -108,12 +110,53 @@ def test_the_first_micro_batch_needs_no_ledger_and_is_claimed(
         (Task(5, 2, 3), marker(5), None, None, CHANGED),
         (Task(5, 0, 2), marker(5, 1), None, entry(5), CHANGED),
         (Task(5, 0, 2), marker(4), Layout(6, 2), entry(4), AHEAD),
+        # While a claim is open, the number of a committed partition is not known either.
+        (Task(5, 0, 3), marker(4), Layout(5, 0), entry(5), CLAIM),
     ],
 )
 def test_only_the_number_of_partitions_that_was_claimed_may_send(
     task, marker, layout, own, decision
 ):
     assert decide(task, marker, layout, own) is decision
+
+
+# Of micro-batch 5, after one with two partitions: the stage "now" has more of them.
+@pytest.mark.parametrize(
+    ("task", "marker", "layout", "own", "decision"),
+    [
+        (Task(5, 2, 2, stage="now"), marker(4), None, None, CLAIM),
+        (Task(5, 2, 2, stage="now"), marker(4), Layout(5, 3, grown_by="now"), None, SEND),
+        (Task(5, 3, 2, stage="now"), marker(4), Layout(5, 3, grown_by="now"), None, CLAIM),
+        (Task(5, 0, 2, stage="now"), marker(4), Layout(5, 3, grown_by="now"), entry(4), SEND),
+        (Task(5, 0, 2, stage="now"), marker(4), Layout(5, 3, grown_by="now"), entry(5), VERIFY),
+        (Task(5, 0, 2, stage="later"), marker(4), Layout(5, 3, grown_by="now"), entry(5), CHANGED),
+        (Task(5, 0, 2, stage="later"), marker(4), Layout(5, 3, grown_by="now"), entry(4), CLAIM),
+        (Task(5, 0, 2), marker(4), Layout(5, 3, grown_by="now"), entry(4), CLAIM),
+        (Task(5, 0, 2), marker(4), Layout(5, 3), entry(4), CLAIM),
+        (Task(5, 0, 3, stage="later"), marker(4), Layout(5, 3, grown_by="now"), entry(5), VERIFY),
+        (Task(5, 2, 3, stage="later"), marker(4), Layout(5, 3, grown_by="now"), None, SEND),
+        (Task(5, 0, 3), marker(5, 3), Layout(5, 3, grown_by="now"), entry(5), VERIFY),
+        (Task(5, 0, 2, stage="later"), marker(5, 3), None, entry(5), CHANGED),
+    ],
+)
+def test_a_stage_with_more_partitions_than_its_option_says_goes_on(
+    task, marker, layout, own, decision
+):
+    assert decide(task, marker, layout, own) is decision
+
+
+def test_the_number_grows_to_that_of_a_task_beyond_the_option_and_fences_nobody():
+    beyond = Task(5, 3, 2, stage="now")
+    grown = Layout(5, 4, grown_by="now")
+    assert wanted_layout(beyond, marker(4), None) == (grown, 0)
+    assert wanted_layout(beyond, None, None) == (grown, 0)
+    assert wanted_layout(beyond, marker(4), Layout(5, 3, grown_by="now")) == (grown, 0)
+    final = Layout(5, 2, is_final=True)
+    assert wanted_layout(beyond, marker(4), final) == (replace(grown, is_final=True), 0)
+    # First, the number must be that of the option.
+    assert wanted_layout(beyond, marker(4, 3), None) == (Layout(5, 2), 3)
+    other = Layout(5, 3, grown_by="before")
+    assert wanted_layout(beyond, marker(4), other) == (Layout(5, 2), 3)
 
 
 # Of micro-batch 5, which was marked without rows or follows one that was.
@@ -143,10 +186,11 @@ def test_a_micro_batch_has_the_number_of_the_one_before_until_another_is_claimed
 
 
 def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committed():
-    task = Task(5, 0, 3)
-    assert claimed_layout(task, []) == Layout(5, 3)
-    assert claimed_layout(task, [entry(4), entry(5, 3)]) == Layout(5, 3)
-    assert claimed_layout(task, [entry(4), entry(5)]) == Layout(5, 2, is_final=True)
+    wanted, former = wanted_layout(Task(5, 0, 3), marker(4), None)
+    assert (wanted, former) == (Layout(5, 3), 2)
+    assert claimed_layout(wanted, former, []) == wanted
+    assert claimed_layout(wanted, former, [entry(4)]) == wanted
+    assert claimed_layout(wanted, former, [entry(4), entry(5)]) == Layout(5, 2, is_final=True)
 
 
 def test_a_micro_batch_with_fewer_tasks_than_expected_is_repeated_with_their_number():
@@ -154,7 +198,7 @@ def test_a_micro_batch_with_fewer_tasks_than_expected_is_repeated_with_their_num
     assert decide(Task(6, 0, 1), marker(5, 1), None, entry(5, 2)) is SEND
     error = ledger_error(CHANGED, Task(5, 0, 2), marker(5, 1), None, entry(5, 2), "orders")
     assert "was committed with 1 partitions" in str(error)
-    assert "Set the former number" in str(error)
+    assert "with its former repartition and exactly.once.partitions=1" in str(error)
 
 
 def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
@@ -173,7 +217,7 @@ def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     [
         (AHEAD, LedgerAhead, "restore the newer one"),
         (LOST, LedgerLost, "set exactly.once.first.batch=5"),
-        (CHANGED, PartitionsChanged, "Set the former number"),
+        (CHANGED, PartitionsChanged, "Start the query as it was then"),
     ],
 )
 def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice):
@@ -206,8 +250,10 @@ def test_entries_markers_and_layouts_come_back_from_their_offsets():
     assert kept.to_offset().offset == 7
     assert read_commit_entry(kept.to_offset(), "p.0") == kept
     assert read_batch_marker(BatchMarker(7, 2).to_offset(), "p.driver") == BatchMarker(7, 2)
-    for layout in (Layout(7, 2), Layout(7, 2, is_final=True)):
+    for layout in (Layout(7, 2), Layout(7, 2, is_final=True), Layout(7, 3, grown_by="now")):
         assert read_layout(layout.to_offset(), "p.layout") == layout
+    older = CommittedOffset(7, '{"version": 1, "partitions": 2, "is_final": false}')
+    assert read_layout(older, "p.layout") == Layout(7, 2)
     assert read_layout(None, "p.layout") is None
     assert read_commit_entry(None, "p.0") is None
     assert read_batch_marker(None, "p.driver") is None

@@ -12,7 +12,6 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     DeadlineExceeded,
     InvalidOption,
-    PartitionsChanged,
     TransactionFailed,
 )
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -90,15 +89,6 @@ def test_foreach_batch_under_spark_connect_needs_the_prefix():
 def test_a_task_without_a_micro_batch_is_refused(origin):
     with (
         pytest.raises(InvalidOption, match="passes no id of a micro-batch"),
-        exactly_once(OPTIONS, origin),
-    ):
-        pass
-
-
-def test_a_task_of_more_partitions_than_the_option_says_connects_to_nothing():
-    origin = Origin("a-query", "1", 2)
-    with (
-        pytest.raises(PartitionsChanged, match=r"repartition\(2, key\)"),
         exactly_once(OPTIONS, origin),
     ):
         pass
