@@ -293,7 +293,7 @@ USE_LATEST_VERSION = Option(
     true_or_false,
     default="false",
     meaning="`true` writes with the subject's latest schema, which must fit the column. Needs "
-    "`auto.register.schemas=false`.",
+    "`auto.register.schemas=false`; rejected with exactly-once.",
 )
 NORMALIZE_SCHEMAS = Option(
     "normalize.schemas",

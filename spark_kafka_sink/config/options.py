@@ -24,6 +24,7 @@ from spark_kafka_sink.config.option_table import (
     EXACTLY_ONCE_PARTITIONS,
     INCLUDE_HEADERS,
     KEY_FORMAT,
+    KEY_SCHEMA,
     MAX_BLOCK_METADATA_MS,
     MAX_BLOCK_MS,
     MAX_BLOCK_MS_INCLUDE_METADATA,
@@ -42,7 +43,9 @@ from spark_kafka_sink.config.option_table import (
     TOPIC,
     TRANSACTION_TIMEOUT_MS,
     TRANSACTIONAL_ID_PREFIX,
+    USE_LATEST_VERSION,
     VALUE_FORMAT,
+    VALUE_SCHEMA,
 )
 from spark_kafka_sink.config.producer_options import (
     MAX_REQUEST_SIZE,
@@ -296,6 +299,12 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
         raise InvalidOption(
             f"{wanted} cannot be combined with {ON_RECORD_ERROR.name}=dead-letter: the client "
             "aborts a transaction when brokers reject one of its records. Filter such rows in Spark"
+        )
+    if USE_LATEST_VERSION.read(given):
+        raise InvalidOption(
+            f"{wanted} cannot be combined with {USE_LATEST_VERSION.name}=true: a version that is "
+            "registered between two attempts of a micro-batch would change its records. Remove it, "
+            f"and give the schema as {VALUE_SCHEMA.name} (of the key: {KEY_SCHEMA.name})"
         )
     if producer.client["enable.idempotence"] == "false":
         raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; remove the option")

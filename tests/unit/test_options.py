@@ -406,6 +406,15 @@ def test_exactly_once_takes_names_and_the_first_micro_batch():
     [
         ({"delivery.guarantee": "exactly once"}, "is not at-least-once or exactly-once"),
         ({"exactly.once.partitions": "0"}, "not between 1 and"),
+        (
+            {
+                "value.format": "avro",
+                "schema.registry.url": "http://localhost:8081",
+                "auto.register.schemas": "false",
+                "use.latest.version": "true",
+            },
+            "cannot be combined with use.latest.version=true",
+        ),
         ({"transactional.id.prefix": " "}, "transactional.id.prefix is empty"),
         ({"kafka.transactional.id": "a"}, "transactional.id.prefix"),
         ({"kafka.transaction.timeout.ms": "999"}, "not between 1000 and"),
