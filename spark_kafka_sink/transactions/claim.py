@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from uuid import uuid4
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
-from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.deadline import Clock, Deadline
+from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFenced
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.transactions.ledger import (
     BatchMarker,
+    ClaimProgress,
     CommitEntry,
     Decision,
     Layout,
     Task,
+    claim_group,
     claimed_layout,
     commit_entry_group,
     decide,
@@ -22,11 +28,13 @@ from spark_kafka_sink.transactions.ledger import (
     ledger_error,
     marker_group,
     read_batch_marker,
+    read_claim_progress,
     read_commit_entry,
     read_layout,
     wanted_layout,
 )
 from spark_kafka_sink.transactions.offset_calls import (
+    CLIENTS_AT_ONCE,
     BrokerWait,
     GroupOffset,
     borrow_offset,
@@ -34,14 +42,17 @@ from spark_kafka_sink.transactions.offset_calls import (
 )
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
-# A claim needs a tenth of a second, and about 0.02 s for each partition of the former number.
-_OPEN_CLAIM_SECONDS = 3.0
-_SECONDS_PER_FORMER = 0.04
-# Parts of the time that a task has for the ledger.
-_TURNS = (0.05, 0.1, 0.2, 0.4)
-_LAST_TURNS = (0.6, 0.8)
+# A claim whose progress has stood still for this long is taken over.
+_STILL_SECONDS = 15.0
+# Parts of the time that a task has for the ledger: the longest of the above; when the second
+# partition of a stage claims; and by how much later the last one does.
+_STILL_PART, _SECOND_TURN, _LAST_TURN = 0.25, 0.05, 0.1
 # A claim that fences nobody needs less than that.
 _GROWTH_SECONDS = 0.25
+# After the announcement of a claim, until those of others would be seen.
+_ANNOUNCEMENT_SECONDS = 1.0
+_OPEN_CLAIM_SECONDS = 3.0
+_END_SECONDS = 1.0
 _PAUSE_SECONDS = (0.05, 1.0)
 
 
@@ -78,7 +89,7 @@ class LedgerReader:
         """Like ``read``, but a late answer means an open claim, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
         # Last: the layout stays valid until another task takes over the transactional id.
-        return Ledger(marker, self._look_at_layout(wait), entry)
+        return Ledger(marker, self.look_at_layout(wait), entry)
 
     def read(self, wait: BrokerWait) -> Ledger:
         """Raises LedgerLost, TransactionFailed or DeadlineExceeded."""
@@ -91,7 +102,7 @@ class LedgerReader:
         marker = read_batch_marker(self._marker.read(wait), self._marker.group)
         return marker, read_commit_entry(self._entry.read(wait), self._entry.group)
 
-    def _look_at_layout(self, wait: BrokerWait) -> Layout | None:
+    def look_at_layout(self, wait: BrokerWait) -> Layout | None:
         try:
             found = self._layout.read(wait.at_most(_OPEN_CLAIM_SECONDS))
         except DeadlineExceeded:
@@ -100,38 +111,54 @@ class LedgerReader:
             return Layout(self._task.batch_id, 0)
         return read_layout(found, self._layout.group)
 
-    def await_claim(self, found: Ledger, wait: BrokerWait, seconds: float) -> bool:
-        """Wait that long until a layout makes a claim needless, with what else was found."""
-        turn = wait.at_most(seconds)
-        pause, longest_pause = _PAUSE_SECONDS
-        while not turn.deadline.expired:
-            layout = self._look_at_layout(wait)
-            if decide(self._task, found.marker, layout, found.entry) is not Decision.CLAIM:
-                return True
-            turn.pause(pause)
-            pause = min(1.5 * pause, longest_pause)
-        return False
 
+class Turn:
+    """When a task claims the layout: never while the claim of another one makes progress.
 
-def seconds_until_claim(task: Task, found: Ledger, was_fenced: bool, block_seconds: float) -> float:
-    """How long a task waits for another's claim before it claims, of ``block_seconds`` in all.
-
-    A claim fences an earlier one that is not complete, so tasks must not claim all at once. The
-    first partition of a stage does so immediately, and each of the next waits twice as long as the
-    one before. The others come last, one after another, as do tasks whose claim was fenced.
+    A claim fences an earlier one that is open. The first partition of a stage claims immediately,
+    the next ones a little later, one after another. Who sees another's claim waits until that has
+    stood still for ``still_seconds``, however long the claim takes.
     """
-    wanted, former = wanted_layout(task, found.marker, found.layout)
-    if wanted.grown_by:
-        return _GROWTH_SECONDS * (task.partition - task.partitions + was_fenced)
-    turn = task.partition
-    if turn == 0 and not was_fenced:
-        return 0.0
-    if was_fenced or turn > len(_TURNS):
-        first, last = _LAST_TURNS
-        part = first + (last - first) * turn / task.partitions
-    else:
-        part = _TURNS[turn - 1]
-    return max(block_seconds * part, _SECONDS_PER_FORMER * former)
+
+    def __init__(self, task: Task, found: Ledger, block_seconds: float, clock: Clock) -> None:
+        self._task = task
+        self._clock = clock
+        self._seen: ClaimProgress | None = None
+        wanted, _ = wanted_layout(task, found.marker, found.layout)
+        self._seconds_after_others = block_seconds * _LAST_TURN * task.partition / task.partitions
+        if wanted.grown_by:
+            self._seconds_after_others = _GROWTH_SECONDS * (1 + task.partition - task.partitions)
+        self.still_seconds = min(_STILL_SECONDS, _STILL_PART * block_seconds)
+        second = 0.0 if task.partition == 0 or wanted.grown_by else block_seconds * _SECOND_TURN
+        self._at = clock() + second + self._seconds_after_others
+
+    def see(self, progress: ClaimProgress | None) -> bool:
+        """Whether another claim of this micro-batch has made progress since the last look."""
+        is_new = progress is not None and progress.batch_id == self._task.batch_id
+        if not is_new or progress == self._seen:
+            return False
+        self._seen = progress
+        if progress is not None and progress.has_ended:
+            self._at = min(self._at, self._clock() + self._seconds_after_others)
+        else:
+            self.wait_for_another()
+        return True
+
+    def wait_for_another(self) -> None:
+        """Another claim works."""
+        self._at = self._clock() + self.still_seconds + self._seconds_after_others
+
+    @property
+    def seconds(self) -> float:
+        """Until it is this task's turn."""
+        return max(0.0, self._at - self._clock())
+
+
+def ledger_wait(options: SinkOptions, purpose: str, clock: Clock = time.monotonic) -> BrokerWait:
+    """The time that a task has for the ledger."""
+    budget = options.producer.budget
+    option = f"{budget.metadata_option}, {budget.metadata_seconds:g} s"
+    return BrokerWait(Deadline(budget.metadata_seconds, clock), option, purpose)
 
 
 @contextmanager
@@ -146,43 +173,149 @@ def ledger_reader(
         yield LedgerReader(task, *offsets)
 
 
-def claim(
+class LayoutClaim:
+    """A task's claim of the layout, or its wait until another task has claimed it.
+
+    ``progress``: the group in which claims say how far they are. Used by one thread.
+    """
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        settings: ExactlyOnceOptions,
+        prefix: str,
+        task: Task,
+        reader: LedgerReader,
+        progress: GroupOffset,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._options, self._settings, self._prefix = options, settings, prefix
+        self._task, self._reader, self._progress, self._clock = task, reader, progress, clock
+        self._own = ClaimProgress(task.batch_id, f"{task.partition} {uuid4()}", 0)
+        self._turn: Turn | None = None
+
+    def complete(self, found: Ledger) -> bool:
+        """Claim, unless another task does. False: that has fenced this claim; look again.
+
+        Raises LedgerAhead, LedgerLost, PartitionsChanged, DeadlineExceeded, and what Transaction
+        raises.
+        """
+        seconds = self._options.producer.budget.metadata_seconds
+        self._turn = self._turn or Turn(self._task, found, seconds, self._clock)
+        if not self._await_turn(found, self._turn):
+            return True
+        try:
+            self._claim()
+        except TransactionFenced:
+            self._turn.wait_for_another()
+            return False
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return True
+
+    def _wait(self, purpose: str) -> BrokerWait:
+        """For one step: the time for the ledger begins anew as long as a claim makes progress."""
+        return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
+
+    def _await_turn(self, found: Ledger, turn: Turn) -> bool:
+        """False: a layout makes a claim needless, with what else was found."""
+        pause, longest_pause = _PAUSE_SECONDS
+        purpose = "waiting until another task has changed the number of partitions"
+        wait = self._wait(purpose)
+        while True:
+            if turn.see(self._others_progress(wait)):
+                wait = self._wait(purpose)
+            if turn.seconds == 0.0:
+                if self._announce(turn, wait):
+                    return True
+                continue
+            layout = self._reader.look_at_layout(wait)
+            if decide(self._task, found.marker, layout, found.entry) is not Decision.CLAIM:
+                return False
+            if wait.deadline.expired:
+                raise wait.error(ErrorCode.TIMED_OUT)
+            wait.pause(min(pause, turn.seconds))
+            pause = min(1.5 * pause, longest_pause)
+
+    def _others_progress(self, wait: BrokerWait) -> ClaimProgress | None:
+        progress = read_claim_progress(self._progress.read(wait), self._progress.group)
+        is_own = progress is not None and progress.claim == self._own.claim
+        return None if is_own else progress
+
+    def _announce(self, turn: Turn, wait: BrokerWait) -> bool:
+        """Whether this task may claim, because no other has announced a claim after it."""
+        began = self._clock()
+        self._step(wait)
+        if self._task.partition == 0:
+            return True  # the others wait for it
+        # Another announcement that began before this one ended may take as long.
+        wait.pause(_ANNOUNCEMENT_SECONDS + 2 * (self._clock() - began))
+        return not turn.see(self._others_progress(wait))
+
+    def _step(self, wait: BrokerWait) -> None:
+        self._own = replace(self._own, steps=self._own.steps + 1)
+        self._progress.write(self._own.to_offset(), wait)
+
+    def _claim(self) -> None:
+        """Make the task's number of partitions that of its micro-batch, if that can be changed.
+
+        Tasks that send with another number are fenced. If one of them has committed, their number
+        becomes final instead. Raises TransactionFenced if another task claims meanwhile.
+        """
+        group, topic = layout_group(self._prefix), self._settings.ledger_topic
+        options, timeout_ms = self._options.producer, self._settings.transaction_timeout_ms
+        wait = self._wait("changing the number of partitions")
+        transaction = Transaction(options, group, timeout_ms)
+        try:
+            transaction.initialize([topic], wait)
+            # The former layout must be known, because its tasks are fenced below.
+            found = self._reader.read(wait)
+            if found.decide(self._task, self._prefix) is not Decision.CLAIM:
+                return
+            wanted, former = wanted_layout(self._task, found.marker, found.layout)
+            purpose = f"changing the number of partitions to {wanted.partitions}"
+            transaction.begin()
+            # Until the transaction ends, readers of the layout wait. So a task of the former number
+            # has either taken over its id by now, and is fenced below, or finds the new number.
+            transaction.send_offset(group, topic, wanted.to_offset(), self._wait(purpose))
+            ids = [commit_entry_group(self._prefix, partition) for partition in range(former)]
+            parts = [ids[i : i + CLIENTS_AT_ONCE] for i in range(0, former, CLIENTS_AT_ONCE)]
+            for part in parts:
+                self._step(self._wait(purpose))
+                fence(options, part, timeout_ms, [topic], self._wait(purpose))
+                transaction.check_age()
+            entries: list[CommitEntry] = []
+            for part in parts:
+                self._step(self._wait(purpose))
+                entries += _entries(self._options, topic, part, self._wait(purpose))
+            claimed = claimed_layout(wanted, former, entries)
+            if claimed != wanted:
+                transaction.send_offset(group, topic, claimed.to_offset(), self._wait(purpose))
+            transaction.commit(self._wait(purpose))
+        finally:
+            transaction.close()
+
+    def _end(self) -> None:
+        """Tell the others not to wait for this claim; if that fails, they wait a little longer."""
+        ended = replace(self._own, has_ended=True)
+        with suppress(KafkaSinkError):
+            self._progress.write(ended.to_offset(), self._wait("").at_most(_END_SECONDS))
+
+
+@contextmanager
+def layout_claim(
     options: SinkOptions,
     settings: ExactlyOnceOptions,
     prefix: str,
     task: Task,
     reader: LedgerReader,
-    wait: BrokerWait,
-) -> None:
-    """Make the task's number of partitions that of its micro-batch, if it can still be changed.
-
-    Tasks that send with another number are fenced. If one of them has committed, their number
-    becomes final instead. Read the ledger again afterwards. Raises TransactionFenced if another
-    task claims meanwhile, LedgerAhead, LedgerLost, PartitionsChanged, and what Transaction raises.
-    """
-    group, topic = layout_group(prefix), settings.ledger_topic
-    transaction = Transaction(options.producer, group, settings.transaction_timeout_ms)
-    try:
-        transaction.initialize([topic], wait)
-        # The former layout must be known, because its tasks are fenced below.
-        found = reader.read(wait)
-        if found.decide(task, prefix) is not Decision.CLAIM:
-            return
-        wanted, former = wanted_layout(task, found.marker, found.layout)
-        change = f"changing the number of partitions to {wanted.partitions}"
-        wait = replace(wait, purpose=f"{task}: {change}")
-        transaction.begin()
-        # Until the transaction ends, readers of the layout wait. So a task of the former number has
-        # either taken over its id by now, and is fenced below, or finds the new number.
-        transaction.send_offset(group, topic, wanted.to_offset(), wait)
-        ids = [commit_entry_group(prefix, partition) for partition in range(former)]
-        fence(options.producer, ids, settings.transaction_timeout_ms, [topic], wait)
-        claimed = claimed_layout(wanted, former, _entries(options, topic, ids, wait))
-        if claimed != wanted:
-            transaction.send_offset(group, topic, claimed.to_offset(), wait)
-        transaction.commit(wait)
-    finally:
-        transaction.close()
+) -> Iterator[LayoutClaim]:
+    """A claim whose client for its progress is closed at the end."""
+    group = claim_group(prefix)
+    with GroupOffset(options.producer.client, settings.ledger_topic, group) as progress:
+        yield LayoutClaim(options, settings, prefix, task, reader, progress)
 
 
 def _entries(

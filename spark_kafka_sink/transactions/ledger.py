@@ -84,6 +84,23 @@ class Layout:
         return _to_offset(self.batch_id, fields | {"grown_by": self.grown_by})
 
 
+@dataclass(frozen=True)
+class ClaimProgress:
+    """How far a claim of the layout has come, so that others see whether it still works.
+
+    ``claim``: its name; ``steps``: that it has done. Not part of the claim's transaction.
+    """
+
+    batch_id: int
+    claim: str
+    steps: int
+    has_ended: bool = False
+
+    def to_offset(self) -> CommittedOffset:
+        fields = {"claim": self.claim, "steps": self.steps, "has_ended": self.has_ended}
+        return _to_offset(self.batch_id, fields)
+
+
 def marker_group(prefix: str) -> str:
     return f"{prefix}.driver"
 
@@ -91,6 +108,10 @@ def marker_group(prefix: str) -> str:
 def layout_group(prefix: str) -> str:
     """Also the transactional id of the tasks that write the layout."""
     return f"{prefix}.layout"
+
+
+def claim_group(prefix: str) -> str:
+    return f"{prefix}.claim"
 
 
 def commit_entry_group(prefix: str, partition: int) -> str:
@@ -122,6 +143,14 @@ def read_layout(committed: CommittedOffset | None, group: str) -> Layout | None:
     fields = _fields(committed, group, partitions=int, is_final=bool)
     grown_by = str(fields.get("grown_by", ""))  # older versions wrote none
     return Layout(committed.offset, fields["partitions"], fields["is_final"], grown_by)
+
+
+def read_claim_progress(committed: CommittedOffset | None, group: str) -> ClaimProgress | None:
+    """Raises LedgerLost if the group's offset does not say how far a claim is."""
+    if committed is None:
+        return None
+    fields = _fields(committed, group, claim=str, steps=int, has_ended=bool)
+    return ClaimProgress(committed.offset, fields["claim"], fields["steps"], fields["has_ended"])
 
 
 def _to_offset(batch_id: int, fields: dict[str, Any]) -> CommittedOffset:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from spark_kafka_sink.config.options import SinkOptions
@@ -13,7 +13,6 @@ from spark_kafka_sink.errors import (
     InvalidOption,
     InvalidRecord,
     KafkaSinkError,
-    TransactionFenced,
     add_sentence,
 )
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
@@ -22,7 +21,12 @@ from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
-from spark_kafka_sink.transactions.claim import claim, ledger_reader, seconds_until_claim
+from spark_kafka_sink.transactions.claim import (
+    LayoutClaim,
+    layout_claim,
+    ledger_reader,
+    ledger_wait,
+)
 from spark_kafka_sink.transactions.ledger import (
     CommitEntry,
     Decision,
@@ -98,19 +102,16 @@ def _begin(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
 ) -> tuple[Transaction, CommitEntry | None]:
     """The task's transaction, and what was committed before; claims the layout if necessary."""
-    budget = options.producer.budget
-    wait = BrokerWait(
-        Deadline(budget.metadata_seconds),
-        f"{budget.metadata_option}, {budget.metadata_seconds:g} s",
-        f"{task}: reading the ledger {prefix}",
-    )
     transactional_id = commit_entry_group(prefix, task.partition)
     # A claim fences the ids of the former number of partitions. This task's may be one of them,
     # unless it takes it over after the claim.
-    begins_after_claim = was_fenced = False
-    # The reader connects while the transaction is initialized.
-    with ledger_reader(options, settings, prefix, task) as reader:
+    begins_after_claim = False
+    claim: LayoutClaim | None = None
+    with ExitStack() as stack:
+        # The reader connects while the transaction is initialized.
+        reader = stack.enter_context(ledger_reader(options, settings, prefix, task))
         while True:
+            wait = ledger_wait(options, f"{task}: reading the ledger {prefix}")
             transaction = Transaction(
                 options.producer, transactional_id, settings.transaction_timeout_ms
             )
@@ -133,16 +134,9 @@ def _begin(
             if decision is Decision.SEND:
                 begins_after_claim = True
                 continue
-            seconds = seconds_until_claim(task, found, was_fenced, budget.metadata_seconds)
-            begins_after_claim = reader.await_claim(found, wait, seconds)
-            if begins_after_claim:
-                continue
-            try:
-                claim(options, settings, prefix, task, reader, wait)
-                begins_after_claim = True
-            except TransactionFenced:
-                # Another task claims, most probably one of the same stage.
-                was_fenced = True
+            if claim is None:
+                claim = stack.enter_context(layout_claim(options, settings, prefix, task, reader))
+            begins_after_claim = claim.complete(found)
 
 
 class PartitionTransaction:

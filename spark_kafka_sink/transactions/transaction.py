@@ -108,14 +108,14 @@ class Transaction:
 
         Raises TransactionTimeout too, and what ``NonBlockingProducer.send`` raises.
         """
-        self._check_age()
+        self.check_age()
         with self._cause_named():
             self.producer.send(records)
             self.producer.raise_failure()
 
     def flush(self, seconds: float) -> None:
         """Wait until all records are acknowledged."""
-        self._check_age()
+        self.check_age()
         with self._cause_named():
             self.producer.flush(seconds)
 
@@ -126,7 +126,7 @@ class Transaction:
 
         Until the transaction ends, the stable offset of that group cannot be read.
         """
-        self._check_age()
+        self.check_age()
         seconds = wait.deadline.remaining()
         with self.producer.exclusive_client() as client:
             call = calls.OffsetCall(client, group, topic, offset, seconds)
@@ -141,7 +141,7 @@ class Transaction:
 
         If the wait expires while the brokers commit, only they know the outcome.
         """
-        self._check_age()
+        self.check_age()
         # From here on, the transaction may be committed even if this call fails.
         self.state = TransactionState.ENDED
         failure = self._repeat(calls.commit_transaction, wait)
@@ -231,7 +231,7 @@ class Transaction:
     def _age_seconds(self) -> float:
         return 0.0 if self._opened_at is None else self._clock() - self._opened_at
 
-    def _check_age(self) -> None:
+    def check_age(self) -> None:
         """Raise TransactionTimeout if the brokers may have aborted the transaction by now."""
         if self._opened_at is None:
             self._opened_at = self._clock()
@@ -258,7 +258,7 @@ class Transaction:
             if failure is None:
                 raise
             if failure.code == ErrorCode.TIMED_OUT:  # records expired: their own error says more
-                self._check_age()
+                self.check_age()
                 raise
             if isinstance(error, DeliveryFailed) and error.code == error_name(failure.code):
                 raise self._failed(f"sending records: {error}", error.code) from error

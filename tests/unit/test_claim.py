@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import threading
 from contextlib import nullcontext
 
 import pytest
@@ -9,10 +12,24 @@ from fake_clock import FakeClock
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import DeadlineExceeded
+from spark_kafka_sink.errors import DeadlineExceeded, TransactionFenced
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.transactions import claim
-from spark_kafka_sink.transactions.claim import Ledger, ledger_reader, seconds_until_claim
-from spark_kafka_sink.transactions.ledger import BatchMarker, CommitEntry, Decision, Layout, Task
+from spark_kafka_sink.transactions.claim import (
+    LayoutClaim,
+    Ledger,
+    LedgerReader,
+    ledger_reader,
+    ledger_wait,
+)
+from spark_kafka_sink.transactions.ledger import (
+    BatchMarker,
+    ClaimProgress,
+    CommitEntry,
+    Decision,
+    Layout,
+    Task,
+)
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 OPTIONS = parse(
@@ -88,79 +105,242 @@ def test_a_claim_waits_until_it_knows_the_former_layout(reader, offsets, wait, c
         reader.read(wait)
 
 
-@pytest.mark.parametrize("layout", [Layout(5, 2), Layout(5, 3, is_final=True)])
-def test_a_task_waits_for_a_claim_of_its_number_or_a_final_one(
-    reader, offsets, wait, clock, layout
-):
-    offsets["p.layout"] = layout.to_offset()
-    began = clock()
-    assert reader.await_claim(Ledger(BatchMarker(4, 3), None, OWN), wait, 3.0)
-    assert clock() == began
+# --- turns, on a clock that moves when all tasks wait ---------------------------------------------
 
 
-def test_a_task_does_not_wait_for_a_claim_that_is_not_needed(reader, offsets, wait, clock):
-    """Its layout was only late, as that of a slow broker is."""
-    offsets["p.layout"] = Layout(1, 2).to_offset()
-    offsets["stub"].stable_at = clock() + 4.0
-    found = reader.look(wait)
-    assert found.decide(TASK, "p") is Decision.CLAIM
-    began = clock()
-    assert reader.await_claim(found, wait, 6.0)
-    assert clock() - began == pytest.approx(1.0)
+class Died(BaseException):
+    """A task whose process was killed: nothing that follows happens."""
 
 
-def test_a_task_does_not_wait_for_a_claim_for_ever(reader, offsets, wait, clock, monkeypatch):
-    pauses = []
+class Simulation:
+    """Brokers, and tasks that claim at the same time, each in a thread; one of them runs at a time.
 
-    def pause(wait, seconds):
-        pauses.append(wait.deadline.slice(seconds))
-        clock.now += pauses[-1]
+    ``seconds_per_former``: how long it takes to fence a partition of the former number.
+    """
 
-    monkeypatch.setattr(BrokerWait, "pause", pause)
-    offsets["p.layout"] = Layout(5, 3).to_offset()
-    began = clock()
-    assert not reader.await_claim(Ledger(MARKER, None, OWN), wait, 4.0)
-    assert clock() - began == pytest.approx(4.0)
-    # Many tasks wait at the same time, so each asks less and less often.
-    assert pauses[:2] == pytest.approx([0.05, 0.075])
-    assert max(pauses) == 1.0
+    def __init__(self, former, answer_seconds, seconds_per_former):
+        self.now = 0.0
+        self.former = former
+        self.answer_seconds, self.seconds_per_former = answer_seconds, seconds_per_former
+        self.offsets = {"p.driver": BatchMarker(4, former).to_offset()}
+        self.owner = self.open_claim = None
+        self.settled, self.fenced = [], []
+        self.dead = set()
+        self._waiting = []
+        self._numbers = itertools.count()
+        self._all_wait = threading.Event()
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        if threading.current_thread().name in self.dead:
+            raise Died
+        awake = threading.Event()
+        heapq.heappush(self._waiting, (self.now + seconds, next(self._numbers), awake))
+        self._all_wait.set()
+        awake.wait()
+        if threading.current_thread().name in self.dead:
+            raise Died
+
+    def run(self, starts, until=float("inf")):
+        """The tasks begin at these seconds, and end when they have found the layout."""
+        threads = [
+            threading.Thread(
+                target=self._task, args=(at, Task(5, partition, len(starts))), daemon=True
+            )
+            for partition, at in enumerate(starts)
+        ]
+        for partition, thread in enumerate(threads):
+            thread.name = f"task {partition}"
+            self._all_wait.clear()
+            thread.start()
+            self._all_wait.wait()
+        while self._waiting:
+            self.now, _, awake = heapq.heappop(self._waiting)
+            if self.now > until:
+                self.dead.update(thread.name for thread in threads)
+            self._all_wait.clear()
+            awake.set()
+            self._all_wait.wait()
+        for thread in threads:
+            thread.join()
+
+    def _task(self, at, task):
+        try:
+            self.sleep(at)
+            groups = "p.driver", "p.layout", f"p.{task.partition}"
+            reader = LedgerReader(task, *(self.offset(None, "t", group) for group in groups))
+            progress = self.offset(None, "t", "p.claim")
+            given = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
+            layout_claim = LayoutClaim(*given)
+            while not layout_claim.complete(reader.look(ledger_wait(OPTIONS, "looking", self))):
+                pass
+        except Died:
+            pass
+        else:
+            assert self.offsets["p.layout"] == Layout(5, task.partitions).to_offset()
+            self.settled.append(self.now)
+        finally:
+            self._all_wait.set()
+
+    def kill(self, partition, at):
+        def die():
+            self.sleep(at)
+            self.dead.add(f"task {partition}")
+            self._all_wait.set()
+
+        self._all_wait.clear()
+        threading.Thread(target=die, daemon=True).start()
+        self._all_wait.wait()
+
+    # What the claim calls.
+
+    def offset(self, _settings, _topic, group):
+        simulation = self
+
+        class Offset:
+            def __init__(self):
+                self.group = group
+
+            def read(self, wait):
+                simulation.sleep(simulation.answer_seconds)
+                while group == "p.layout" and simulation.open_claim is not None:
+                    simulation.sleep(min(wait.deadline.remaining(), 0.5) or 0.5)
+                    if wait.deadline.expired:
+                        raise wait.error(ErrorCode.TIMED_OUT)
+                default = CommitEntry(4, simulation.former, 1, "f") if group[2:].isdigit() else None
+                return simulation.offsets.get(group, default and default.to_offset())
+
+            def write(self, offset, _wait):
+                simulation.sleep(simulation.answer_seconds)
+                simulation.offsets[group] = offset
+
+        return Offset()
+
+    def transaction(self, *_):
+        simulation = self
+
+        class FakeTransaction:
+            pending = None
+
+            def initialize(self, *_):
+                simulation.sleep(6 * simulation.answer_seconds + 0.03)
+                claiming, simulation.owner, simulation.open_claim = (
+                    simulation.open_claim,
+                    self,
+                    None,
+                )
+                self.name = threading.current_thread().name
+                if claiming is not None and claiming.name not in simulation.dead:
+                    simulation.fenced.append((self.name, claiming.name, simulation.now))
+
+            def begin(self):
+                pass
+
+            def check_age(self):
+                pass
+
+            def send_offset(self, _group, _topic, offset, _wait):
+                simulation.sleep(simulation.answer_seconds)
+                self._check()
+                simulation.open_claim, self.pending = self, offset
+
+            def commit(self, _wait):
+                simulation.sleep(simulation.answer_seconds)
+                self._check()
+                simulation.offsets["p.layout"], simulation.open_claim = self.pending, None
+
+            def _check(self):
+                if simulation.owner is not self:
+                    raise TransactionFenced("")
+
+            def close(self):
+                pass
+
+        return FakeTransaction()
+
+    def fence(self, _options, ids, *_):
+        self.sleep(len(ids) * self.seconds_per_former / 2)
+
+    def read_offsets(self, _settings, _topic, groups, _wait):
+        self.sleep(len(groups) * self.seconds_per_former / 2)
+        return dict.fromkeys(groups)
 
 
-def turns(partitions, was_fenced=False, former=2):
-    found = Ledger(BatchMarker(4, former), None, None)
-    tasks = (Task(5, partition, partitions) for partition in range(partitions))
-    return [seconds_until_claim(task, found, was_fenced, 60.0) for task in tasks]
+@pytest.fixture
+def simulate(monkeypatch):
+    def create(*given):
+        simulation = Simulation(*given)
+        monkeypatch.setattr(claim, "Transaction", simulation.transaction)
+        monkeypatch.setattr(claim, "fence", simulation.fence)
+        monkeypatch.setattr(claim, "read_offsets", simulation.read_offsets)
+        monkeypatch.setattr(
+            BrokerWait, "pause", lambda wait, s=0.05: simulation.sleep(wait.deadline.slice(s))
+        )
+        return simulation
+
+    return create
 
 
-def test_the_tasks_of_a_stage_do_not_claim_all_at_once():
-    seconds = turns(1000)
-    assert seconds[:5] == pytest.approx([0.0, 3.0, 6.0, 12.0, 24.0])
-    assert seconds == sorted(set(seconds))
-    # Enough time is left for a claim.
-    assert max(seconds) <= 48.0
+# Former partitions, seconds until an answer, seconds for a former partition: as measured.
+SIZES = [(2, 0.001, 0.03), (200, 0.05, 0.12), (200, 0.5, 0.3), (10_000, 0.001, 0.03)]
 
 
-def test_a_task_whose_claim_was_fenced_claims_after_those_that_have_not():
-    assert turns(4, was_fenced=True) == pytest.approx([36.0, 39.0, 42.0, 45.0])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "starts",
+    [[0.0] * 12, [1.0 * partition for partition in range(12)], [30.0, *[0.0] * 11]],
+    ids=["at once", "one after another", "the first one late"],
+)
+def test_a_claim_that_works_is_never_fenced_by_the_next_in_line(simulate, size, starts):
+    simulation = simulate(*size)
+    simulation.run(starts)
+    assert simulation.fenced == []
+    former, _, seconds_per_former = size
+    assert len(simulation.settled) == 12
+    assert max(simulation.settled) <= max(starts) + former * seconds_per_former + 40.0
 
 
-def test_a_claim_that_must_fence_many_tasks_has_the_time_for_it():
-    assert turns(5, former=256) == pytest.approx([0.0, 10.24, 10.24, 12.0, 24.0])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dies_at", [0.2, 1.5, 9.0])
+def test_a_claim_that_died_is_taken_over(simulate, size, dies_at):
+    simulation = simulate(*size)
+    simulation.kill(0, dies_at)
+    simulation.run([0.0] * 12)
+    former, _, seconds_per_former = size
+    assert simulation.fenced == []
+    assert len(simulation.settled) >= 11
+    assert max(simulation.settled) <= dies_at + former * seconds_per_former + 45.0
 
 
-@pytest.mark.parametrize("claim_seconds", [0.1, 2.0, 10.0])
-@pytest.mark.parametrize("tasks", [2, 7, 200])
-@pytest.mark.parametrize("late_seconds", [0.0, 1.0, 10.0])
-def test_one_of_the_tasks_of_a_stage_completes_its_claim(tasks, claim_seconds, late_seconds):
-    """Each task is that much later than the one before, until the last is 10 s late."""
-    begun = [min(late_seconds * partition, 10.0) for partition in range(tasks)]
-    turn = [at + seconds for at, seconds in zip(begun, turns(tasks), strict=True)]
-    fenced = turns(tasks, was_fenced=True)
-    claiming, ends_at = None, float("inf")
-    while (now := min(turn)) < ends_at:
-        assert now < 60.0, "they fence each other"
-        if claiming is not None:
-            turn[claiming] = now + fenced[claiming]
-        claiming, ends_at = turn.index(now), now + claim_seconds
-        turn[claiming] = float("inf")
-    assert ends_at <= 50.0
+def test_two_hundred_tasks_need_one_claim(simulate):
+    simulation = simulate(100, 0.01, 0.05)
+    simulation.run([0.05 * (partition % 7) for partition in range(200)])
+    assert simulation.fenced == []
+    assert max(simulation.settled) <= 30.0
+
+
+@pytest.mark.parametrize("partition", [1, 150])
+def test_a_stage_of_which_only_some_tasks_run_begins_soon(simulate, partition):
+    simulation = simulate(100, 0.01, 0.05)
+    starts = [1e6] * 200
+    starts[partition] = starts[partition + 1] = 0.0
+    simulation.run(starts)
+    assert simulation.fenced == []
+    assert min(simulation.settled) <= 25.0
+
+
+def test_the_simulation_notices_that_a_working_claim_is_fenced(simulate, monkeypatch):
+    monkeypatch.setattr(claim.Turn, "see", lambda *_: False)
+    simulation = simulate(200, 0.05, 0.12)
+    simulation.run([0.0] * 12, until=30.0)
+    assert simulation.fenced
+
+
+def test_a_task_does_not_wait_for_ever_for_a_claim_that_never_ends(simulate):
+    """Its layout is never known, and its progress stands still: the task claims itself."""
+    simulation = simulate(2, 0.001, 0.03)
+    simulation.offsets["p.claim"] = ClaimProgress(5, "dead", 3).to_offset()
+    simulation.run([0.0])
+    assert 15.0 <= simulation.settled[0] <= 20.0
