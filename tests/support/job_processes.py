@@ -61,7 +61,7 @@ class WarmJava:
         Java tells Python about collected objects by numbers, which are the same in every process.
         """
         jvm = self._gateway.jvm
-        session = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+        session = jvm.org.apache.spark.sql.SparkSession.getDefaultSession()
         if session.isDefined():
             session.get().stop()
         for _ in range(2):  # what the first finalizers release, too
