@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("tests", deadline=None)  # a slow machine is no failure
+# A slow machine is no failure.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Generated examples depend on no clock: few of them will do where tests are repeated.
-settings.register_profile("repeated", deadline=None, max_examples=10)
+settings.register_profile("repeated", settings.get_profile("tests"), max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 # Spark's Python workers start in half the time of those that compile PySpark from Spark's zip.

@@ -154,7 +154,8 @@ def has_passed(name: str, tests: list[str], wheel: str, bootstrap_servers: str) 
         output = run([python, "-c", SHOW_VERSIONS], **variables)
         output += f"made in {time.monotonic() - started:.0f} s\n"
         # Not with `python -m`, which would find the package in this folder instead.
-        pytest = [str(Path(python).with_name("pytest")), "-q", "-m", "not slow"]
+        # With time for the first test, which downloads JARs.
+        pytest = [str(Path(python).with_name("pytest")), "-q", "-m", "not slow", "--timeout=600"]
         pytest += [f"-Wignore:{warning}" for warning in WARNINGS]
         output += run([*pytest, *tests], **variables)
         outcome = "passed"
