@@ -399,6 +399,13 @@ class Advice(Enum):
         "Grant this user Write and Describe on transactional ids that begin with "
         "transactional.id.prefix",
     )
+    REJECTED_IN_TRANSACTION = (
+        "Exactly-once: the brokers rejected a record for a reason that the sink could not know "
+        "before, so it ended the transaction instead of sending a dead letter",
+        "Remove the cause, or filter such records in Spark; with DescribeConfigs on the topic, the "
+        "sink knows its limits of size and timestamp, and whether it is compacted",
+        "`instead of sending a dead letter` (`TransactionFailed`)",
+    )
     INVALID_TRANSACTION_TIMEOUT = (
         "Exactly-once: kafka.transaction.timeout.ms is more than the brokers allow "
         "(transaction.max.timeout.ms)",

@@ -295,11 +295,6 @@ def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> Exactl
     prefix = TRANSACTIONAL_ID_PREFIX.read(given)
     if prefix == "":
         raise InvalidOption(f"{TRANSACTIONAL_ID_PREFIX.name} is empty; set a name, or remove it")
-    if producer.dead_letter_topic is not None:
-        raise InvalidOption(
-            f"{wanted} cannot be combined with {ON_RECORD_ERROR.name}=dead-letter: the client "
-            "aborts a transaction when brokers reject one of its records. Filter such rows in Spark"
-        )
     if USE_LATEST_VERSION.read(given):
         raise InvalidOption(
             f"{wanted} cannot be combined with {USE_LATEST_VERSION.name}=true: a version that is "

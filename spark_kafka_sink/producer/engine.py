@@ -63,7 +63,8 @@ class Engine:
         rack = options.rack.resolve() if options.rack is not None else None
         # Records that would be rejected become dead letters without being sent, and a transaction
         # does not survive a rejected batch.
-        needs_limits = topic is not None or "transactional.id" in options.client
+        self._is_transactional = "transactional.id" in options.client
+        needs_limits = topic is not None or self._is_transactional
         self.topics = TopicMetadata(options.lifetime, clock, topic, rack, needs_limits=needs_limits)
         prefers_rack = options.rack is not None and options.rack.is_preferred
         partitioner = Partitioner(is_rack_aware=prefers_rack)
@@ -216,7 +217,8 @@ class Engine:
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
-        queue = self._dead_letters
+        # A transaction does not survive what the client or the brokers reject after they got it.
+        queue = None if by_broker and self._is_transactional else self._dead_letters
         becomes_dead_letters = queue is not None and queue.accepts(delivery.topic, failed)
         may_be_missing = failed.code == ErrorCode.UNKNOWN_TOPIC or (
             by_broker and failed.code in MISSING_ERRORS

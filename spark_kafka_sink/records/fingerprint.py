@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
+from spark_kafka_sink.records.rejection import INVALID_HEADER, NOT_SERIALIZED, RejectedRecords
 from spark_kafka_sink.records.serialized import ID_HEADERS
 
 _ID_NAMES = frozenset(ID_HEADERS.values())
@@ -58,8 +59,14 @@ class Fingerprint:
 
     def add(self, records: RecordColumns) -> None:
         """Add records; how they are divided into Arrow batches makes no difference."""
-        hashes = record_hashes(records)
-        self.records += len(records)
+        self._add(record_hashes(records))
+
+    def add_rejected(self, rejected: RejectedRecords) -> None:
+        """Add rows that cannot become records; their errors follow from what they contain."""
+        self._add(_rejected_hashes(rejected))
+
+    def _add(self, hashes: _Words) -> None:
+        self.records += len(hashes)
         self._sum = (self._sum + int(hashes.sum(dtype=np.uint64))) % _MODULUS
         second = _mixed(hashes ^ _SECOND)
         self._second_sum = (self._second_sum + int(second.sum(dtype=np.uint64))) % _MODULUS
@@ -74,15 +81,35 @@ def record_hashes(records: RecordColumns) -> _Words:
 
     A column that is missing counts like one without any values.
     """
-    topic = np.frombuffer(
-        hashlib.blake2b(records.topic.encode(), digest_size=8).digest(), dtype="<u8"
-    )[0]
-    hashes = np.full(len(records), topic)
+    hashes = np.full(len(records), _of_text(records.topic.encode()), dtype=np.uint64)
     for column in RECORD_COLUMNS:
         values = getattr(records, column.field)
         if values is not None:
             hashes += _of_column(column, values) * _COLUMNS[column.factor]
     return _mixed(hashes)
+
+
+def _rejected_hashes(rejected: RejectedRecords) -> _Words:
+    """Others than those of the same rows as records.
+
+    Without the error and the number of the row, which depend on the rows before it.
+    """
+    records = replace(rejected.records, topic=f"rejected {rejected.topic!r}")
+    if rejected.error in NOT_SERIALIZED:  # JSON, without the id of a schema
+        keys = records.keys and replace(records.keys, id_bytes=0)
+        records = replace(records, values=replace(records.values, id_bytes=0), keys=keys)
+    texts, is_unsendable = rejected.headers_json, rejected.has(INVALID_HEADER)
+    if texts is None or not is_unsendable.any():
+        return record_hashes(records)
+    sendable, unsendable = np.flatnonzero(~is_unsendable), np.flatnonzero(is_unsendable)
+    of_texts = [_of_text(texts[row] or b"") for row in unsendable.tolist()]
+    without_headers = replace(records.take(unsendable), headers=None)
+    hashes = _mixed(record_hashes(without_headers) + np.array(of_texts, dtype=np.uint64) * _HEADER)
+    return np.concatenate([record_hashes(records.take(sendable)), hashes])
+
+
+def _of_text(text: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def _of_column(column: Column, values: Any) -> _Words:
@@ -99,13 +126,7 @@ def _of_column(column: Column, values: Any) -> _Words:
 def _of_headers(headers: HeaderColumn) -> _Words:
     """0 for a record without headers; their order within a record counts."""
     counts = np.diff(headers.starts)
-    names = np.array(
-        [
-            int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
-            for name in headers.unique_names
-        ],
-        dtype=np.uint64,
-    )
+    names = np.array([_of_text(name) for name in headers.unique_names], dtype=np.uint64)
     is_id_name = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     is_id = is_id_name[headers.names]
     each = _of_bytes(_without(is_id, headers.values)) + _NAME

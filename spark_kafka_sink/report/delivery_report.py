@@ -239,7 +239,7 @@ def total(reports: Iterable[DeliveryReport]) -> DeliveryReport:
 def uncommitted(report: DeliveryReport, *, is_aborted: bool) -> DeliveryReport:
     """The report of a transaction that did not commit, as far as known: all records failed.
 
-    Unless it was aborted, its commit may have arrived after all.
+    It has no dead letters. Unless it was aborted, its commit may have arrived after all.
     """
     failed = report.failed_records.copy()
     code = TRANSACTION_ABORTED if is_aborted else COMMIT_NOT_CONFIRMED
@@ -250,6 +250,7 @@ def uncommitted(report: DeliveryReport, *, is_aborted: bool) -> DeliveryReport:
         report,
         failed_records=failed,
         acknowledged_records=Counter(),
+        dead_letters=Counter(),
         possibly_persisted_records=report.possibly_persisted_records + in_doubt,
     )
 

@@ -11,7 +11,6 @@ from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     InvalidOption,
-    InvalidRecord,
     KafkaSinkError,
     add_sentence,
 )
@@ -55,6 +54,7 @@ def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTran
     task = _task(settings, origin)
     release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task)
+    transaction.producer.begin_task(origin)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
         yield sender
@@ -174,8 +174,10 @@ class PartitionTransaction:
             self._transaction.send(records)
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
-        """Raise InvalidRecord: the options exclude dead letters with exactly-once."""
-        raise InvalidRecord(rejected.reason)
+        """Send dead letters for rows, or only add the rows to the fingerprint; like ``send``."""
+        self._fingerprint.add_rejected(rejected)
+        if self._committed is None:
+            self._transaction.send_dead_letters(rejected)
 
     def close(self, timeout_seconds: float) -> None:
         """Commit the task: its records and its ledger entry.

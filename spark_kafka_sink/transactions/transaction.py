@@ -20,15 +20,17 @@ from spark_kafka_sink.errors import (
     TransactionFailed,
     TransactionFenced,
     TransactionTimeout,
+    add_sentence,
 )
 from spark_kafka_sink.librdkafka import transaction_calls as calls
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import REJECTIONS, ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
+from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
@@ -65,6 +67,7 @@ class Transaction:
         settings = transactional(options.client, transactional_id, timeout_ms)
         self.producer = NonBlockingProducer(replace(options, client=settings), clock)
         self.state = TransactionState.CREATED
+        self._dead_letter_topic = options.dead_letter_topic
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._clock = clock
@@ -111,6 +114,13 @@ class Transaction:
         self.check_age()
         with self._cause_named():
             self.producer.send(records)
+            self.producer.raise_failure()
+
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
+        """Send dead letters for rows in the transaction; raises like ``send``."""
+        self.check_age()
+        with self._cause_named():
+            self.producer.send_dead_letters(rejected)
             self.producer.raise_failure()
 
     def flush(self, seconds: float) -> None:
@@ -261,8 +271,16 @@ class Transaction:
                 self.check_age()
                 raise
             if isinstance(error, DeliveryFailed) and error.code == error_name(failure.code):
-                raise self._failed(f"sending records: {error}", error.code) from error
-            raise self._error(failure, "sending records") from error
+                cause: KafkaSinkError = self._failed(f"sending records: {error}", error.code)
+            else:
+                cause = self._error(failure, "sending records")
+            if (
+                failure.code in REJECTIONS
+                and self._dead_letter_topic is not None
+                and getattr(error, "topic", None) != self._dead_letter_topic
+            ):
+                add_sentence(cause, str(Advice.REJECTED_IN_TRANSACTION))
+            raise cause from error
 
 
 def fence(

@@ -38,6 +38,31 @@ def test_a_transaction_fails_if_brokers_reject_a_request_and_accept_those_behind
     assert transaction.producer.collect_report().total_failed == 3
 
 
+@pytest.mark.parametrize("topic", ["t", "dead"])
+def test_a_record_that_only_brokers_know_to_be_bad_ends_the_transaction(
+    options, records, cluster, wait, topic
+):
+    """Of the topic for dead letters, the advice for the record itself is enough."""
+    given = options(
+        kafka_enable_idempotence="true", on_record_error="dead-letter", dead_letter_topic="dead"
+    )
+    cluster.create_topic("dead")
+    transaction = Transaction(given.producer, "an-id", 60_000)
+    try:
+        transaction.initialize([topic], wait)
+        transaction.begin()
+        cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
+        transaction.send(records(["a", "b"], topic=topic))
+        with pytest.raises(TransactionFailed, match="Give each record a key") as raised:
+            transaction.flush(10)
+    finally:
+        transaction.close()
+    assert raised.value.code == "INVALID_RECORD"
+    has_advice = "with DescribeConfigs on the topic, the sink knows" in str(raised.value)
+    assert has_advice == (topic == "t")
+    assert not transaction.producer.collect_report().dead_letters
+
+
 def test_many_transactional_ids_are_taken_over_at_the_same_time(options, cluster):
     """One after another, they would need some 16 s."""
     cluster.set_round_trip(1, 250)

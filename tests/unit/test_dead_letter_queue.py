@@ -516,3 +516,33 @@ def test_a_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_once(en
     engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_PARTITION
     engine.know("t", DLQ)
     assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 1}
+
+
+# --- in a transaction ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transactional():
+    engine = Engine(transaction="an-id")
+    engine.prefetch(["t", DLQ])
+    engine.know(DLQ)
+    return engine
+
+
+def test_in_a_transaction_records_that_limits_reject_become_dead_letters(transactional):
+    engine = transactional
+    engine.know("t", max_message_bytes="1000")
+    delivery = engine.send_values("t", ["a", "v" * 2000, "b"])
+    assert engine.sent(delivery) == [0, 2]
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_RECORD, ErrorCode.UNKNOWN_TOPIC])
+def test_a_transaction_does_not_survive_what_is_rejected_later(transactional, code):
+    engine = transactional
+    engine.know("t")
+    delivery = engine.send_values("t", ["a", "b"])
+    assert engine.sent(delivery) == [0, 1]
+    engine.report(delivery, [0, 1], code)
+    assert delivery.failed == {(0, code): 2}
+    assert engine.dead == {}

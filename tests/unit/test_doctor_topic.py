@@ -407,6 +407,17 @@ def test_the_topic_for_dead_letters_must_exist_and_be_writable(look, brokers):
     assert "--topic dlq" in finding.advice
 
 
+def test_dead_letters_with_exactly_once_need_the_topics_limits(look, brokers):
+    brokers.topics_own = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert "dead letters" not in look(topic.topic_settings, **DEAD_LETTERS).advice
+    exactly_once = {"delivery_guarantee": "exactly-once", "exactly_once_partitions": "2"}
+    advice = look(topic.topic_settings, **DEAD_LETTERS, **exactly_once).advice
+    assert advice.endswith(
+        "--operation DescribeConfigs --topic t, to let doctor check its limits, "
+        "and the sink send dead letters for records that they reject"
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [

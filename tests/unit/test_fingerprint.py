@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from datetime import datetime, timezone
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.fingerprint import Fingerprint
+from spark_kafka_sink.records.serialized import Serialized, UnserializableRows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TYPES = {
@@ -41,9 +43,16 @@ def fingerprint(*batches, topic=None):
             if rows and name in rows[0]
         }
         if columns:
-            for records in split_by_topic(pa.record_batch(columns), topic).records:
-                made.add(records)
+            add(made, pa.record_batch(columns), topic)
     return made.records, made.text()
+
+
+def add(made, batch, topic):
+    split = split_by_topic(batch, topic)
+    for records in split.records:
+        made.add(records)
+    for rejected in split.rejected:
+        made.add_rejected(rejected)
 
 
 def values(*texts):
@@ -150,3 +159,64 @@ def test_it_tells_multisets_apart(ones, others):
 def test_it_is_the_same_in_every_version_of_the_sink():
     # A stored entry is compared with that of a later version; a change needs a new format version.
     assert fingerprint([ROW])[1] == "c060686c46f62567808513063f5cbc81"
+
+
+# --- rows that cannot become records -------------------------------------------------------------
+
+NAMELESS = [{"key": None, "value": b"1"}]
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: the last ones have two problems; which of them is named depends on the rows before
+BAD_ROWS = [
+    ROW | {"topic": None},
+    ROW | {"topic": "no name"},
+    ROW | {"partition": -1},
+    ROW | {"timestamp": EPOCH},
+    ROW | {"headers": NAMELESS},
+    ROW | {"partition": -2, "timestamp": EPOCH},
+    ROW | {"partition": -2, "headers": NAMELESS},
+]
+
+
+def test_the_rows_beside_a_bad_row_make_no_difference():
+    rows = [*BAD_ROWS, ROW, ROW | {"headers": [{"key": "c", "value": b"1"}]}]
+    expected = fingerprint(rows)
+    assert expected[0] == len(rows)
+    assert fingerprint(*([row] for row in rows)) == expected
+    for seed in range(20):
+        random.Random(seed).shuffle(rows)
+        assert fingerprint(rows) == expected
+        assert fingerprint(rows[:4], rows[4:]) == expected
+
+
+@pytest.mark.parametrize("bad_row", BAD_ROWS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": b"w"},
+        {"key": None},
+        {"topic": "u"},
+        {"topic": None},
+        {"partition": -3},
+        {"timestamp": EPOCH.replace(year=1969)},
+        {"headers": [*NAMELESS, *NAMELESS]},
+    ],
+)
+def test_whatever_makes_another_dead_letter_makes_a_difference(bad_row, change):
+    changed = bad_row | change
+    assert changed == bad_row or fingerprint([bad_row])[1] != fingerprint([changed])[1]
+
+
+def test_a_bad_row_counts_differently_from_a_record():
+    assert fingerprint([ROW | {"partition": -1}])[1] != fingerprint([ROW | {"partition": None}])[1]
+
+
+@pytest.mark.parametrize("value", [b"2", b'{"id":"another"}'])
+def test_all_of_a_row_that_was_not_serialized_counts(value):
+    def made(*texts):
+        batch = pa.record_batch({"value": pa.array([*texts, b"\0\0\0\0\7good"])})
+        rows = UnserializableRows(np.arange(len(texts)), "a reason")
+        fingerprint = Fingerprint()
+        add(fingerprint, Serialized(batch, [rows], {"value": 5}), "t")
+        return fingerprint.text()
+
+    assert made(b"1") != made(value)

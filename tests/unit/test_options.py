@@ -420,10 +420,6 @@ def test_exactly_once_takes_names_and_the_first_micro_batch():
         ({"kafka.transaction.timeout.ms": "999"}, "not between 1000 and"),
         ({"kafka.enable.idempotence": "false"}, "needs kafka.enable.idempotence=true"),
         (
-            {"on.record.error": "dead-letter", "dead.letter.topic": "dlq"},
-            "cannot be combined with on.record.error=dead-letter",
-        ),
-        (
             {"asyncProgressTrackingEnabled": "true"},
             "cannot be combined with asyncProgressTrackingEnabled",
         ),

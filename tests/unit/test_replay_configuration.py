@@ -65,6 +65,7 @@ def test_a_replay_reads_the_dead_letter_topic_and_writes_with_the_streams_option
         "startingoffsets": "earliest",
         "includeheaders": "true",
         "maxoffsetspertrigger": "10000",
+        "kafka.isolation.level": "read_committed",
     }
     # Neither a topic for all rows nor a second round of dead letters.
     assert job.sink.options == {
@@ -103,6 +104,16 @@ def test_a_replay_writes_no_reports_into_the_streams_folder(load):
     configuration = load(report_path="/data/reports/orders").configuration
     assert configuration.sink_options.report_path is None
     assert "report.path" not in configuration.job.sink.options
+
+
+def test_a_replay_leaves_the_ledger_to_the_stream(load):
+    sink = load(
+        delivery_guarantee="exactly-once",
+        exactly_once_partitions="2",
+        transactional_id_prefix="orders",
+        kafka_transaction_timeout_ms="60000",
+    ).configuration.sink_options
+    assert sink.exactly_once is None
 
 
 def test_without_a_dead_letter_topic_there_is_nothing_to_replay(load):

@@ -174,10 +174,13 @@ def topic_settings(context: CheckContext) -> list[Finding]:
     except KafkaException as error:
         if error_code(error) not in FORBIDDEN:
             raise
+        purpose = ", to let doctor check its limits"
+        if context.sink.exactly_once is not None and context.sink.dead_letter_topic is not None:
+            purpose += ", and the sink send dead letters for records that they reject"
         return [
             skipped(
                 f"{context.user} may not read the topic's configuration",
-                grant(context, name, "DescribeConfigs") + ", to let doctor check its limits",
+                grant(context, name, "DescribeConfigs") + purpose,
             )
         ]
     context.topic_settings = settings

@@ -8,7 +8,9 @@ from pathlib import Path as FilePath
 
 from spark_kafka_sink.config.option_table import (
     DEAD_LETTER_TOPIC,
+    DELIVERY_GUARANTEE,
     ON_RECORD_ERROR,
+    ONLY_EXACTLY_ONCE,
     REPORT_PATH,
     TOPIC,
 )
@@ -24,8 +26,16 @@ from spark_kafka_sink.tools.job.selection import Selection
 # A replay that is killed repeats at most one micro-batch.
 _RECORDS_A_MICRO_BATCH = "10000"
 # Each row has its topic, a second refusal ends the replay (see Replay), and the folder of reports
-# belongs to the stream's query.
-_LEFT_OUT = {option.name for option in (TOPIC, DEAD_LETTER_TOPIC, ON_RECORD_ERROR, REPORT_PATH)}
+# and the ledger belong to the stream's query.
+_LEFT_OUT = {
+    option.name
+    for option in (TOPIC, DEAD_LETTER_TOPIC, ON_RECORD_ERROR, REPORT_PATH, DELIVERY_GUARANTEE)
+} | {option.name for option in ONLY_EXACTLY_ONCE}
+# Dead letters of an aborted transaction are sent again by the next attempt.
+_DEFAULTS = {
+    "maxoffsetspertrigger": _RECORDS_A_MICRO_BATCH,
+    "kafka.isolation.level": "read_committed",
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ def load_replay(
     except ValueError as error:
         raise stream.invalid(("sink", "options"), str(error)) from None
     fixed = {"subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true"}
-    source = {"maxoffsetspertrigger": _RECORDS_A_MICRO_BATCH, **source, **fixed}
+    source = {**_DEFAULTS, **source, **fixed}
     kept = {name: value for name, value in options.items() if name.lower() not in _LEFT_OUT}
     has_formats = stream.sink_options.serialization is not None
     if has_formats and not _is_serialized_again(selection, sql):
