@@ -156,7 +156,8 @@ def check_schema(schema: StructType, topic: str | None, serialized: Collection[s
         problems.append(f"no topic: set the option topic, or add a column topic (string){found}")
     repeated = [name for name in _repeated(schema.names) if name in used]
     if repeated:
-        problems.append(f"more than one column is named {', '.join(repeated)}")
+        names = ", ".join(repeated)
+        problems.append(f"more than one column is named {names}; select one, and rename the others")
     if problems:
         raise InvalidSchema("; ".join(problems))
 

@@ -173,7 +173,8 @@ def test_topic_must_come_from_somewhere():
 
 def test_repeated_column_is_refused():
     twice = (("value", TEXT), ("value", TEXT), ("key", TEXT), ("key", BYTES), ("x", TEXT))
-    assert problems(*twice) == "more than one column is named key, value"
+    message = problems(*twice)
+    assert message.startswith("more than one column is named key, value; select one, and rename")
 
 
 TWICE = schema(("a", TEXT), ("b", TEXT), ("a", LongType()))
