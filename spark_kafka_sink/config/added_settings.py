@@ -107,7 +107,7 @@ def for_group(settings: ClientSettings, group: str) -> ClientSettings:
         "retry.backoff.max.ms": "50",
         # Half of it is the pause between two connections, also if none has failed.
         "reconnect.backoff.ms": str(min(20, int(settings.get("reconnect.backoff.ms", 20)))),
-        # Warnings would only list settings that consumers do not have.
-        "log_level": "3",
+        # Errors are events, and an idle client would log that its brokers are down.
+        "log_level": "0",
     }
     return _with(settings, added)

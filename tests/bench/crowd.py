@@ -46,15 +46,21 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Work:
-    """The tasks of a micro-batch: one worker for each of ``options``, with that partition number.
+    """The tasks of micro-batches: a worker for each of ``options``, with that partition number.
 
-    ``topic``: of the rows' column, or "". ``rows_after``: seconds from the barrier to the rows.
+    A later micro-batch passes each partition on by ``shift`` workers. ``topic``: of the rows'
+    column, or "". ``rows_after``: seconds from the barrier to the rows.
     """
 
     options: Sequence[SinkOptions]
-    batch_id: int
+    batch_ids: Sequence[int]
+    shift: int = 0
     topic: str = ""
     rows_after: float = 0.0
+
+    def partition(self, worker: int, batch_id: int) -> int:
+        number = self.batch_ids.index(batch_id)
+        return (worker + number * self.shift) % len(self.options)
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,8 @@ class Crowd:
             start_new_session=True,
         )
         # Its workers end with it, so no wait below is longer than this.
-        allowed = _FORK_SECONDS + _TASK_SECONDS + 2 * _END_SECONDS
+        seconds = len(self._work.batch_ids) * _TASK_SECONDS
+        allowed = _FORK_SECONDS + seconds + 2 * _END_SECONDS
         self._timer = threading.Timer(allowed, self._parent.kill)
         self._timer.start()
         try:
@@ -101,7 +108,7 @@ class Crowd:
         return self
 
     def run(self) -> list[Done]:
-        """Open the barrier, and wait until all tasks have ended; their workers stay."""
+        """Let the next micro-batch begin, and wait until all tasks have ended; workers stay."""
         self._parent.stdin.write(b"go\n")
         self._parent.stdin.flush()
         return [Done(**each) for each in json.loads(self._line())]
@@ -128,27 +135,29 @@ def fork_and_run() -> None:
     work: Work = pickle.load(sys.stdin.buffer)
     _import_the_sink()
     fork = multiprocessing.get_context("fork")
-    barrier, opener = os.pipe()
+    barriers = [os.pipe() for _ in work.batch_ids]
     workers, results = [], []
     try:
-        for partition in range(len(work.options)):
+        for number in range(len(work.options)):
             mine, theirs = fork.Pipe(duplex=False)
-            arguments = (work, partition, barrier, opener, theirs)
-            worker = fork.Process(target=_worker, args=arguments, daemon=True)
+            worker = fork.Process(
+                target=_worker, args=(work, number, barriers, theirs), daemon=True
+            )
             worker.start()
             theirs.close()
             workers.append(worker)
             results.append(mine)
         assert None not in _collect(results, Deadline(_FORK_SECONDS))  # each is at the barrier
         print("waiting", flush=True)
-        assert sys.stdin.buffer.readline() == b"go\n"
-        os.close(opener)  # all see the end of the pipe at once
-        began = time.monotonic()
-        done = _collect(results, Deadline(_TASK_SECONDS))
-        for number, worker in enumerate(workers):
-            if done[number] is None:
-                done[number] = _crashed(worker, time.monotonic() - began)
-        print(json.dumps(done), flush=True)
+        for _, opener in barriers:
+            assert sys.stdin.buffer.readline() == b"go\n"
+            os.close(opener)  # all see the end of the pipe at once
+            began = time.monotonic()
+            done = _collect(results, Deadline(_TASK_SECONDS))
+            for number, worker in enumerate(workers):
+                if done[number] is None:
+                    done[number] = _crashed(worker, time.monotonic() - began)
+            print(json.dumps(done), flush=True)
         sys.stdin.buffer.read()  # until the caller has counted what the workers still hold
     finally:
         for worker in workers:
@@ -202,49 +211,62 @@ def _crashed(worker: BaseProcess, seconds: float) -> dict[str, Any]:
 # --- a worker ------------------------------------------------------------------------------------
 
 
-def _worker(work: Work, partition: int, barrier: int, opener: int, result: Connection) -> None:
+def _worker(
+    work: Work, number: int, barriers: Sequence[tuple[int, int]], result: Connection
+) -> None:
+    _end_with_parent()
+    for _, opener in barriers:
+        os.close(opener)  # or the pipe would not end
+    # Many of them would print the client's warnings, which say what it retries.
+    logging.disable(logging.WARNING)
+    acknowledged = _note_acknowledgements()
+    result.send("waiting")
+    for batch_id, (barrier, _) in zip(work.batch_ids, barriers, strict=True):
+        os.read(barrier, 1)
+        acknowledged.clear()
+        partition = work.partition(number, batch_id)
+        result.send(_run_task(work, work.options[number], batch_id, partition, acknowledged))
+    time.sleep(_TASK_SECONDS + _END_SECONDS)  # with its producer, until it is killed
+
+
+def _run_task(
+    work: Work,
+    options: SinkOptions,
+    batch_id: int,
+    partition: int,
+    acknowledged: Sequence[float],
+) -> dict[str, Any]:
     import pyarrow as pa
 
     from spark_kafka_sink.errors import KafkaSinkError
     from spark_kafka_sink.records.origin import Origin
     from spark_kafka_sink.spark import task
 
-    _end_with_parent()
-    os.close(opener)  # or the pipe would not end
-    # Many of them would print the client's warnings, which say what it retries.
-    logging.disable(logging.WARNING)
-    acknowledged = _note_acknowledgements()
-    task._origin = lambda _: Origin(QUERY, str(work.batch_id), partition)
+    task._origin = lambda _: Origin(QUERY, str(batch_id), partition)
     columns = {
-        "value": pa.array([f"{work.batch_id}-{partition}"] * PARTITIONS),
+        "value": pa.array([f"{batch_id}-{partition}"] * PARTITIONS),
         "partition": pa.array(range(PARTITIONS), pa.int32()),
     }
     if work.topic:
         columns["topic"] = pa.array([work.topic] * PARTITIONS)
     rows = pa.record_batch(columns)
-    had_rows: list[float] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         time.sleep(work.rows_after)
-        had_rows.append(time.monotonic())
         yield rows
 
     before = _cpu_seconds()
-    result.send("waiting")
-    os.read(barrier, 1)
     began = time.monotonic()
     error, text = "", ""
     try:
         with connected() as (_, connection):
-            run_as_worker(
-                lambda: task.write_partition(batches(), work.options[partition]), connection
-            )
+            run_as_worker(lambda: task.write_partition(batches(), options), connection)
     except KafkaSinkError as failure:
         error, text = type(failure).__name__, str(failure)
     ended = time.monotonic()
     # A task of exactly-once reads the ledger before its rows.
     since = began + work.rows_after
-    done = {
+    return {
         "first_acknowledged": acknowledged[0] - since if acknowledged else None,
         "ended": ended - since,
         "error": error,
@@ -252,8 +274,6 @@ def _worker(work: Work, partition: int, barrier: int, opener: int, result: Conne
         "cpu_seconds": _cpu_seconds() - before,
         **_memory_mib(),
     }
-    result.send(done)
-    time.sleep(_TASK_SECONDS + _END_SECONDS)  # with its producer, until it is killed
 
 
 def _note_acknowledgements() -> list[float]:

@@ -41,6 +41,8 @@ TOPIC = "many-producers"
 CLIENTS = "crowd-"
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 FIRST, LATER = "first micro-batch", "a later one"
+#: of workers that have run a task, of the same Spark partition or of another one
+STEADY, MOVED = "in the same workers", "in the same workers, other partitions"
 #: of a listener, per second
 RATES = (20, 5)
 BACKLOG, LONG_BACKLOG = "socket.listen.backlog.size", 1000  # 50 by default
@@ -111,13 +113,7 @@ class Cluster:
         self, producers: int, *, by_column: bool = False, is_counted: bool = False
     ) -> Iterator[Run]:
         """The first micro-batch of a query, then one that finds its ledger; all workers are new."""
-        settings = {
-            "delivery.guarantee": EXACTLY_ONCE,
-            "exactly.once.partitions": str(producers),
-            "transactional.id.prefix": f"{QUERY}-{time.monotonic_ns()}",
-            **({"exactly.once.ledger.topic": TOPIC} if by_column else {}),
-        }
-        options = self._options(producers, settings, by_column=by_column)
+        options = self._options(producers, self._exactly_once(producers), by_column=by_column)
         name = _name(EXACTLY_ONCE, by_column)
         both = {"by_column": by_column, "is_counted": is_counted}
         run = self._run(f"{name}, {FIRST}", options, **both)
@@ -131,6 +127,27 @@ class Cluster:
             return  # the next micro-batch would not find what these had to commit
         write_batch_marker(options[0], QUERY, 0, producers)
         yield self._run(f"{name}, {LATER}", options, batch_id=1, **both)
+
+    def steady(self, producers: int) -> Iterator[Run]:
+        """Counted: the third micro-batch of workers that stay, as Spark's do."""
+        for case, shift in ((STEADY, 0), (MOVED, 1)):
+            options = self._options(producers, self._exactly_once(producers), by_column=False)
+            with Crowd(Work(options, range(3), shift)) as crowd:
+                for batch_id in range(2):
+                    failures = [task.text for task in crowd.run() if task.error]
+                    assert not failures, failures[0]
+                    write_batch_marker(options[0], QUERY, batch_id, producers)
+                yield self._measured(f"{EXACTLY_ONCE}, {case}", crowd, is_counted=True)
+
+    @staticmethod
+    def _exactly_once(producers: int) -> Mapping[str, str]:
+        """The settings of a new query."""
+        return {
+            "delivery.guarantee": EXACTLY_ONCE,
+            "exactly.once.partitions": str(producers),
+            "exactly.once.ledger.topic": TOPIC,
+            "transactional.id.prefix": f"{QUERY}-{time.monotonic_ns()}",
+        }
 
     @contextmanager
     def limited(self, connections_a_second: int) -> Iterator[None]:
@@ -167,15 +184,20 @@ class Cluster:
         is_counted: bool = False,
     ) -> Run:
         topic = TOPIC if by_column else ""
-        work = Work(options, batch_id, topic, rows_after)
+        work = Work(options, [batch_id], topic=topic, rows_after=rows_after)
         with Crowd(work) as crowd:
-            before = open_connections(self._kafka)
-            cpu, full = cpu_seconds(self._kafka), full_listen_queues()
-            with counted(self._kafka, CLIENTS) if is_counted else nullcontext() as requests:
-                done = crowd.run()
-                cpu = cpu_seconds(self._kafka) - cpu
-                full = full_listen_queues() - full
-            after = open_connections(self._kafka)
+            return self._measured(case, crowd, rows_after=rows_after, is_counted=is_counted)
+
+    def _measured(
+        self, case: str, crowd: Crowd, *, rows_after: float = 0.0, is_counted: bool = False
+    ) -> Run:
+        before = open_connections(self._kafka)
+        cpu, full = cpu_seconds(self._kafka), full_listen_queues()
+        with counted(self._kafka, CLIENTS) if is_counted else nullcontext() as requests:
+            done = crowd.run()
+            cpu = cpu_seconds(self._kafka) - cpu
+            full = full_listen_queues() - full
+        after = open_connections(self._kafka)
         held = [b - a for a, b in zip(before, after, strict=True)]
         run = Run(case, done, cpu, full, held, requests, rows_after)
         load = ", ".join(f"{each:.0f}" for each in os.getloadavg())
@@ -239,9 +261,8 @@ def limited_runs(cluster: Cluster, producers: int) -> list[Run]:
         with cluster.limited(rate):
             runs.append(_renamed(cluster.at_least_once(producers), f"{AT_LEAST_ONCE}, {rate}/s"))
         with cluster.limited(rate):
-            # Only the first micro-batch, and once, even if tasks fail.
-            run = next(cluster.exactly_once(producers))
-            runs.append(_renamed(run, f"{run.case}, {rate}/s"))
+            once = cluster.exactly_once(producers)
+            runs += [_renamed(run, f"{run.case}, {rate}/s") for run in once]
     return runs
 
 
@@ -250,6 +271,7 @@ def counted_runs(cluster: Cluster, producers: int) -> list[Run]:
         cluster.at_least_once(producers, is_counted=True),
         cluster.at_least_once(producers, by_column=True, is_counted=True),
         *cluster.exactly_once(producers, is_counted=True),
+        *cluster.steady(producers),
     ]
 
 
