@@ -109,5 +109,7 @@ def for_group(settings: ClientSettings, group: str) -> ClientSettings:
         "reconnect.backoff.ms": str(min(20, int(settings.get("reconnect.backoff.ms", 20)))),
         # Errors are events, and an idle client would log that its brokers are down.
         "log_level": "0",
+        # They say whether the client still awaits a connection.
+        "statistics.interval.ms": "1000",
     }
     return _with(settings, added)

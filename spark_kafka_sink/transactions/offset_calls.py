@@ -22,7 +22,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
-from spark_kafka_sink.librdkafka.events import BrokerError
+from spark_kafka_sink.librdkafka.events import BrokerError, Statistics
 from spark_kafka_sink.librdkafka.group_offsets import (
     CommittedOffset,
     GroupClient,
@@ -38,6 +38,8 @@ _REQUEST_SECONDS = 5.0
 # A new client needs six round trips for its first answer. If it were replaced before that, slow
 # brokers would have even more to do.
 _RECONNECT_SECONDS = 4.0
+# Its three connections may each try a dead address first, for 7 s with the default.
+_CONNECTED_SECONDS = 25.0
 _PAUSE_SECONDS = 0.05
 _FREE_SECONDS = 0.8
 # How long another thread may read the events of an idle client: a handler of log lines may hang.
@@ -111,6 +113,9 @@ class GroupOffset:
         self._client = self._session.client
         #: code with which the brokers refuse to name the coordinator
         self._refusal = ErrorCode.NO_ERROR
+        self._until_connected = Deadline(_CONNECTED_SECONDS)
+        #: during the latest request an address did not answer; the client then tries the next one
+        self._awaited_connection = False
 
     def read(self, wait: BrokerWait) -> CommittedOffset | None:
         """The group's stable offset, None if it has none; an error is never "no offset".
@@ -134,6 +139,7 @@ class GroupOffset:
         last_code: int = ErrorCode.TIMED_OUT
         while True:
             self._log_in(wait)
+            self._awaited_connection = False
             answer = request(wait.deadline.slice(seconds))
             was_idle, self._was_idle = self._was_idle, False
             if answer.code == ErrorCode.NO_ERROR:
@@ -145,7 +151,10 @@ class GroupOffset:
             if wait.is_over(last_code):
                 raise wait.error(last_code, broker_error=self._broker_error)
             wait.pause()
-            if answer.code != ErrorCode.TIMED_OUT or was_idle or seconds >= _RECONNECT_SECONDS:
+            is_late = seconds >= _RECONNECT_SECONDS and (
+                not self._awaited_connection or self._until_connected.expired
+            )
+            if answer.code != ErrorCode.TIMED_OUT or was_idle or is_late:
                 # The client may keep asking a broker that hangs, or is no longer the coordinator.
                 self._client.close(Deadline(_FREE_SECONDS))
                 self._connect()
@@ -161,6 +170,8 @@ class GroupOffset:
 
     def _handle_events(self) -> None:
         for event in self._session.poll():
+            if isinstance(event, Statistics):
+                self._awaited_connection |= event.awaits_connection
             if not isinstance(event, BrokerError):
                 continue
             if event.code in _REFUSED:
