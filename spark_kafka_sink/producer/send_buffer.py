@@ -130,8 +130,10 @@ class SendBuffer:
         """Pass records whose metadata has arrived to the client, as far as there is room."""
         failures: list[FailedRecords] = []
         for topic, awaits_reports in list(self._sendable.items()):
+            if awaits_reports and self._client.has_unreported(topic):
+                continue
             partitions = self._topics.partitions(topic)
-            if partitions is None or (awaits_reports and self._client.has_unreported(topic)):
+            if partitions is None:
                 continue
             queue = self._queues[topic]
             present = self._bad_batches.begin_round(topic, has_retries=bool(queue.retries))
