@@ -1,4 +1,4 @@
-"""``python -m spark_kafka_sink``: a doctor, reports, transactions, a local Kafka and registry."""
+"""``python -m spark_kafka_sink``: a doctor, reports, a local Kafka and registry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def main(arguments: list[str] | None = None) -> int:
     0, or 1 if it failed, ``status`` finds nothing running, ``doctor`` finds something that fails,
     or ``report`` finds no reports; 2 if a file for ``doctor`` or ``report`` is invalid or
     unreadable.
-    ``transactions``: 0, 1 if the brokers do not answer or refuse, or 2 if an option is invalid.
     130 if Ctrl-C ends the command, unless it follows reports.
     """
     parser = _parser()
@@ -36,7 +35,6 @@ def main(arguments: list[str] | None = None) -> int:
     commands = {
         "doctor": _doctor,
         "report": _report,
-        "transactions": _transactions,
         "kafka": _kafka,
         "registry": _registry,
     }
@@ -84,19 +82,14 @@ def _local_server(choice: argparse.Namespace, start: Callable[[DetachedServer], 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m spark_kafka_sink",
-        description="Checks a job before it runs, shows what a stream did, ends transactions that "
-        "it left open, and runs a local Kafka and a local schema registry.",
+        description="Checks a job before it runs, shows what a stream did, and runs a local Kafka "
+        "and a local schema registry.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_doctor(commands.add_parser("doctor", help="check what a job needs, from options to Kafka"))
     _add_report(
         commands.add_parser(
             "report", help="show what a stream's micro-batches did, and what took the time"
-        )
-    )
-    _add_transactions(
-        commands.add_parser(
-            "transactions", help="list and end transactions that exactly-once queries left open"
         )
     )
     kafka = commands.add_parser("kafka", help="run a real Apache Kafka on this machine")
@@ -119,17 +112,6 @@ def _add_actions(server: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    _add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--write-test-record",
-        action="store_true",
-        help="also write a record to the topic, and with exactly-once begin a transaction",
-    )
-    _add_timeout(parser)
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
     options = parser.add_mutually_exclusive_group(required=True)
     options.add_argument(
         "--config",
@@ -146,31 +128,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="an option of the sink; may be repeated",
     )
     parser.add_argument("--sink", metavar="NAME", help="the sink to use, if the file has several")
-
-
-def _add_transactions(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True)
-    for name, purpose in (
-        ("list", "open transactions, and the partitions that they block"),
-        ("describe", "all transactional ids of one query, and its ledger"),
-        ("abort", "end the open transactions of one query"),
-    ):
-        action = actions.add_parser(name, help=purpose)
-        _add_options(action)
-        action.add_argument(
-            "--prefix",
-            help="the beginning of the transactional ids"
-            if name == "list"
-            else "the query's transactional.id.prefix",
-        )
-        _add_timeout(action)
-        if name == "abort":
-            action.add_argument(
-                "--yes", action="store_true", help="end them; without it, only show them"
-            )
-
-
-def _add_timeout(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--write-test-record",
+        action="store_true",
+        help="also write a record to the topic, and with exactly-once begin a transaction",
+    )
     parser.add_argument(
         "--timeout",
         type=_seconds,
@@ -235,29 +198,6 @@ def _report(choice: argparse.Namespace) -> int:
         print(f"report needs pip install 'spark-kafka-sink[report]' ({error})", file=sys.stderr)
         return 2
     return command.run(choice.path, choice.html, choice.follow, wait=partial(time.sleep, 1.0))
-
-
-def _transactions(choice: argparse.Namespace) -> int:
-    try:
-        from spark_kafka_sink.tools.transactions import command
-    except ModuleNotFoundError as error:
-        print(
-            f"transactions needs pip install 'spark-kafka-sink[transactions]' ({error})",
-            file=sys.stderr,
-        )
-        return 2
-    try:
-        options, _ = _options(choice)
-    except InvalidConfiguration as error:
-        print(error, file=sys.stderr)
-        return 2
-    return command.run(
-        choice.action,
-        options,
-        choice.prefix,
-        choice.timeout,
-        is_confirmed=getattr(choice, "yes", False),
-    )
 
 
 def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str, int]]:

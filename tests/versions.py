@@ -36,7 +36,7 @@ FILES = (
 )
 TESTS = ["tests/unit", "tests/mock_broker", *SMOKE]
 TESTS += [f"tests/integration/test_{name}.py" for name in FILES.split()]
-EXTRAS = ("spark", "jobs", "report", "metrics", "registry", "transactions")
+EXTRAS = ("spark", "jobs", "report", "metrics", "registry")
 AT_A_TIME = 2
 SECONDS = 3600.0  # for each command: some download Spark
 

@@ -7,22 +7,24 @@ no transaction is left open. A task that has to die or to sleep runs in a proces
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
+from kafka_commands import kafka_command
 from pyspark.errors import StreamingQueryException
 from streams import run, stream_of
 from suspension import suspended
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import (
@@ -37,6 +39,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
+PAGE = Path(__file__).parents[2] / "docs" / "exactly-once.md"
 #: an abort, the end of the client, and what a busy machine adds
 CLOSE_SECONDS = 5.0 + 1.0 + 10.0
 
@@ -312,124 +315,33 @@ def test_brokers_with_too_few_replicas_are_warned_of(sink, caplog, monkeypatch):
     assert f"topic {sink.topic} has min.insync.replicas=1, less than 2" in caplog.text
 
 
-# --- python -m spark_kafka_sink transactions ------------------------------------------------------
-
-
-@pytest.fixture
-def transactions(sink, capsys):
-    """Runs the command: its exit code, the rows of its tables, and everything that it prints."""
-
-    def run(action, *arguments, options=None):
-        given = (sink.options if options is None else options).items()
-        words = [word for name, value in given for word in ("--option", f"{name}={value}")]
-        code = main(["transactions", action, *words, *arguments])
-        printed = capsys.readouterr()
-        lines = [line.split("│")[1:-1] for line in printed.out.splitlines()]
-        rows = [[cell.strip() for cell in line] for line in lines if line]
-        return code, rows, printed.out + printed.err
-
-    return run
-
-
-def test_what_a_killed_query_leaves_behind_is_shown_and_ended(sink, transactions):
+def test_the_commands_of_the_page_list_and_end_what_a_killed_query_left_open(sink):
     expected = sink.write_batch(0)
-    started = time.time()
     Process(sink, 1, 0, ["1-a", "1-b"], "flushed").kill()
-    Process(sink, 1, 1, ["1-c"], "committing").kill()
     stable, ends = sink.topics.ends(sink.topic)
-
-    code, rows, _ = transactions("list")
-    assert code == 0
-    ids = [row for row in rows if len(row) == 7]
-    held = [row for row in rows if len(row) == 6]
-    assert [row[:2] for row in ids] == [[sink.group(n), "Ongoing"] for n in (0, 1)]
-    first, second = (seconds(row[2]) for row in ids)
-    assert 0 < second <= first <= time.time() - started
-    assert {row[3] for row in ids} == {"10 min"}
-    # The third client of each id, because tasks begin again after the claim of the first layout.
-    # The producer's id does not change.
-    assert [row[5] for row in ids] == ["2", "2"]
-    assert [row[:5] for row in held] == [
-        [sink.topic, str(n), str(stable[n]), str(ends[n]), str(ends[n] - stable[n])]
-        for n in ends
-        if stable[n] < ends[n]
-    ]
-    assert sum(int(row[4]) for row in held) == 3
-    # The partitions' leaders report the same producers as the coordinators.
-    names = {f"{name} (producer {number}, epoch {epoch})" for name, *_, number, epoch, _ in ids}
-    assert {row[5] for row in held} <= names
-
-    code, rows, printed = transactions("describe")
-    assert code == 0
-    assert rows[0][0] == sink.group("layout")
-    assert [row[:2] for row in rows[1:3]] == [row[:2] for row in ids]
-    assert [[*row[:4], bool(row[4]), row[5]] for row in rows[-4:]] == [
-        [sink.group("driver"), "0", "2", "", False, sink.topic],
-        [sink.group("layout"), "0", "2", "", False, sink.topic],
-        [sink.group(0), "0", "2", "2", True, sink.topic],
-        [sink.group(1), "0", "2", "1", True, sink.topic],
-    ]
-
-    code, rows, printed = transactions("abort")
-    assert (code, [row[0] for row in rows[:2]]) == (0, [sink.group(0), sink.group(1)])
-    assert "Dry run: nothing was ended" in printed
-    assert sink.topics.ends(sink.topic) == (stable, ends)
-
-    code, _, printed = transactions("abort", "--yes")
-    assert code == 0
-    assert [line for line in printed.splitlines() if line.startswith("ended: ")] == [
-        f"ended: {sink.group(0)}",
-        f"ended: {sink.group(1)}",
-    ]
-    code, rows, printed = transactions("list")
-    assert (code, rows) == (0, [])
-    assert f"No open transaction whose id begins with {sink.group('')[:-1]}" in printed
-    code, rows, _ = transactions("describe")
-    assert [row[:3] for row in rows[1:3]] == [[sink.group(n), "Empty", ""] for n in (0, 1)]
+    assert stable != ends
+    *lists, end = commands_of_the_page()
+    for words in lists:
+        assert sink.group(0) in output_of(words, sink)
+    output_of(end, sink)
+    assert sink.topics.ends(sink.topic) == (ends, ends)
     assert sink.committed() == expected
-    expected += sink.write_batch(1)
-    assert sink.committed() == expected
+    assert sorted([*expected, *sink.write_batch(1)]) == sink.committed()
 
 
-def seconds(text):
-    """Of ``1 min 3 s``, for example."""
-    units = {"s": 1, "min": 60}
-    words = text.split()
-    return sum(
-        float(number) * units[unit] for number, unit in zip(words[::2], words[1::2], strict=True)
-    )
+def commands_of_the_page():
+    """The commands about open transactions, as lists of words."""
+    section = PAGE.read_text().split("## Open transactions of a killed query")[1]
+    return [line.split() for line in section.split("```")[1].splitlines()[1:]]
 
 
-def test_only_the_query_that_was_named_is_ended(sink, transactions, tmp_path):
-    Process(sink, 0, 0, ["0-a"], "flushed").kill()
-    Process(sink, 0, 1, ["0-b"], "flushed", transactional_id_prefix=sink.group(1)).kill()
-    servers = {"kafka.bootstrap.servers": sink.options["kafka.bootstrap.servers"]}
-    prefix = sink.options["transactional.id.prefix"]
-    both = [sink.group("0"), sink.group("1.1")]
-    code, rows, _ = transactions("list", "--prefix", prefix, options=servers)
-    assert (code, [row[0] for row in rows if len(row) == 7]) == (0, both)
-    code, rows, printed = transactions("abort", "--yes", "--prefix", prefix, options=servers)
-    assert (code, printed.splitlines()[-1]) == (0, f"ended: {both[0]}")
-    code, rows, _ = transactions("list", options=servers)
-    assert [row[0] for row in rows if len(row) == 7 and row[0].startswith(prefix)] == both[1:]
-    job = {
-        "name": "numbers",
-        "source": {"format": "rate"},
-        "sink": {"options": sink.options | {"transactional.id.prefix": sink.group(1)}},
-        "checkpoint": "/unused",
-    }
-    (tmp_path / "job.yaml").write_text(json.dumps(job))
-    found = transactions("abort", "--yes", "--config", str(tmp_path / "job.yaml"), options={})
-    assert (found[0], found[2].splitlines()[-1]) == (0, f"ended: {both[1]}")
-    assert sink.committed() == []
-
-
-def test_brokers_that_do_not_answer_are_one_line(transactions):
-    code, _, printed = transactions("list", options={"kafka.bootstrap.servers": "127.0.0.1:1"})
-    assert code == 1
-    assert printed.startswith("error: ")
-    assert "127.0.0.1:1" in printed
-    assert printed.count("\n") == 1
+def output_of(words, sink):
+    replacements = {"localhost:9092": sink.topics.bootstrap_servers, "ID": sink.group(0)}
+    program, *arguments = (replacements.get(word, word) for word in words)
+    command = [sys.executable] if program == "python" else kafka_command(program)
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=SECONDS, check=True
+    ).stdout
 
 
 # --- through Spark -------------------------------------------------------------------------------

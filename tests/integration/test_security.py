@@ -26,7 +26,6 @@ from streams import stream_of
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import preconditions
 from spark_kafka_sink.connection.preflight import check
@@ -533,61 +532,6 @@ def test_doctor_says_that_brokers_want_another_certificate(store, mutual_tls, ki
     culprit = results["api_versions" if kind == "none" else "login"]
     assert culprit.outcome is Outcome.FAILED
     assert "kafka.ssl.keystore.*" in culprit.advice
-
-
-# --- transactions ---------------------------------------------------------------------------------
-
-
-def listed(given):
-    """What `transactions list` does: its exit code."""
-    words = [word for name, value in given.items() for word in ("--option", f"{name}={value}")]
-    return main(["transactions", "list", *words])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "SCRAM, PEM file",
-        "SCRAM, JKS trust store",
-        "PLAIN, PEM on one line",
-        "no check of the host name",
-        "SCRAM without TLS",
-        "PEM key store with a password",
-    ],
-)
-def test_transactions_logs_in(request, store, topics, capsys, name):
-    broker, settings = CONFIGURATIONS[name]
-    topic = topics(broker).create()
-    kafka = request.getfixturevalue(broker)
-    assert listed(options(kafka, PROTOCOLS[broker], settings(store), topic)) == 0
-    assert capsys.readouterr().out.startswith("No open transaction")
-
-
-@pytest.mark.parametrize("name", ["PEM key as text", "PKCS12 key store"])
-def test_transactions_says_which_certificates_it_cannot_read(store, mutual_tls, capsys, name):
-    given = options(mutual_tls, "SSL", CONFIGURATIONS[name][1](store), "t")
-    assert listed(given) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: transactions reads the client's certificate and its key only")
-
-
-@pytest.mark.parametrize(
-    ("login", "error"),
-    [
-        (scram(password="wrong"), "invalid credentials"),
-        (scram(user="bob"), "grant this user Read on the topics"),
-    ],
-)
-def test_transactions_says_at_once_what_is_wrong(store, sasl_ssl, topics, capsys, login, error):
-    topic = topics("sasl_ssl").create()
-    started = time.monotonic()
-    assert listed(options(sasl_ssl, "SASL_SSL", login | trusting(store.ca), topic)) == 1
-    assert time.monotonic() - started < AT_ONCE_SECONDS
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert error in said
-    assert said.count("\n") == 1
-    assert "password-of" not in said
 
 
 def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_plaintext, topics):
