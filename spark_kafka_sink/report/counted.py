@@ -76,7 +76,6 @@ class Counted:
         "tasks of the micro-batch",
         plus,
         default=0,
-        notebook="tasks",
         metric=counter(
             "spark_kafka_sink_tasks_total", "Tasks of the micro-batches.", on_dashboard=False
         ),
@@ -87,8 +86,6 @@ class Counted:
         "succeeded later",
         plus,
         default=0,
-        notebook="failed tasks",
-        is_highlighted=True,
         metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
     )
     unsent_records: int = figure(
@@ -96,9 +93,7 @@ class Counted:
         "failed records that were dropped before they were sent",
         plus,
         default=0,
-        notebook="records dropped before they were sent",
         line="- dropped before they were sent",
-        is_highlighted=True,
         metric=counter(
             "spark_kafka_sink_unsent_records_total",
             "Failed records that were dropped before they were sent.",
@@ -110,9 +105,7 @@ class Counted:
         "failed records that may be in the topic anyway",
         plus,
         default=0,
-        notebook="failed, but maybe in the topic",
         line="- perhaps in the topic anyway",
-        is_highlighted=True,
         metric=counter(
             "spark_kafka_sink_possibly_persisted_records_total",
             "Failed records that may be in the topic anyway.",
@@ -124,7 +117,6 @@ class Counted:
         "produce requests that the client repeated; null: not known",
         plus,
         default=None,
-        notebook="repeated requests",
         line="repeated requests",
         metric=counter(
             "spark_kafka_sink_retried_requests_total", "Produce requests that the client repeated."
@@ -160,7 +152,6 @@ class Counted:
         "the most that a task had in its buffer",
         largest,
         default=0,
-        notebook="most in a task's buffer, bytes",
         metric=gauge(
             "spark_kafka_sink_buffer_peak_bytes",
             "The most that a task of the latest micro-batch had in its buffer.",
@@ -171,7 +162,6 @@ class Counted:
         "the size of the buffer, `kafka.buffer.memory`",
         largest,
         default=0,
-        notebook="size of a buffer, bytes",
         metric=gauge("kafka_producer_buffer_total_bytes", "Size of the buffer of a producer."),
     )
     producers_created: int = figure(

@@ -162,12 +162,6 @@ class DeliveryReport(Counted):
             by_error[_OWN_NAMES.get(code) or error_name(code)] += records
         return by_error
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from spark_kafka_sink.report.html import report_html
-
-        return report_html(json.loads(self.to_json()))
-
     def to_plain(self) -> dict[str, Any]:
         """All fields in the types of JSON, for ``from_plain``."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}

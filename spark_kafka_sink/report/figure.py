@@ -92,9 +92,8 @@ def gauge(
 class Figure:
     """An entry of the table.
 
-    ``meaning``: in docs/report_format.md and the schema. ``notebook``: its name there, and
-    ``is_highlighted``: emphasised there unless it is 0. ``line``: its name on a terminal and on the
-    page of ``python -m spark_kafka_sink report``. Without a name, it is not shown.
+    ``meaning``: in docs/report_format.md and the schema. ``line``: its name on a terminal and on
+    the page of ``python -m spark_kafka_sink report``; without one, it is not shown.
     ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
     """
 
@@ -102,20 +101,13 @@ class Figure:
         self,
         part: int,
         meaning: str,
-        notebook: str,
         line: str,
-        is_highlighted: bool,
         metric: Exported | None,
         one_of: Sequence[str],
         is_new: bool,
     ) -> None:
-        self.part, self.meaning, self.notebook, self.line = part, meaning, notebook, line
-        self.is_highlighted, self.metric, self.one_of, self.is_new = (
-            is_highlighted,
-            metric,
-            one_of,
-            is_new,
-        )
+        self.part, self.meaning, self.line = part, meaning, line
+        self.metric, self.one_of, self.is_new = metric, one_of, is_new
 
 
 def figure(
@@ -125,16 +117,14 @@ def figure(
     *,
     default: Any = MISSING,
     default_factory: Any = MISSING,
-    notebook: str = "",
     line: str = "",
-    is_highlighted: bool = False,
     metric: Exported | None = None,
     one_of: Sequence[str] = (),
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
     """A field. ``adds``: how it adds up; None: a sum has its default."""
-    entry = Figure(part, meaning, notebook, line, is_highlighted, metric, one_of, is_new)
+    entry = Figure(part, meaning, line, metric, one_of, is_new)
     metadata = {"adds": adds, "figure": entry}
     return field(
         default=default, default_factory=default_factory, compare=compare, metadata=metadata

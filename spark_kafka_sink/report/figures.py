@@ -1,6 +1,6 @@
 """The table of figures, second half: those that follow from what was counted; and the whole table.
 
-JSON, schema, pages, notebooks and metrics follow from it; ``docs/figures.py`` (``make figures``)
+JSON, schema, pages and metrics follow from it; ``docs/figures.py`` (``make figures``)
 writes what pages say of it. It needs neither Spark nor a client.
 """
 
@@ -95,7 +95,6 @@ class Figures(Counted):
         TIMES,
         "the sum of the tasks' times",
         plus,
-        notebook="time of all tasks, ms",
         metric=counter(
             "spark_kafka_sink_task_time_seconds_total",
             "Time of all tasks, waiting included.",
@@ -106,7 +105,6 @@ class Figures(Counted):
         TIMES,
         "the longest task's time",
         largest,
-        notebook="longest task, ms",
         metric=gauge(
             "spark_kafka_sink_longest_task_seconds",
             "The longest task of the latest micro-batch.",
@@ -117,7 +115,6 @@ class Figures(Counted):
         TIMES,
         "of `task_ms`: waiting for rows from Spark",
         plus,
-        notebook="of all tasks' time: waiting for rows, ms",
         metric=counter(
             "spark_kafka_sink_rows_wait_time_seconds_total",
             "Time that tasks waited for rows from Spark.",
@@ -128,7 +125,6 @@ class Figures(Counted):
         TIMES,
         "of `task_ms`: waiting for metadata of topics",
         plus,
-        notebook="of all tasks' time: waiting for metadata, ms",
         metric=counter(
             "kafka_producer_metadata_wait_time_ns_total",
             "Time that tasks waited for topics' metadata.",
@@ -139,7 +135,6 @@ class Figures(Counted):
         TIMES,
         "of `task_ms`: waiting for room in the buffer",
         plus,
-        notebook="of all tasks' time: waiting for room in the buffer, ms",
         metric=counter(
             "kafka_producer_bufferpool_wait_time_ns_total",
             "Time that tasks waited for room in the buffer.",
@@ -150,7 +145,6 @@ class Figures(Counted):
         TIMES,
         "of `task_ms`: waiting for acknowledgements at the end of the tasks",
         plus,
-        notebook="of all tasks' time: waiting for acknowledgements, ms",
         metric=counter(
             "kafka_producer_flush_time_ns_total",
             "Time that tasks waited for acknowledgements at their end.",
@@ -162,7 +156,6 @@ class Figures(Counted):
         "the longest time of any task from its first send to its first acknowledgement; null: "
         "there was none",
         largest,
-        notebook="first acknowledgement after, ms",
         metric=gauge(
             "spark_kafka_sink_first_acknowledgement_seconds",
             "The longest time from a task's first send to its first acknowledgement.",
@@ -173,7 +166,6 @@ class Figures(Counted):
         ROUND_TRIPS,
         "median time of requests to the slowest broker; null: not known",
         largest,
-        notebook="round trip to the slowest broker, median, ms",
         metric=gauge(
             "spark_kafka_sink_round_trip_seconds",
             "Round trip of requests to the slowest broker.",
@@ -186,7 +178,6 @@ class Figures(Counted):
         ROUND_TRIPS,
         "the 99th percentile; null: not known",
         largest,
-        notebook="round trip to the slowest broker, p99, ms",
         line="slowest broker's round trip (p99)",
         metric=gauge(
             "spark_kafka_sink_round_trip_seconds",

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -30,13 +30,6 @@ from spark_kafka_sink.report.metrics import (
 )
 from spark_kafka_sink.report.progress import is_micro_batch
 from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, parse
-from spark_kafka_sink.report.snapshot import (
-    COLUMNS,
-    QueryState,
-    Snapshot,
-    of_progress,
-    of_report,
-)
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.private_api import progress_values
 from spark_kafka_sink.spark.query_error import sink_error
@@ -51,8 +44,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("spark_kafka_sink")
 
 _MOST_QUERIES = 200  # ended ones are forgotten first
-_MOST_NOTES = 10
-_RUNNING, _ENDED, _FAILED = "running", "ended", "failed"
+_MOST_LOGGED = 10
+_RUNNING, _ENDED = "running", "ended"
+_ON_REPORT = object()
 
 
 class KafkaSinkListener(StreamingQueryListener):
@@ -65,10 +59,10 @@ class KafkaSinkListener(StreamingQueryListener):
     - ``report_path``: the folder of the option ``report.path``, or a list of them, of which the
       listener reads what is appended from now on. They must be on this machine.
 
-    Without reports, the sink's figures are None in the snapshot and absent from the metrics, not 0.
+    Without reports, the sink's figures are absent from the metrics, not 0.
 
-    ``keep_micro_batches``: how many of the latest ones a snapshot contains. ``expected_queries``:
-    names of queries that have to start; ``/health`` answers 503 until all of them have. Raises
+    ``expected_queries``: names of queries that have to start; ``/health`` answers 503 until all of
+    them have. Raises
     KafkaSinkError if a path cannot be read or is a URI of other storage. It cannot be pickled for
     another process.
     """
@@ -77,15 +71,13 @@ class KafkaSinkListener(StreamingQueryListener):
         self,
         report_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         *,
-        keep_micro_batches: int = 100,
         expected_queries: Sequence[str] = (),
     ) -> None:
         paths = [report_path] if isinstance(report_path, str | os.PathLike) else report_path
         self._expected_queries = tuple(expected_queries)
         self._lock = threading.Lock()  # guards what follows
         self._queries: dict[str | None, _Query] = {}
-        self._rows: deque[_Row] = deque(maxlen=keep_micro_batches)
-        self._notes: deque[str] = deque(maxlen=_MOST_NOTES)
+        self._logged: deque[str] = deque(maxlen=_MOST_LOGGED)
         self._folders = [_ReportFolder(_local(os.fspath(path))) for path in paths]
         for folder in self._folders:
             folder.skip_existing()
@@ -98,15 +90,6 @@ class KafkaSinkListener(StreamingQueryListener):
                 self._add_report(parsed, None)
         except Exception:  # noqa: BLE001 - it would fail the query, which would then send all records again
             _log.warning("KafkaSinkListener could not read a report", exc_info=True)
-
-    def snapshot(self) -> Snapshot:
-        """What is known now."""
-        with self._lock:
-            self._read_folders()
-            queries = tuple(query.state() for query in self._queries.values())
-            # The values of a row are replaced, never changed.
-            rows = tuple({**row.columns, "query": row.query.state().label} for row in self._rows)
-            return Snapshot(queries, rows, tuple(self._notes))
 
     def serve_metrics(self, port: int, address: str = "127.0.0.1") -> MetricsServer:
         """Serve the metrics to Prometheus by HTTP, without encryption or login.
@@ -127,9 +110,6 @@ class KafkaSinkListener(StreamingQueryListener):
                 f"serve_metrics: {error}; pip install 'spark-kafka-sink[metrics]'"
             ) from error
         return MetricsServer(self._values, self._problems, port, address)
-
-    def _repr_html_(self) -> str:
-        return self.snapshot()._repr_html_()
 
     def __reduce__(self) -> NoReturn:
         raise pickle.PicklingError(
@@ -158,10 +138,7 @@ class KafkaSinkListener(StreamingQueryListener):
             self._read_folders()
             query.values.add(PROGRESS_METRICS, progress)
             if is_micro_batch(progress):
-                query.micro_batches += 1
                 query.latest_failure = ""
-                row = self._row(query, progress["batchId"], "duration_ms")
-                row.columns.update(of_progress(progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         with self._lock:
@@ -184,23 +161,20 @@ class KafkaSinkListener(StreamingQueryListener):
             try:
                 for each in folder.files.new():
                     if isinstance(each, SkippedLine):
-                        self._note(f"{each.file}, line {each.number}, was skipped: {each.reason}")
+                        self._warn(f"{each.file}, line {each.number}, was skipped: {each.reason}")
                     else:
                         self._add_report(each, folder)
             except FileNotFoundError:
                 continue  # no report yet, or a rotation has deleted a file
             except OSError as error:
-                self._note(f"reports cannot be read: {error}")
+                self._warn(f"reports cannot be read: {error}")
 
     def _add_report(self, report: Report, folder: _ReportFolder | None) -> None:
         query = self._query(self._query_id(report, folder))
-        row = self._row(query, report.batch_id, "outcome", folder)
-        if row.columns["outcome"] is not None:
-            return  # the same report came both ways
-        row.folder = folder
-        row.columns.update(of_report(report))
-        query.reports += 1
-        query.values.add(REPORT_METRICS, report)
+        if query.reports_from is None:
+            query.reports_from = folder or _ON_REPORT
+        if query.reports_from is (folder or _ON_REPORT):  # the same reports may come both ways
+            query.values.add(REPORT_METRICS, report)
 
     def _query_id(self, report: Report, folder: _ReportFolder | None) -> str | None:
         """The report's query; one without a successful task does not name it."""
@@ -223,39 +197,16 @@ class KafkaSinkListener(StreamingQueryListener):
             self._queries[query_id] = _Query(query_id)
         return self._queries[query_id]
 
-    def _row(
-        self,
-        query: _Query,
-        batch_id: int | None,
-        filled_by: str,
-        folder: _ReportFolder | None = None,
-    ) -> _Row:
-        """The micro-batch's latest row, or a new one if the micro-batch is repeated.
-
-        The same report may come both ways; a second one the same way is a repetition.
-        """
-        for row in reversed(self._rows):
-            if batch_id is not None and row.is_of(query, batch_id):
-                if row.columns[filled_by] is None and row.columns["outcome"] != "failed":
-                    return row
-                if filled_by == "outcome" and row.folder is not folder:
-                    return row
-                break
-        row = _Row(query, dict.fromkeys(COLUMNS))
-        row.columns.update(query_id=query.query_id, batch_id=batch_id)
-        self._rows.append(row)
-        return row
-
-    def _note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
+    def _warn(self, text: str) -> None:
+        if text not in self._logged:
+            self._logged.append(text)
             _log.warning("KafkaSinkListener: %s", text)
 
     def _values(self) -> dict[tuple[str, str], QueryValues]:
         with self._lock:
             self._read_folders()
             return {
-                (query.state().label, query.query_id or ""): query.values.copy()
+                (query.label, query.query_id or ""): query.values.copy()
                 for query in self._queries.values()
             }
 
@@ -278,15 +229,19 @@ class _Query:
     name: str | None = None
     run_id: UUID | None = None
     run_state: str = ""
-    error: str = ""
+    #: where its first report came from
+    reports_from: object = None
     #: error of the latest failure; "" after the next micro-batch, or once it waits for data
     latest_failure: str = ""
-    micro_batches: int = 0
-    reports: int = 0
     values: QueryValues = field(default_factory=QueryValues)
 
+    @property
+    def label(self) -> str:
+        """Its name, or its id if it has none."""
+        return self.name or self.query_id or ""
+
     def start(self, name: str | None, run_id: UUID) -> None:
-        self.name, self.run_id, self.run_state, self.error = name, run_id, _RUNNING, ""
+        self.name, self.run_id, self.run_state = name, run_id, _RUNNING
         self.values.add(QUERY_METRICS, QueryEvent(is_active=1, failures=0))
 
     def end(self, exception: str | None, run_id: UUID) -> None:
@@ -295,32 +250,14 @@ class _Query:
         if exception:
             self.latest_failure = sink_error(exception)
         if is_last_run:
-            self.run_state = _FAILED if exception else _ENDED
-            self.error = (exception or "").partition("\n")[0]
+            self.run_state = _ENDED
         self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
 
     def problem(self) -> str:
         """A sentence on the latest failure."""
         is_running = self.run_state == _RUNNING
         again = " and runs again, but has completed no micro-batch since" if is_running else ""
-        return f"{self.state().label} has failed{again}: {self.latest_failure}"
-
-    def state(self) -> QueryState:
-        return QueryState(
-            self.query_id, self.name, self.run_state, self.error, self.micro_batches, self.reports
-        )
-
-
-@dataclass(eq=False)
-class _Row:
-    """A micro-batch; ``folder``: where its report came from, None if from ``on_report``."""
-
-    query: _Query
-    columns: dict[str, Any]
-    folder: _ReportFolder | None = None
-
-    def is_of(self, query: _Query, batch_id: int) -> bool:
-        return self.query is query and self.columns["batch_id"] == batch_id
+        return f"{self.label} has failed{again}: {self.latest_failure}"
 
 
 class _ReportFolder:

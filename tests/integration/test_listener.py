@@ -44,11 +44,11 @@ def wait_for(is_so, what):
         time.sleep(0.05)  # there is no event when Spark has called its listeners
 
 
-def wait_for_end(listener, state="ended"):
-    wait_for(
-        lambda: state in [query.state for query in listener.snapshot().queries],
-        f"no query {state}: {listener.snapshot().queries}",
-    )
+def wait_for_end(listener):
+    def has_ended():
+        return values(scrape(listener), "spark_streaming_query_active") == {None: 0}
+
+    wait_for(has_ended, "the query has not ended")
 
 
 def scrape(listener):
@@ -70,19 +70,7 @@ def values(families, name, label=None):
 
 def check(listener, topics, first, second):
     """Three micro-batches, with 300 and 20, no, and 5 records for the two topics."""
-    (query,) = listener.snapshot().queries
-    assert (query.name, query.micro_batches, query.reports) == ("orders", 3, 3)
-    rows = listener.snapshot().micro_batches
-    assert [row["batch_id"] for row in rows] == [0, 1, 2]
-    assert [row["input_rows"] for row in rows] == [320, 1, 5]
-    assert [row["records_by_topic"] for row in rows] == [
-        {first: 300, second: 20},
-        {},
-        {second: 5},
-    ]
-    assert {row["outcome"] for row in rows} == {"delivered"}
-    assert all(row["duration_ms"] >= row["durations_ms"]["addBatch"] for row in rows)
-    assert [row["offsets_behind_latest"] for row in rows] == [None] * 3  # files have no lag
+    assert {query for query, _ in listener._values()} == {"orders"}
     written = topics.read(first, second)
     scraped = scrape(listener)
     assert values(scraped, "kafka_producer_record_send_total", "topic") == Counter(
@@ -100,7 +88,6 @@ def check(listener, topics, first, second):
     producers = values(scraped, "spark_kafka_sink_producers_created_total")[None]
     producers += values(scraped, "spark_kafka_sink_producers_reused_total")[None]
     assert tasks == producers > 0
-    assert len(listener.snapshot().to_pandas()) == 3
 
 
 @pytest.fixture
@@ -145,9 +132,6 @@ def test_without_reports_only_sparks_progress_is_reported(
     writer = rows.writeStream.format("kafka-nb").queryName("orders")
     run(writer.option("kafka.bootstrap.servers", bootstrap_servers), tmp_path)
     wait_for_end(listener)
-    snapshot = listener.snapshot()
-    assert [row["records"] for row in snapshot.micro_batches] == [None] * 3
-    assert "orders: what was delivered is not known" in repr(snapshot)
     scraped = scrape(listener)
     assert values(scraped, "kafka_producer_record_send_total") == {}
     assert values(scraped, "spark_streaming_input_rows_total") == {None: 326}
@@ -164,12 +148,7 @@ def test_a_micro_batch_that_fails_is_told(spark, listen, bootstrap_servers, topi
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     with pytest.raises(Exception, match="null topic"):
         query.awaitTermination(60)
-    wait_for_end(listener, "failed")
-    snapshot = listener.snapshot()
-    assert [(row["query"], row["batch_id"], row["outcome"]) for row in snapshot.micro_batches] == [
-        ("orders", 0, "delivered"),
-        ("orders", 1, "failed"),
-    ]
+    wait_for_end(listener)
     scraped = scrape(listener)
     outcomes = values(scraped, "spark_kafka_sink_micro_batches_total", "outcome")
     assert outcomes == {"delivered": 1, "failed": 1}
@@ -190,8 +169,6 @@ def test_the_lag_of_a_kafka_source_is_told(spark, listen, bootstrap_servers, top
     rows = reader.load().select("value")
     run(rows.writeStream.queryName("orders").foreachBatch(sink), tmp_path)
     wait_for_end(listener)
-    lag = [row["offsets_behind_latest"] for row in listener.snapshot().micro_batches]
-    assert lag == [20, 10, 0]
     scraped = scrape(listener)
     assert values(scraped, "spark_streaming_max_offsets_behind_latest") == {None: 0}
     assert values(scraped, "kafka_producer_record_send_total", "topic") == {target: 30}
@@ -206,6 +183,6 @@ def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     shown = json.loads(done.stdout.splitlines()[-1])
-    assert shown["rows"] == [["format", 0, 3, 3], ["foreach_batch", 0, 3, 3]]
+    assert shown["records"] == {"format": 3, "foreach_batch": 3}
     assert "set the option report.path" in shown["refusal"]
     assert len(topics.read(topic)) == 6

@@ -45,117 +45,108 @@ def write(folder, *reports, number=1):
         file.writelines(report.to_json() + "\n" for report in reports)
 
 
-def rows(listener, *names):
-    return [tuple(row[name] for name in names) for row in listener.snapshot().micro_batches]
+RECORDS = "kafka_producer_record_send_total"
+ROWS = "spark_streaming_input_rows_total"
+OUTCOMES = "spark_kafka_sink_micro_batches_total"
+ACTIVE = "spark_streaming_query_active"
+FAILURES = "spark_streaming_query_failures_total"
+LAG = "spark_streaming_max_offsets_behind_latest"
 
 
-def query_values(listener):
-    (values,) = listener._values().values()
-    return values
+def metric(listener, name):
+    """By the query's name, its values by their labels; without queries of which it is unknown."""
+    return {
+        query: values
+        for (query, _), known in listener._values().items()
+        for metric, values in known.of.items()
+        if metric.name == name and values
+    }
+
+
+def total(listener, name):
+    return {query: sum(values.values()) for query, values in metric(listener, name).items()}
 
 
 # --- joining --------------------------------------------------------------------------------------
 
 
-def test_progress_and_report_of_a_micro_batch_are_one_row(listener):
-    listener.on_report(MadeUpReport())
+@pytest.mark.parametrize("is_report_first", [True, False])
+def test_progress_and_reports_are_counted_in_either_order(listener, is_report_first):
+    if is_report_first:
+        listener.on_report(MadeUpReport())
     listener.onQueryProgress(progressed(behind=17))
-    (row,) = listener.snapshot().micro_batches
-    assert row["query"] == "orders"
-    assert (row["query_id"], row["batch_id"]) == (QUERY_ID, 0)
-    assert (row["input_rows"], row["duration_ms"], row["offsets_behind_latest"]) == (8, 2000, 17)
-    assert row["durations_ms"] == {"addBatch": 1500, "triggerExecution": 2000}
-    assert (row["outcome"], row["records"]) == ("delivered", 7)
-    assert row["records_by_topic"] == {"a": 4, "b": 3}
-    assert row["started_at"] < row["ended_at"]
+    if not is_report_first:
+        listener.on_report(MadeUpReport())
+    assert metric(listener, RECORDS) == {"orders": {("a",): 4, ("b",): 3}}
+    assert total(listener, ROWS) == {"orders": 8}
+    assert total(listener, LAG) == {"orders": 17}
 
 
-def test_a_report_may_arrive_after_the_progress(listener):
-    listener.onQueryProgress(progressed())
-    listener.on_report(MadeUpReport())
-    assert rows(listener, "input_rows", "records") == [(8, 7)]
-
-
-def test_queries_with_the_same_micro_batch_are_kept_apart(listener):
+def test_queries_are_kept_apart(listener):
     listener.onQueryStarted(started("other", OTHER_ID))
     listener.on_report(MadeUpReport(query_id=OTHER_ID, records=5))
     listener.on_report(MadeUpReport())
     listener.onQueryProgress(progressed())
-    listener.onQueryProgress(progressed(name="other", query_id=OTHER_ID))
-    known = rows(listener, "query", "batch_id", "records", "input_rows")
-    assert known == [("other", 0, 5, 8), ("orders", 0, 7, 8)]
+    assert total(listener, ROWS) == {"orders": 8}
+    assert total(listener, RECORDS).keys() == {"orders", "other"}
 
 
-def test_a_repeated_micro_batch_is_another_row(listener):
+def test_a_repeated_micro_batch_counts_again(listener):
     listener.on_report(failed_report())
     listener.onQueryTerminated(terminated("TopicUnavailable: no topic a\n\tat java"))
     listener.onQueryStarted(started())
     listener.on_report(MadeUpReport())
-    listener.onQueryProgress(progressed())
-    assert rows(listener, "outcome", "input_rows") == [("failed", None), ("delivered", 8)]
+    assert metric(listener, OUTCOMES) == {"orders": {("delivered",): 1, ("failed",): 1}}
 
 
 def test_progress_of_an_idle_query_is_no_micro_batch(listener):
     listener.onQueryProgress(progressed(behind=17))
     listener.onQueryProgress(idle(behind=3))
-    assert rows(listener, "batch_id", "offsets_behind_latest") == [(0, 17)]
-
-
-def test_only_the_latest_micro_batches_are_kept():
-    listener = KafkaSinkListener(keep_micro_batches=3)
-    for batch_id in range(10):
-        listener.onQueryProgress(progressed(batch_id))
-    assert rows(listener, "batch_id") == [(7,), (8,), (9,)]
-    assert listener.snapshot().queries[0].micro_batches == 10
+    assert total(listener, ROWS) == {"orders": 8}
+    assert total(listener, LAG) == {"orders": 3}
 
 
 def test_a_listener_that_is_added_late_learns_the_name_from_the_progress():
     listener = KafkaSinkListener()
     listener.on_report(MadeUpReport())
-    assert rows(listener, "query") == [(QUERY_ID,)]
+    assert total(listener, RECORDS) == {QUERY_ID: 7}
     listener.onQueryProgress(progressed())
-    assert rows(listener, "query", "records") == [("orders", 7)]
+    assert total(listener, RECORDS) == {"orders": 7}
 
 
-def test_a_batch_write_has_a_row_without_query(listener):
+def test_a_batch_write_is_counted_without_a_query(listener):
     listener.on_report(MadeUpReport(query_id=None, batch_id=None))
     listener.on_report(MadeUpReport(query_id=None, batch_id=None))
-    assert rows(listener, "query", "batch_id", "records") == [("", None, 7)] * 2
+    assert total(listener, RECORDS) == {"": 14}
 
 
 def test_a_report_that_does_not_name_its_query_is_of_the_only_one_that_runs(listener):
     listener.on_report(failed_report(query_id=None))
     listener.onQueryStarted(started("other", OTHER_ID))
     listener.on_report(failed_report(query_id=None))
-    assert rows(listener, "query") == [("orders",), ("",)]
+    assert metric(listener, OUTCOMES).keys() == {"orders", ""}
 
 
-def test_the_state_of_a_query_follows_sparks_events(listener):
+def test_whether_a_query_runs_follows_sparks_events(listener):
     def state():
-        (query,) = listener.snapshot().queries
-        return query.state, query.error
+        return total(listener, ACTIVE)["orders"], total(listener, FAILURES)["orders"]
 
-    assert state() == ("running", "")
+    assert state() == (1, 0)
     listener.onQueryTerminated(terminated("DeliveryFailed: 2 records\n\tat java"))
-    assert state() == ("failed", "DeliveryFailed: 2 records")
+    assert state() == (0, 1)
     listener.onQueryStarted(started())
-    assert state() == ("running", "")
+    assert state() == (1, 1)
     listener.onQueryTerminated(terminated())
-    assert state() == ("ended", "")
+    assert state() == (0, 1)
 
 
 def test_the_end_of_a_run_may_be_told_after_the_next_start(listener):
     next_run = RUN_ID.replace("6", "5")
     listener.onQueryStarted(started(run_id=next_run))
     listener.onQueryTerminated(terminated("TopicUnavailable: no topic a"))
-    (query,) = listener.snapshot().queries
-    assert (query.state, query.error) == ("running", "")
-    values = {metric.name: each for metric, each in query_values(listener).of.items()}
-    assert values["spark_streaming_query_active"] == {(): 1}
-    assert values["spark_streaming_query_failures_total"] == {(): 1}
+    assert (total(listener, ACTIVE), total(listener, FAILURES)) == ({"orders": 1}, {"orders": 1})
     listener.onQueryTerminated(terminated(run_id=next_run))
-    (query,) = listener.snapshot().queries
-    assert query.state == "ended"
+    assert (total(listener, ACTIVE), total(listener, FAILURES)) == ({"orders": 0}, {"orders": 1})
 
 
 def test_warm_up_is_no_query_of_the_user():
@@ -163,7 +154,7 @@ def test_warm_up_is_no_query_of_the_user():
     listener.onQueryStarted(started(QUERY_NAME))
     listener.onQueryProgress(progressed(name=QUERY_NAME))
     listener.onQueryTerminated(terminated())
-    assert listener.snapshot().queries == ()
+    assert listener._values() == {}
 
 
 def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
@@ -174,7 +165,7 @@ def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
     listener.onQueryStarted(started("ended", second))
     listener.onQueryTerminated(terminated(query_id=second))
     listener.onQueryStarted(started("new", third))
-    assert [query.name for query in listener.snapshot().queries] == ["runs", "new"]
+    assert [query for query, _ in listener._values()] == ["runs", "new"]
 
 
 # --- gaps -----------------------------------------------------------------------------------------
@@ -182,24 +173,8 @@ def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
 
 def test_without_reports_nothing_is_claimed_about_deliveries(listener):
     listener.onQueryProgress(progressed())
-    snapshot = listener.snapshot()
-    (row,) = snapshot.micro_batches
-    assert (row["input_rows"], row["records"], row["records_by_topic"]) == (8, None, None)
-    assert "orders: what was delivered is not known" in repr(snapshot)
-    assert "on_report=listener.on_report" in snapshot._repr_html_()
-
-
-def test_nothing_is_missing_before_the_first_micro_batch(listener):
-    assert repr(listener.snapshot()) == "Snapshot of queries: 1, latest micro-batches: 0"
-
-
-def test_a_snapshot_does_not_change(listener):
-    listener.on_report(MadeUpReport())
-    before = listener.snapshot()
-    kept = pickle.dumps(before.micro_batches)
-    listener.onQueryProgress(progressed())
-    listener.on_report(MadeUpReport(batch_id=1))
-    assert pickle.dumps(before.micro_batches) == kept
+    assert total(listener, ROWS) == {"orders": 8}
+    assert metric(listener, RECORDS) == {}
 
 
 def test_on_report_never_fails_the_query(listener, caplog):
@@ -226,15 +201,16 @@ def test_reports_are_read_from_the_folder_that_the_first_one_creates(folder):
     listener.onQueryStarted(started())
     write(folder, MadeUpReport())
     listener.onQueryProgress(progressed())
+    assert total(listener, RECORDS) == {"orders": 7}
     write(folder, MadeUpReport(batch_id=1), number=2)
-    assert rows(listener, "batch_id", "records", "input_rows") == [(0, 7, 8), (1, 7, None)]
+    assert total(listener, RECORDS) == {"orders": 14}
 
 
-def test_reports_of_earlier_runs_are_passed_over(folder):
+def test_reports_of_earlier_runs_are_not_counted(folder):
     write(folder, MadeUpReport())
     listener = KafkaSinkListener(str(folder))
     write(folder, MadeUpReport(batch_id=1))
-    assert rows(listener, "batch_id") == [(1,)]
+    assert total(listener, RECORDS) == {QUERY_ID: 7}
 
 
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(folder):
@@ -243,9 +219,9 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(folder):
     folder.mkdir()
     file = folder / "report-000000001.jsonl"
     file.write_text(whole[:100])
-    assert rows(listener, "batch_id") == []
+    assert total(listener, RECORDS) == {}
     file.write_text(whole)
-    assert rows(listener, "batch_id") == [(0,)]
+    assert total(listener, RECORDS) == {QUERY_ID: 7}
 
 
 def test_each_query_may_have_a_folder(tmp_path):
@@ -255,11 +231,10 @@ def test_each_query_may_have_a_folder(tmp_path):
     write(folders[1], MadeUpReport(query_id=OTHER_ID))
     # A failure that names no query is of the query of its folder.
     write(folders[0], failed_report(query_id=None, batch_id=1))
-    assert rows(listener, "query_id", "outcome") == [
-        (QUERY_ID, "delivered"),
-        (QUERY_ID, "failed"),
-        (OTHER_ID, "delivered"),
-    ]
+    assert metric(listener, OUTCOMES) == {
+        QUERY_ID: {("delivered",): 1, ("failed",): 1},
+        OTHER_ID: {("delivered",): 1, ("failed",): 0},
+    }
 
 
 def test_the_last_report_of_a_query_that_fails_is_of_the_query(folder):
@@ -267,28 +242,30 @@ def test_the_last_report_of_a_query_that_fails_is_of_the_query(folder):
     listener.onQueryStarted(started())
     write(folder, failed_report(query_id=None))
     listener.onQueryTerminated(terminated("DeliveryFailed: 2 records"))
-    assert rows(listener, "query", "outcome") == [("orders", "failed")]
+    assert metric(listener, OUTCOMES) == {"orders": {("delivered",): 0, ("failed",): 1}}
 
 
-def test_a_report_that_arrives_in_both_ways_counts_once(folder):
+@pytest.mark.parametrize("is_folder_first", [True, False])
+def test_reports_that_arrive_in_both_ways_count_once(folder, is_folder_first):
     listener = KafkaSinkListener(folder)
     for batch_id in range(2):
         report = MadeUpReport(batch_id=batch_id)
+        if not is_folder_first:
+            listener.on_report(report)
         write(folder, report)
-        listener.on_report(report)
         listener.onQueryProgress(progressed(batch_id))
-    assert rows(listener, "batch_id", "records") == [(0, 7), (1, 7)]
-    assert listener.snapshot().queries[0].reports == 2
+        if is_folder_first:
+            listener.on_report(report)
+    assert total(listener, RECORDS) == {"orders": 14}
 
 
-def test_a_line_that_is_no_report_is_noted_once(folder, caplog):
+def test_a_line_that_is_no_report_is_logged_once(folder, caplog):
     listener = KafkaSinkListener(folder)
     write(folder, MadeUpReport(version=2), MadeUpReport())
     with caplog.at_level(logging.WARNING, "spark_kafka_sink"):
-        assert rows(listener, "records") == [(7,)]
-    (note,) = listener.snapshot().notes
-    assert "line 1, was skipped: a report of version 2" in note
-    assert caplog.text.count("line 1") == 1
+        assert total(listener, RECORDS) == {QUERY_ID: 7}
+        assert total(listener, RECORDS) == {QUERY_ID: 7}
+    assert caplog.text.count("line 1, was skipped: a report of version 2") == 1
 
 
 def test_a_folder_that_may_not_be_read_is_refused(folder, monkeypatch):
@@ -301,61 +278,25 @@ def test_a_folder_that_may_not_be_read_is_refused(folder, monkeypatch):
         KafkaSinkListener(folder)
 
 
-def test_a_folder_that_cannot_be_read_is_noted(folder, monkeypatch):
+def test_a_folder_that_cannot_be_read_is_logged_once(folder, monkeypatch, caplog):
     listener = KafkaSinkListener(folder)
 
     def refused(_):
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr(module.ReportFiles, "new", refused)
-    (note,) = listener.snapshot().notes
-    assert "reports cannot be read" in note
-    assert str(folder) in note
+    for _ in range(2):
+        assert listener._values() == {}
+    assert caplog.text.count("reports cannot be read") == 1
+    assert str(folder) in caplog.text
 
 
 def test_a_file_uri_is_a_folder_of_this_machine(folder):
     listener = KafkaSinkListener(f"file://{folder}")
     write(folder, MadeUpReport())
-    assert rows(listener, "batch_id") == [(0,)]
+    assert total(listener, RECORDS) == {QUERY_ID: 7}
 
 
 def test_a_folder_of_another_machine_is_refused():
     with pytest.raises(KafkaSinkError, match="only folders of this machine, not s3://bucket/a"):
         KafkaSinkListener("s3://bucket/a")
-
-
-# --- pandas and HTML ------------------------------------------------------------------------------
-
-
-def test_a_frame_has_the_same_columns_whatever_is_known(listener):
-    empty = listener.snapshot().to_pandas()
-    listener.onQueryProgress(progressed())
-    without = listener.snapshot().to_pandas()
-    listener.on_report(MadeUpReport())
-    joined = listener.snapshot().to_pandas()
-    assert list(empty.columns) == list(without.columns) == list(joined.columns)
-    assert without["records"].isna().all()
-    assert str(joined["records"].dtype) == "Int64"
-    assert joined["records"].sum() == 7
-    assert str(joined["ended_at"].dtype).startswith("datetime64")
-
-
-def test_html_shows_failures_and_escapes_what_users_name(listener):
-    listener.onQueryStarted(started("<b>", OTHER_ID))
-    listener.on_report(failed_report(query_id=OTHER_ID))
-    listener.onQueryTerminated(terminated("x < y", query_id=OTHER_ID))
-    html = listener._repr_html_()
-    assert "&lt;b&gt;" in html
-    assert "x &lt; y" in html
-    assert "<b>" not in html
-    assert "failed" in html
-
-
-def test_html_shows_the_latest_micro_batches_first_and_counts_the_others(listener):
-    for batch_id in range(30):
-        listener.onQueryProgress(progressed(batch_id, numInputRows=1000 + batch_id))
-    html = listener.snapshot()._repr_html_()
-    assert "1,029" in html
-    assert "1,009" not in html
-    assert html.index("1,029") < html.index("1,010")
-    assert "and 10 earlier ones" in html
