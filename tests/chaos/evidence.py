@@ -40,6 +40,16 @@ class Reading:
     attempt: NDArray[np.uint64]
 
 
+def joined(records: Reading, dead_letters: Reading, partitions: int) -> Reading:
+    """The rows of a topic of so many partitions, and its dead letters as in further partitions."""
+    return Reading(
+        np.concatenate([records.partition, dead_letters.partition + partitions]),
+        np.concatenate([records.offset, dead_letters.offset]),
+        np.concatenate([records.row, dead_letters.row]),
+        np.concatenate([records.attempt, dead_letters.attempt]),
+    )
+
+
 @dataclass
 class GrowingReading:
     """A Reading while it is made: 32 bytes per row."""
@@ -63,7 +73,7 @@ class GrowingReading:
 
 @dataclass(frozen=True)
 class Report:
-    """What an attempt's DeliveryReport says. ``acknowledged``: records by the topic's partition.
+    """What an attempt's DeliveryReport says. ``acknowledged``: records by partition, as ``joined``.
 
     ``failed`` includes ``possibly_persisted`` and ``unsent``.
     """

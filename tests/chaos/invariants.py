@@ -113,6 +113,19 @@ def _is_sent_in_each_epoch(
     return len(ids) == 1 and len({writer.epoch for writer in writers}) == len(writers)
 
 
+def bad_rows_are_dead_letters(records: Reading, dead_letters: Reading, bad: Iterable[int]) -> Check:
+    """The dead letters are the rows whose numbers modulo 100 are ``bad``, and no others."""
+    numbers = np.array(sorted(bad), dtype=np.int64)
+    wrong = np.concatenate(
+        [
+            records.row[np.isin(records.row % 100, numbers)],
+            dead_letters.row[~np.isin(dead_letters.row % 100, numbers)],
+        ]
+    )
+    name = "bad rows are dead letters, and no others"
+    return _check(name, dead_letters.row.size, wrong, "in the wrong topic")
+
+
 def readers_agree(concurrent: Reading, afterwards: Reading) -> Check:
     """Who reads concurrently sees the same rows at the same places as who reads afterwards."""
     seen, there = _places(concurrent), _places(afterwards)

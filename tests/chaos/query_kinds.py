@@ -16,6 +16,10 @@ SPARK_PARTITIONS = 2
 LAYOUTS = (1, 2, 3)
 TOPIC_PARTITIONS = 3
 
+#: of streams with dead letters, rows with these numbers modulo 100 name a partition that the topic
+#: does not have: one is no record, and one is a record that metadata rejects
+BAD_PARTITIONS = {7: -1, 57: TOPIC_PARTITIONS}
+
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 FORMAT, FOREACH_BATCH = "format", "foreach-batch"
 
@@ -39,6 +43,10 @@ class QueryKind:
     def topic(self) -> str:
         """Also the name of the stream."""
         return f"{self.api}-{self.guarantee}"
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        return f"{self.topic}-dead-letters" if self.guarantee == EXACTLY_ONCE else None
 
     @property
     def has_many_arrow_batches(self) -> bool:
@@ -66,6 +74,11 @@ class QueryKind:
                 "transactional.id.prefix": self.topic,
                 "kafka.transaction.timeout.ms": str(int(1000 * TRANSACTION_TIMEOUT_SECONDS)),
             }
+        if self.dead_letter_topic is not None:
+            options |= {
+                "on.record.error": "dead-letter",
+                "dead.letter.topic": self.dead_letter_topic,
+            }
         return options
 
 
@@ -74,6 +87,8 @@ QUERY_KINDS = tuple(
     for guarantee in (AT_LEAST_ONCE, EXACTLY_ONCE)
     for api in (FORMAT, FOREACH_BATCH)
 )
+
+TOPICS = [topic for kind in QUERY_KINDS for topic in (kind.topic, kind.dead_letter_topic) if topic]
 
 
 def transactional_id(topic: str, spark_partition: int) -> str:

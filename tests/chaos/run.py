@@ -31,6 +31,7 @@ from invariants import Check
 from producer_epochs import ProducerEpochs
 from query_kinds import (
     ATTEMPT_SECONDS,
+    BAD_PARTITIONS,
     EXACTLY_ONCE,
     KEYS,
     LAYOUTS,
@@ -38,6 +39,7 @@ from query_kinds import (
     RECOVERY_SECONDS,
     ROWS_PER_BATCH,
     TOPIC_PARTITIONS,
+    TOPICS,
     QueryKind,
     marker_group,
     transactional_id,
@@ -88,11 +90,10 @@ def chaos(
     faults: list[Fault], seconds: float, folder: Path, say: Callable[[str], None], mutant: str = ""
 ) -> Outcome:
     """One run; its logs stay in the folder. Leaves no process."""
-    topics = [kind.topic for kind in QUERY_KINDS]
     with ExitStack() as stack:
         brokers = stack.enter_context(ThreeBrokers(folder))
-        brokers.create_topics(topics, TOPIC_PARTITIONS)
-        concurrent = ConcurrentReader(brokers.internal_servers, topics, TOPIC_PARTITIONS, folder)
+        brokers.create_topics(TOPICS, TOPIC_PARTITIONS)
+        concurrent = ConcurrentReader(brokers.internal_servers, TOPICS, TOPIC_PARTITIONS, folder)
         stack.enter_context(concurrent)
         streams = StreamProcess(
             folder, brokers.bootstrap_servers, _MILLISECONDS_BETWEEN_BATCHES, mutant
@@ -164,22 +165,21 @@ def _judge(
     stopped_at: float,
     has_stopped: bool,
 ) -> Outcome:
-    topics = [kind.topic for kind in QUERY_KINDS]
     left = _wait_for_end(folder)
-    hanging, ends = _wait_until_stable(brokers, topics)
-    stable = brokers.ends(topics, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, Deadline(60))
+    hanging, ends = _wait_until_stable(brokers, TOPICS)
+    stable = brokers.ends(TOPICS, TOPIC_PARTITIONS, IsolationLevel.READ_COMMITTED, Deadline(60))
     seen, lacking = concurrent.finish(stable)
     servers = brokers.internal_servers
-    committed = read_all(servers, topics, TOPIC_PARTITIONS, READ_COMMITTED, stable)
-    uncommitted = read_all(servers, topics, TOPIC_PARTITIONS, READ_UNCOMMITTED, ends)
+    committed = read_all(servers, TOPICS, TOPIC_PARTITIONS, READ_COMMITTED, stable)
+    uncommitted = read_all(servers, TOPICS, TOPIC_PARTITIONS, READ_UNCOMMITTED, ends)
     attempts, failures = evidence.attempts(folder), evidence.failures(folder)
     completed = {kind.topic: _completed_batches(folder, kind) for kind in QUERY_KINDS}
     checks = {
         kind.topic: _checks(
             kind,
-            seen[kind.topic],
-            committed[kind.topic],
-            uncommitted[kind.topic],
+            seen,
+            committed,
+            uncommitted,
             completed[kind.topic],
             [attempt for attempt in attempts if attempt.topic == kind.topic],
             [failure for failure in failures if failure.topic == kind.topic],
@@ -220,7 +220,7 @@ def _judge(
         attempts,
         failures,
         completed,
-        {topic: reading.row.size for topic, reading in committed.items()},
+        {kind.topic: _of_stream(kind, committed).row.size for kind in QUERY_KINDS},
         concurrent.longest_delay_seconds,
         streams.starts,
         brokers.unexpected_ends,
@@ -255,9 +255,9 @@ def _wait_until_stable(
 
 def _checks(
     kind: QueryKind,
-    concurrent: Reading,
-    committed: Reading,
-    uncommitted: Reading,
+    every_concurrent: dict[str, Reading],
+    every_committed: dict[str, Reading],
+    every_uncommitted: dict[str, Reading],
     completed: int,
     attempts: list[Attempt],
     failures: list[Failure],
@@ -267,12 +267,15 @@ def _checks(
     spark_partition_of_key: dict[int, list[int]],
 ) -> list[Check]:
     begun = max((attempt.batch for attempt in attempts), default=-1) + 1
+    concurrent, committed, uncommitted = (
+        _of_stream(kind, every) for every in (every_concurrent, every_committed, every_uncommitted)
+    )
     checks = [
         invariants.completed_rows_are_read(committed, completed, ROWS_PER_BATCH),
         invariants.completed_rows_are_read(concurrent, completed, ROWS_PER_BATCH),
         invariants.only_rows_of_begun_batches(uncommitted, begun, ROWS_PER_BATCH),
         invariants.readers_agree(concurrent, committed),
-        invariants.keys_keep_their_order(concurrent, attempts, KEYS),
+        invariants.keys_keep_their_order(every_concurrent[kind.topic], attempts, KEYS),
         invariants.reports_match_records(committed, attempts),
         invariants.rows_are_acknowledged_again(attempts, *without_faults, RECOVERY_SECONDS),
     ]
@@ -283,6 +286,13 @@ def _checks(
                 committed, attempts, ROWS_PER_BATCH, producer_epochs.of
             ),
         ]
+    if kind.dead_letter_topic is not None:
+        dead_letters = every_committed[kind.dead_letter_topic]
+        checks.append(
+            invariants.bad_rows_are_dead_letters(
+                every_committed[kind.topic], dead_letters, BAD_PARTITIONS
+            )
+        )
     ledger = _ledger(brokers, kind.topic)
     layouts = invariants.layouts(attempts, ledger)
     marked = brokers.committed_offset(marker_group(kind.topic), kind.topic)
@@ -298,6 +308,14 @@ def _checks(
         invariants.refused_micro_batches_are_completed(failures, attempts, committed, uncommitted),
         invariants.sentinel_is_last_completed(marked and marked[0], completed),
     ]
+
+
+def _of_stream(kind: QueryKind, readings: dict[str, Reading]) -> Reading:
+    """The stream's rows, dead letters included."""
+    if kind.dead_letter_topic is None:
+        return readings[kind.topic]
+    dead_letters = readings[kind.dead_letter_topic]
+    return evidence.joined(readings[kind.topic], dead_letters, TOPIC_PARTITIONS)
 
 
 def _ledger(brokers: ThreeBrokers, topic: str) -> dict[int, Entry]:

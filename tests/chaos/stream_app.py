@@ -25,6 +25,7 @@ from evidence import FAILURES, KEYS_FILE, error_name, partitions_change
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 from query_kinds import (
+    BAD_PARTITIONS,
     FORMAT,
     KEYS,
     LAYOUTS,
@@ -157,7 +158,11 @@ class _Stream(threading.Thread):
         # From one partition of the source, so the rows of a key stay in its order.
         rows = orders.obeying(rows.repartition(partitions, expr(_KEY)), topic)
         value = "concat(id, ' ', repeat('x', 90))"
-        rows = rows.selectExpr(f"{_KEY} as key", f"if(obeyed = 'yes', {value}, '') as value")
+        columns = [f"{_KEY} as key", f"if(obeyed = 'yes', {value}, '') as value"]
+        if self._kind.dead_letter_topic is not None:
+            cases = (f"when {number} then {bad}" for number, bad in BAD_PARTITIONS.items())
+            columns.append(f"case id % 100 {' '.join(cases)} end as partition")
+        rows = rows.selectExpr(*columns)
         options = self._kind.options(self._servers, partitions, _FOLDER)
         writer = rows.writeStream.queryName(topic)
         if self._kind.api == FORMAT:

@@ -104,6 +104,13 @@ def test_a_row_from_nowhere_is_found():
     assert invariants.only_rows_of_begun_batches(reading([-1]), BATCHES, ROWS).violations
 
 
+def test_a_row_in_the_wrong_topic_is_found():
+    records, dead_letters = reading([0, 1, 101]), reading([7, 107])
+    assert holds(invariants.bad_rows_are_dead_letters(records, dead_letters, {7}))
+    assert invariants.bad_rows_are_dead_letters(reading([0, 107]), dead_letters, {7}).violations
+    assert invariants.bad_rows_are_dead_letters(records, reading([1]), {7}).violations
+
+
 @given(ANY_ROW)
 def test_a_doubled_row_is_found(row):
     assert holds(invariants.no_row_twice(GOOD))

@@ -20,9 +20,10 @@ import numpy as np
 from pyspark import TaskContext
 
 _FOLDER = Path(os.environ["CHAOS_FOLDER"])
-# The names of files are those of evidence.py and faults.py, which workers do not import.
+# As in evidence.py, faults.py and query_kinds.py, which workers do not import.
 _ATTEMPTS = _FOLDER / "attempts.jsonl"
 _ATTEMPT_DIGITS = 16
+_TOPIC_PARTITIONS = 3
 _SENDING_SECONDS = 0.5
 _MOST_FILES = 1024
 
@@ -83,6 +84,10 @@ def _observe_reports_and_records() -> None:
     for sender in (BorrowedProducer, Transaction):
         send = sender.send
         sender.send = lambda self, records, send=send: send(self, _marked(records))
+    send_dead_letters = Transaction.send_dead_letters
+    Transaction.send_dead_letters = lambda self, rejected: send_dead_letters(
+        self, replace(rejected, records=_marked(rejected.records))
+    )
     write_failed_task = report_folder.write_failed_task
 
     def observed_write(report, folder, batch_id):
@@ -192,9 +197,12 @@ def _begin(options) -> str:
 
 
 def _report_values(report):
-    """As evidence.py reads it."""
+    """As evidence.py reads it, with the partitions of dead letters behind those of the topic."""
     return report and {
-        "acknowledged": [[place[1], n] for place, n in report.acknowledged_records.items()],
+        "acknowledged": [
+            [partition + _TOPIC_PARTITIONS * topic.endswith("-dead-letters"), n]
+            for (topic, partition), n in report.acknowledged_records.items()
+        ],
         "failed": report.total_failed,
         "possibly_persisted": report.possibly_persisted_records,
         "unsent": report.unsent_records,
