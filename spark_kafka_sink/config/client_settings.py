@@ -43,11 +43,10 @@ DEFAULTS: Mapping[str, str] = {
     "delivery.timeout.ms": "120000",
     "message.max.bytes": "1048576",
     "batch.size": "1000000",  # librdkafka's
-    # Records that are passed to the client together must leave in one batch: the end of a divided
-    # one may be stored though brokers reject its beginning as too large (bad_batches). Of small
-    # records, librdkafka's 10,000 make less than batch.size, and its 5 ms may pass meanwhile.
+    # The end of a divided batch may be stored though brokers reject its beginning as too large
+    # (bad_batches). Of small records, librdkafka's 10,000 make less than batch.size.
     "batch.num.messages": "50000",
-    "linger.ms": "20",
+    "linger.ms": "5",
     "max.in.flight.requests.per.connection": "5",
     "enable.metrics.push": "false",  # its last report delays every close by up to 1 s
     "partitioner": "murmur2_random",  # no option changes it

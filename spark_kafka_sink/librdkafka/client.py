@@ -225,6 +225,33 @@ class Client:
                     return first + index + 1, rejected
         return first + len(counts), rejected
 
+    @contextmanager
+    def undivided(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
+        """Send nothing of these partitions meanwhile, so that what is enqueued leaves in one batch.
+
+        One for each partition, if ``batch.size`` allows it. Waits only for the client's main thread
+        (``rd_kafka_pause_partitions``, which works for producers, too).
+        """
+        handle, opened = self.handle, self.open_topic(topic)
+        paused = c.partition_list_new(len(partitions))
+        for partition in partitions:
+            c.partition_list_add(paused, topic.encode(), partition)
+        try:
+            c.pause_partitions(handle, paused)
+            try:
+                yield
+            finally:
+                c.resume_partitions(handle, paused)
+        finally:
+            c.partition_list_destroy(paused)
+            # Pausing marks a partition as a consumer's, and adds events to its queue. Both would
+            # keep it in memory after its topic has gone.
+            for partition in partitions:
+                c.consume_stop(opened, partition)
+                c.consume(opened, partition, 0)
+            # This purges nothing, but wakes all brokers' threads, even those without a connection.
+            c.purge(handle, c.PURGE_F_NON_BLOCKING)
+
     def flush(self, seconds: float) -> None:
         """Send without lingering; return when the queue is empty or after that many seconds.
 

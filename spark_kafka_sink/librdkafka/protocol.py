@@ -6,6 +6,7 @@ mypy compares ``Client`` and the tests' ``FakeClient`` with these where they are
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from spark_kafka_sink.librdkafka.events import Event
@@ -39,6 +40,8 @@ class ProducerClient(Protocol):
     def open_topic(self, name: str) -> int: ...
 
     def enqueue(self, batch: MessageBatch) -> list[Rejection]: ...
+
+    def undivided(self, topic: str, partitions: Sequence[int]) -> AbstractContextManager[None]: ...
 
     def has_unreported(self, topic: str) -> bool: ...
 

@@ -9,14 +9,17 @@ batch per partition is with the client where a rejection is likely (Java: muted 
 state    while                                    what is passed to the client
 ======== ======================================== ==================================================
 OPEN     none of the others                       every request at once, in the order of the sends
-UNPROVEN the topic's limits are not known, and    once nothing of the topic is unreported: one batch
-         its brokers have not accepted a batch    per partition, up to 16 times as large as was
-         of half the client's ``batch.size``      accepted before; and later ones, up to twice that
+UNPROVEN the topic's limits are not known, and    for each partition as much as was accepted at once
+         its brokers have not accepted a batch    before, and one larger batch; nothing more until
+         of half the client's ``batch.size``      all are reported
 SMALL    the topic's largest batch is smaller     once nothing of the topic is unreported: one batch
          than the client's ``batch.size``         per partition
 MUTED    from the first retry until all retries   once nothing of the topic is unreported: the next
          are reported; wins over the others       retry of each partition; sends wait
 ======== ======================================== ==================================================
+
+Until the topic's limits are known, the client must not divide a batch that is larger than was
+accepted before: brokers would reject its beginning, and accept the smaller end.
 
 What happens to rejected records, and in which order:
 
@@ -42,7 +45,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -69,8 +73,6 @@ from spark_kafka_sink.records.record_size import (
 
 # Even topics with a small limit accept batches of this size.
 _LIKELY_BYTES = 15_000
-# Passing more small records to the client may take longer than linger.ms, which divides a batch.
-_GROWTH = 16
 
 
 class BatchState(Enum):
@@ -84,25 +86,45 @@ class BatchState(Enum):
 
 @dataclass
 class Round:
-    """What may be passed on for a topic now: as many bytes for one partition, or some retries."""
+    """What may be passed on for a topic now: as many bytes for one partition, or some retries.
+
+    ``divisible``: how many of these bytes will be accepted even if the client divides them.
+    ``hold`` keeps it from sending until the round ends, so that it does not divide the others.
+    """
 
     room: int
+    divisible: int
     is_for_retries: bool
+    hold: Callable[[], None]
+    is_held: bool = False
     #: that have got a retry
     partitions: set[int] = field(default_factory=set)
 
     def takes(self, request: SendRequest) -> bool:
-        """Whether the topic's next request is part of the round."""
-        if request.messages is None or request.messages.enqueued:
+        """Whether the topic's next request is part of the round; it has to be passed on at once."""
+        messages = request.messages
+        if messages is None or messages.enqueued:
             return True  # all of it was rejected, or some of it is with the client
-        if not self.is_for_retries:
+        if self.room != sys.maxsize and not request.batch_bytes:
+            request.batch_bytes = largest_partition_bytes(messages.partitioned, self.divisible)
+        if self.is_for_retries:
+            if not self._is_first(int(messages.partitioned.partitions[0])):
+                return False
+        else:
             self.room -= request.batch_bytes
-            return self.room >= 0
-        partition = int(request.messages.partitioned.partitions[0])
-        is_alone = not self.partitions & {partition, UNASSIGNED}
-        is_alone &= not self.partitions or partition != UNASSIGNED
+            if self.room < 0:
+                return False
+        self.divisible -= request.batch_bytes
+        if self.divisible < 0 and not self.is_held:
+            self.is_held = True
+            self.hold()
+        return True
+
+    def _is_first(self, partition: int) -> bool:
+        is_first = not self.partitions & {partition, UNASSIGNED}
+        is_first &= not self.partitions or partition != UNASSIGNED
         self.partitions.add(partition)
-        return is_alone
+        return is_first
 
 
 @dataclass
@@ -144,38 +166,40 @@ class BadBatches:
             return BatchState.OPEN
         return BatchState.UNPROVEN
 
-    def has_room(self, request: SendRequest) -> bool:
-        """Whether the request, whose records have partitions, may be passed on as a whole."""
-        topic, messages = request.delivery.topic, request.messages
-        if messages is None or messages.enqueued:
-            return True  # all were rejected, or some are with the client
-        room = self._room(topic)
-        if room == sys.maxsize:
-            return True
-        request.batch_bytes = largest_partition_bytes(messages.partitioned, room)
-        return request.batch_bytes <= room
-
-    def begin_round(self, topic: str, *, has_retries: bool) -> Round:
+    @contextmanager
+    def round(self, topic: str, partitions: int, *, has_retries: bool = False) -> Iterator[Round]:
         """What may be passed on for the topic now; unmutes it after the last retry."""
         if not has_retries and not self._client.has_unreported(topic):
             self._muted.discard(topic)
-        return Round(self._room(topic), has_retries)
+        with ExitStack() as held:
 
-    def _room(self, topic: str) -> int:
-        """How many bytes may be passed on for one partition."""
+            def hold() -> None:
+                held.enter_context(self._client.undivided(topic, range(partitions)))
+
+            yield Round(*self._room(topic), has_retries, hold)
+
+    def _room(self, topic: str) -> tuple[int, int]:
+        """How many bytes may be passed on for one partition, and how many of them divided."""
+        has_unreported = self._client.has_unreported(topic)
+        if not has_unreported and self.state(topic) is BatchState.UNPROVEN:
+            self._note_accepted(topic)
         state = self.state(topic)
         if state is BatchState.OPEN:
-            return sys.maxsize
+            return sys.maxsize, sys.maxsize
+        most = self._max_batch_bytes(topic)
+        if state is BatchState.UNPROVEN:
+            proof = self._proofs[topic]
+            divisible = proof.accepted_bytes - proof.passed_bytes
+            return (most - proof.passed_bytes if divisible >= 0 else 0), divisible
+        if has_unreported:
+            return 0, 0
+        return most, most if self._topics.are_limits_known(topic) else _LIKELY_BYTES
+
+    def _note_accepted(self, topic: str) -> None:
+        """The brokers have accepted all that was passed on."""
         proof = self._proofs[topic]
-        if self._client.has_unreported(topic):
-            if state is not BatchState.UNPROVEN:
-                return 0
-            # They leave as two batches that would be accepted, or as one with nothing behind it.
-            return 2 * proof.accepted_bytes - proof.passed_bytes
         del proof.next_bytes[UNASSIGNED]  # of any partition
-        accepted = max(proof.accepted_bytes, *proof.next_bytes.values(), 0)
-        self._proofs[topic] = _Proof(accepted)
-        return self._max_batch_bytes(topic)
+        self._proofs[topic] = _Proof(max(proof.accepted_bytes, *proof.next_bytes.values(), 0))
 
     def note_passed(self, request: SendRequest) -> None:
         """The client has accepted the whole request."""
@@ -221,10 +245,7 @@ class BadBatches:
         return [_request(request.delivery, part, size) for part, size in parts]
 
     def _max_batch_bytes(self, topic: str) -> int:
-        known = min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
-        if self.state(topic) is not BatchState.UNPROVEN:
-            return known
-        return min(known, _GROWTH * self._proofs[topic].accepted_bytes)
+        return min(self._client_batch_bytes, self._topics.max_batch_bytes(topic))
 
     def may_contain_good(self, failed: FailedRecords) -> bool:
         """Whether brokers may accept some of the rejected records, if they are sent again."""

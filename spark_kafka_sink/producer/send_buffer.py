@@ -97,10 +97,11 @@ class SendBuffer:
         failures: list[FailedRecords] | None = []
         if request.messages is None:
             failures = self._prepare(request, partitions)
-        if failures is None or not self._bad_batches.has_room(request):
-            self.buffer(request)
-            return failures or []
-        failures += self._enqueue(request)
+        with self._bad_batches.round(topic, partitions.count) as present:
+            if failures is None or not present.takes(request):
+                self.buffer(request)
+                return failures or []
+            failures += self._enqueue(request)
         request.delivery.accepted = request.enqueued
         return failures
 
@@ -136,7 +137,22 @@ class SendBuffer:
             if partitions is None:
                 continue
             queue = self._queues[topic]
-            present = self._bad_batches.begin_round(topic, has_retries=bool(queue.retries))
+            refused, is_full = self._drain_topic(topic, queue, partitions)
+            failures += refused
+            if is_full:
+                break
+            self._sendable[topic] = self._client.has_unreported(topic)
+            if not queue:
+                del self._queues[topic], self._sendable[topic]
+        return failures
+
+    def _drain_topic(
+        self, topic: str, queue: _TopicQueue, partitions: TopicPartitions
+    ) -> tuple[list[FailedRecords], bool]:
+        """Like ``drain``, for one topic; True if the client has no more room."""
+        failures: list[FailedRecords] = []
+        is_retry = bool(queue.retries)
+        with self._bad_batches.round(topic, partitions.count, has_retries=is_retry) as present:
             while queue and present.room > 0 and present.is_for_retries == bool(queue.retries):
                 some = self._prepare_first(queue, partitions)
                 if some is None:
@@ -148,14 +164,11 @@ class SendBuffer:
                 refused = self._enqueue(request)
                 failures += refused
                 if not request.is_enqueued:
-                    return failures
+                    return failures, True
                 queue.remove_first()
                 if any(each.code == ErrorCode.UNKNOWN_TOPIC for each in refused):
                     break  # the topic may be back before the next request, which must not overtake
-            self._sendable[topic] = self._client.has_unreported(topic)
-            if not queue:
-                del self._queues[topic], self._sendable[topic]
-        return failures
+        return failures, False
 
     def reject(self, topic: str, code: int) -> list[FailedRecords]:
         """Drop all records of a topic that cannot be written to."""

@@ -33,6 +33,7 @@ from spark_kafka_sink.librdkafka.events import (
     FailedRecords,
     RequestFailed,
     TokenNeeded,
+    TopicDescription,
 )
 from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.librdkafka.messages import MessageBatch
@@ -176,6 +177,21 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_duplicates_not
     messages = read(cluster.bootstrap_servers, "t", 1000)
     assert [int(m.value()) for m in messages] == list(range(1000))
     assert client.close(Deadline(5))
+
+
+def test_what_is_enqueued_undivided_leaves_in_one_batch(client, cluster, records):
+    client.fetch_metadata(["t"], timeout=10)
+    deadline = Deadline(10)
+    while not any(isinstance(event, TopicDescription) for event in client.poll(0.05)):
+        assert not deadline.expired
+    cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
+    with client.undivided("t", [0]):
+        for delivery_id in range(2):
+            part = records(["a", "b"])
+            client.enqueue(MessageBatch(group_by_partition(part, 1, 0), delivery_id))
+            time.sleep(0.1)  # the client would have sent it by then
+    failures = flush(client)
+    assert sorted((failed.delivery_id, failed.count) for failed in failures) == [(0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("detailed", [False, True], ids=["plain", "detailed"])

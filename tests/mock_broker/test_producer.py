@@ -825,7 +825,8 @@ def test_two_hundred_open_close_cycles_leave_nothing_behind(new_producer, record
 
     def cycle():
         p = new_producer()
-        p.send(records(["v"] * 100))
+        # As many bytes as pause their partition.
+        p.send(records(["v" * 200] * 100))
         assert p.close(10)
 
     def threads_and_files():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from spark_kafka_sink.librdkafka.events import Event
 from spark_kafka_sink.librdkafka.messages import MessageBatch, Rejection
@@ -20,6 +21,7 @@ class FakeClient:
         self.asked_configurations: list[str] = []
         self.positions: list[tuple[int, int]] = []  # delivery id, position in its send
         self.unreported: Counter[str] = Counter()  # by topic
+        self.undivided_records = 0
         self.events: list[Event] = []
         self.tokens: list[tuple[str, int, str, Mapping[str, str]]] = []
         self.token_failures: list[str] = []
@@ -38,6 +40,12 @@ class FakeClient:
             position = int(batch.partitioned.positions[0])
             return [Rejection(position, self.rejects[batch.delivery_id])]
         return []
+
+    @contextmanager
+    def undivided(self, topic: str, partitions: Sequence[int]) -> Iterator[None]:
+        before = len(self.enqueued)
+        yield
+        self.undivided_records += len(self.enqueued) - before
 
     def fetch_metadata(self, topics: Sequence[str], timeout: float) -> None:
         self.requests.append((list(topics), timeout))

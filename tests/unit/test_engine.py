@@ -14,7 +14,6 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     TopicDescription,
 )
-from spark_kafka_sink.producer import bad_batches
 from spark_kafka_sink.producer.deliveries import TooLarge
 
 
@@ -291,24 +290,6 @@ def limits(code=0, **settings):
     return ConfigurationDescription("t", code, settings)
 
 
-@pytest.fixture
-def full_first_batch(monkeypatch):
-    monkeypatch.setattr(bad_batches, "_GROWTH", 100)
-
-
-def test_batches_grow_until_brokers_have_accepted_half_a_batch(engine):
-    first, second = (engine.send_values("t", ["v" * 1000] * 2000) for _ in range(2))
-    engine.answer(described())
-    (small,) = sent(engine, first)
-    assert 200 < len(small) < 240  # 16 times what is likely to be accepted
-    engine.report(first.delivery, small)
-    (larger,) = sent(engine, first)
-    assert 900 < len(larger) - len(small) < 1000  # a whole batch
-    engine.report(first.delivery, larger[len(small) :])
-    assert sent(engine, first, second) == [list(range(2000)), list(range(2000))]
-
-
-@pytest.mark.usefixtures("full_first_batch")
 def test_the_first_batch_is_alone_and_all_others_follow_once_it_is_accepted(engine):
     first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
     engine.answer(described())
@@ -323,21 +304,24 @@ def test_the_first_batch_is_alone_and_all_others_follow_once_it_is_accepted(engi
 def test_small_batches_are_not_held_up_before_brokers_have_accepted_any(engine):
     engine.prefetch(["t"])
     engine.answer(described())
-    assert all(engine.send_values("t", ["v" * 100]).is_enqueued for _ in range(100))
+    assert all(engine.send_values("t", ["v" * 100]).is_enqueued for _ in range(50))
+    assert engine.client.undivided_records == 0
 
 
-@pytest.mark.usefixtures("full_first_batch")
-def test_batches_up_to_twice_as_large_as_before_are_not_held_up(engine):
+def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_awaited(engine):
     engine.prefetch(["t"])
     engine.answer(described())
     first = engine.send_values("t", [LARGE] * 2)
+    assert engine.client.undivided_records == 2
     engine.report(first.delivery, range(2))
-    assert [engine.send_values("t", [LARGE]).is_enqueued for _ in range(5)] == [True] * 3 + [
-        False
-    ] * 2
+    sends = [engine.send_values("t", ["v" * 100_000]) for _ in range(4)]
+    assert [send.is_enqueued for send in sends] == [True, True, True, False]
+    assert engine.client.undivided_records == 3
+    for send in sends[:3]:
+        engine.report(send.delivery, [0])
+    assert sends[3].is_enqueued
 
 
-@pytest.mark.usefixtures("full_first_batch")
 @pytest.mark.parametrize(
     ("answer", "parts"),
     [
@@ -364,7 +348,6 @@ def test_a_rejected_batch_is_sent_again_in_parts_and_before_later_records(engine
     assert engine.deliveries.first_failed is None
 
 
-@pytest.mark.usefixtures("full_first_batch")
 def test_later_batches_of_a_topic_are_small_too_even_if_its_limits_may_not_be_read(engine):
     request = engine.send_values("t", [LARGE] * 8)
     engine.answer(described())
@@ -379,7 +362,6 @@ def test_later_batches_of_a_topic_are_small_too_even_if_its_limits_may_not_be_re
     assert engine.client.asked_configurations == ["t"]
 
 
-@pytest.mark.usefixtures("full_first_batch")
 def test_rejected_batches_of_several_partitions_are_sent_again_side_by_side(engine):
     numbers = pa.array([0, 1] * 8, pa.int32())
     request = engine.send_values("t", [LARGE] * 16, partition=numbers)
@@ -404,7 +386,6 @@ def test_a_batch_with_a_bad_timestamp_is_halved_until_that_record_fails_alone(en
     assert request.delivery.failed == {(0, ErrorCode.INVALID_TIMESTAMP): 1}
 
 
-@pytest.mark.usefixtures("full_first_batch")
 def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(engine):
     request = engine.send_values("t", [LARGE] * 8)
     engine.answer(described())
