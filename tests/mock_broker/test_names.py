@@ -85,6 +85,27 @@ def test_a_task_tries_every_address_of_a_name(half_dead, processes):
         assert write_partition([batch("v")], half_dead).total_sent == 1
 
 
+def test_a_reader_of_the_ledger_is_not_replaced_while_it_tries_an_address(
+    options, resolver, monkeypatch
+):
+    monkeypatch.setattr(offset_calls, "_FIRST_REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr(offset_calls, "_RECONNECT_SECONDS", 3.0)
+    monkeypatch.setattr(offset_calls, "_REQUEST_SECONDS", 2.0)  # no later one is late
+    made = []
+    connect = GroupOffset._connect
+    monkeypatch.setattr(GroupOffset, "_connect", lambda self: made.append(connect(self)))
+    with black_hole("127.0.0.2") as address:
+        resolver.addresses["broker.test"] = ["127.0.0.2"]
+        settings = options(
+            kafka_bootstrap_servers=address.replace("127.0.0.2", "broker.test"),
+            kafka_socket_connection_setup_timeout_ms="6000",
+        ).producer.client
+        wait = BrokerWait(Deadline(4.0), "an.option", "reading the ledger")
+        with GroupOffset(settings, "t", "g") as offset, pytest.raises(DeadlineExceeded):
+            offset.read(wait)
+    assert len(made) == 1
+
+
 def test_a_name_that_does_not_resolve_is_one_log_line_every_few_seconds(options, resolver, caplog):
     resolver.unknown.add("broker.test")
     given = options(kafka_bootstrap_servers="broker.test:9092", close_timeout_ms="3000")
