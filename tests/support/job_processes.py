@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -134,7 +134,9 @@ def wait_until(is_so: Callable[[str], Any], job: Job, folder: Path) -> Any:
     deadline = Deadline(SECONDS)
     while True:
         said = (folder / "stderr").read_text()
-        found = is_so(said)
+        found = None
+        with suppress(OSError):  # an address of a job that is ending
+            found = is_so(said)
         if found:
             return found
         assert job.poll() is None, said
