@@ -57,7 +57,7 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
         "acks": "all",
         "batch.num.messages": "50000",
         "batch.size": "1000000",
-        "linger.ms": "20",
+        "linger.ms": "5",
         "client.id": "spark-kafka-sink",
         "message.max.bytes": "1048576",
         "max.in.flight.requests.per.connection": "5",

@@ -89,7 +89,7 @@ def test_what_earlier_reports_lack_may_be_unknown():
 
 def test_only_numbers_and_texts_have_a_line_of_their_own():
     types = {each.name: str(each.type).partition(" | ")[0] for each in fields(Report)}
-    shown = {types[name] for name, figure in FIGURES.items() if figure.line or figure.notebook}
+    shown = {types[name] for name, figure in FIGURES.items() if figure.line}
     assert shown <= {"int", "float", "str"}
 
 
