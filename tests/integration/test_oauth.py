@@ -15,7 +15,6 @@ from token_endpoint import token_endpoint
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.__main__ import main
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.preflight import check
@@ -326,17 +325,3 @@ def test_an_endpoint_that_is_away_is_named_on_the_driver(options):
     with pytest.raises(AuthenticationFailed) as raised:
         check(parse(options))
     assert "planted-secret" not in str(raised.value)
-
-
-def test_transactions_logs_in_with_a_token(options, capsys):
-    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    assert main(["transactions", "list", *words]) == 0
-    assert capsys.readouterr().out.startswith("No open transaction")
-    assert options.calls() == 2  # for both clients
-
-
-def test_transactions_says_why_there_is_no_token(options, capsys):
-    options["oauth.callback"] = "token_functions:fails"
-    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    assert main(["transactions", "list", *words]) == 1
-    assert "raised RuntimeError: the token service is closed" in capsys.readouterr().err

@@ -50,7 +50,10 @@ def kafka():
 def sink(kafka, monkeypatch):
     # Here, the first task of a stage is not always the first to run.
     monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
-    monkeypatch.setattr(claim, "_TURNS", (0.005,) * 4)
+    monkeypatch.setattr(claim, "_SECOND_TURN", 0.005)
+    monkeypatch.setattr(claim, "_LAST_TURN", 0.001)
+    monkeypatch.setattr(claim, "_STILL_SECONDS", 2.0)
+    monkeypatch.setattr(claim, "_ANNOUNCEMENT_SECONDS", 0.1)
     topics = Topics(kafka.bootstrap_servers)
     sink = Sink(kafka.bootstrap_servers, topics, name=LEDGER["topic"])
     # Brokers forget the offsets of a deleted topic some time later, so each test has another one.
