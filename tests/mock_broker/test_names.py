@@ -7,9 +7,12 @@ import pytest
 from black_hole import black_hole
 
 from spark_kafka_sink.connection import preflight
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.spark.task import write_partition
+from spark_kafka_sink.transactions import offset_calls
+from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
 
 def batch(value):
