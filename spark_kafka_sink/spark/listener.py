@@ -62,9 +62,8 @@ class KafkaSinkListener(StreamingQueryListener):
     Without reports, the sink's figures are absent from the metrics, not 0.
 
     ``expected_queries``: names of queries that have to start; ``/health`` answers 503 until all of
-    them have. Raises
-    KafkaSinkError if a path cannot be read or is a URI of other storage. It cannot be pickled for
-    another process.
+    them have. Raises KafkaSinkError if a path cannot be read or is a URI of other storage. It
+    cannot be pickled for another process.
     """
 
     def __init__(
@@ -124,7 +123,10 @@ class KafkaSinkListener(StreamingQueryListener):
         if event.name == WARM_UP:
             return
         with self._lock:
-            self._query(str(event.id)).start(event.name, event.runId)
+            self._read_folders()  # of the run before, whose reports may come another way
+            query = self._query(str(event.id))
+            query.start(event.name, event.runId)
+            query.reports_from = None
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         name, run_id = event.progress.name, event.progress.runId
@@ -171,9 +173,9 @@ class KafkaSinkListener(StreamingQueryListener):
 
     def _add_report(self, report: Report, folder: _ReportFolder | None) -> None:
         query = self._query(self._query_id(report, folder))
-        if query.reports_from is None:
-            query.reports_from = folder or _ON_REPORT
-        if query.reports_from is (folder or _ON_REPORT):  # the same reports may come both ways
+        source = folder or _ON_REPORT
+        query.reports_from = query.reports_from or source
+        if query.reports_from is source:  # the same reports may come both ways
             query.values.add(REPORT_METRICS, report)
 
     def _query_id(self, report: Report, folder: _ReportFolder | None) -> str | None:
@@ -229,7 +231,7 @@ class _Query:
     name: str | None = None
     run_id: UUID | None = None
     run_state: str = ""
-    #: where its first report came from
+    #: where the first report of its run came from
     reports_from: object = None
     #: error of the latest failure; "" after the next micro-batch, or once it waits for data
     latest_failure: str = ""

@@ -259,6 +259,28 @@ def test_reports_that_arrive_in_both_ways_count_once(folder, is_folder_first):
     assert total(listener, RECORDS) == {"orders": 14}
 
 
+def test_the_next_run_may_report_in_the_other_way(folder):
+    listener = KafkaSinkListener(folder)
+    listener.onQueryStarted(started())
+    listener.on_report(MadeUpReport())
+    listener.onQueryTerminated(terminated())
+    listener.onQueryStarted(started())
+    write(folder, MadeUpReport(batch_id=1))
+    assert total(listener, RECORDS) == {"orders": 14}
+
+
+def test_reports_of_a_run_that_are_read_after_the_next_start_count_once(folder):
+    listener = KafkaSinkListener(folder)
+    listener.onQueryStarted(started())
+    listener.on_report(MadeUpReport())
+    write(folder, MadeUpReport())
+    listener.onQueryStarted(started())
+    write(folder, MadeUpReport(batch_id=1))
+    listener.onQueryProgress(progressed(1))
+    listener.on_report(MadeUpReport(batch_id=1))
+    assert total(listener, RECORDS) == {"orders": 14}
+
+
 def test_a_line_that_is_no_report_is_logged_once(folder, caplog):
     listener = KafkaSinkListener(folder)
     write(folder, MadeUpReport(version=2), MadeUpReport())
