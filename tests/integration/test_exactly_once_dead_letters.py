@@ -97,8 +97,7 @@ class DeadLetterSink(Sink):
         return self.write_batches([batch], **options)
 
     def write_batches(self, batches, **options):
-        given = self.options | {name.replace("_", "."): text for name, text in options.items()}
-        return exactly_once_task.write_batches(given, 0, 0, batches)
+        return exactly_once_task.write_batches(self.options_with(**options), 0, 0, batches)
 
     def dead_letters(self):
         """The committed ones: values and errors."""
@@ -278,7 +277,7 @@ def test_every_row_of_a_repeated_micro_batch_is_there_once(spark, sink, tmp_path
 
     def add(number):
         ids = range(number * ROWS_PER_BATCH, (number + 1) * ROWS_PER_BATCH)
-        text = "\n".join(json.dumps({"id": each}) for each in ids)
+        text = "\n".join(json.dumps({"id": number}) for number in ids)
         (folder / f"{number}.json").write_text(text)
 
     with running_stub() as registry:

@@ -10,7 +10,7 @@ import itertools
 import re
 
 import pytest
-from exactly_once_sink import SETTINGS, Process, Sink
+from exactly_once_sink import SETTINGS, Process, Sink, shorten_claims
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from streams import run, stream_of
@@ -20,7 +20,6 @@ from topics import Topics
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.transactions import claim
 
 ROWS = ["a", "b", "c", "d", "e", "f"]
 CHANGES = list(itertools.permutations((1, 2, 3), 2))
@@ -34,12 +33,7 @@ def kafka():
 
 @pytest.fixture
 def sink(kafka, monkeypatch):
-    # Here, the first task of a stage is often not the first to run.
-    monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
-    monkeypatch.setattr(claim, "_SECOND_TURN", 0.005)
-    monkeypatch.setattr(claim, "_LAST_TURN", 0.001)
-    monkeypatch.setattr(claim, "_STILL_SECONDS", 2.0)
-    monkeypatch.setattr(claim, "_ANNOUNCEMENT_SECONDS", 0.1)
+    shorten_claims(monkeypatch)
     topics = Topics(kafka.bootstrap_servers)
     yield Sink(kafka.bootstrap_servers, topics)
     topics.close()

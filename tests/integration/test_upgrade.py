@@ -15,7 +15,7 @@ from pathlib import Path
 import exactly_once_task
 import pyarrow as pa
 import pytest
-from exactly_once_sink import SECONDS, SETTINGS, Sink
+from exactly_once_sink import SECONDS, SETTINGS, Sink, shorten_claims
 from topics import Topics
 
 from spark_kafka_sink.config.options import parse
@@ -23,7 +23,6 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.transactions import claim
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
 LEDGER = json.loads(Path(__file__).with_name("ledger_0_1.json").read_text(encoding="utf-8"))
@@ -48,12 +47,7 @@ def kafka():
 
 @pytest.fixture
 def sink(kafka, monkeypatch):
-    # Here, the first task of a stage is not always the first to run.
-    monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
-    monkeypatch.setattr(claim, "_SECOND_TURN", 0.005)
-    monkeypatch.setattr(claim, "_LAST_TURN", 0.001)
-    monkeypatch.setattr(claim, "_STILL_SECONDS", 2.0)
-    monkeypatch.setattr(claim, "_ANNOUNCEMENT_SECONDS", 0.1)
+    shorten_claims(monkeypatch)
     topics = Topics(kafka.bootstrap_servers)
     sink = Sink(kafka.bootstrap_servers, topics, name=LEDGER["topic"])
     # Brokers forget the offsets of a deleted topic some time later, so each test has another one.

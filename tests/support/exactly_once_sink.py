@@ -17,6 +17,7 @@ from topics import Topics
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
+from spark_kafka_sink.transactions import claim
 
 SECONDS = 60.0
 QUERY = "a-query"
@@ -27,6 +28,15 @@ SETTINGS = {
     # How often brokers look for transactions whose time is up; 10 s by default.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
+
+
+def shorten_claims(monkeypatch):
+    """For tests in which the first task of a stage is often not the first to run."""
+    monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "_SECOND_TURN", 0.005)
+    monkeypatch.setattr(claim, "_LAST_TURN", 0.001)
+    monkeypatch.setattr(claim, "_STILL_SECONDS", 2.0)
+    monkeypatch.setattr(claim, "_ANNOUNCEMENT_SECONDS", 0.1)
 
 
 class Sink:
@@ -45,9 +55,13 @@ class Sink:
             "transactional.id.prefix": f"{PREFIX}-{self.topic}",
         }
 
+    def options_with(self, **options):
+        """The options, and others with ``_`` in place of each dot."""
+        return self.options | {name.replace("_", "."): value for name, value in options.items()}
+
     def write(self, batch_id, partition, values, **options):
-        given = self.options | {name.replace("_", "."): value for name, value in options.items()}
-        return exactly_once_task.write(given, batch_id, partition, values, self.stage)
+        options = self.options_with(**options)
+        return exactly_once_task.write(options, batch_id, partition, values, self.stage)
 
     def write_batch_marker(self, batch_id, tasks=2):
         write_batch_marker(parse(self.options), QUERY, batch_id, tasks)
@@ -84,9 +98,8 @@ class Process:
     """A task in a process of its own."""
 
     def __init__(self, sink, batch_id, partition, values, point="", **options):
-        given = sink.options | {name.replace("_", "."): value for name, value in options.items()}
         argument = {
-            "options": given,
+            "options": sink.options_with(**options),
             "batch_id": batch_id,
             "partition": partition,
             "values": values,
