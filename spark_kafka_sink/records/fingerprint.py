@@ -81,7 +81,7 @@ def record_hashes(records: RecordColumns) -> _Words:
 
     A column that is missing counts like one without any values.
     """
-    hashes = np.full(len(records), _of_text(records.topic.encode()), dtype=np.uint64)
+    hashes = np.full(len(records), _text_hash(records.topic.encode()), dtype=np.uint64)
     for column in RECORD_COLUMNS:
         values = getattr(records, column.field)
         if values is not None:
@@ -102,13 +102,13 @@ def _rejected_hashes(rejected: RejectedRecords) -> _Words:
     if texts is None or not is_unsendable.any():
         return record_hashes(records)
     sendable, unsendable = np.flatnonzero(~is_unsendable), np.flatnonzero(is_unsendable)
-    of_texts = [_of_text(texts[row] or b"") for row in unsendable.tolist()]
+    of_texts = [_text_hash(texts[row] or b"") for row in unsendable.tolist()]
     without_headers = replace(records.take(unsendable), headers=None)
     hashes = _mixed(record_hashes(without_headers) + np.array(of_texts, dtype=np.uint64) * _HEADER)
     return np.concatenate([record_hashes(records.take(sendable)), hashes])
 
 
-def _of_text(text: bytes) -> int:
+def _text_hash(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
@@ -126,7 +126,7 @@ def _of_column(column: Column, values: Any) -> _Words:
 def _of_headers(headers: HeaderColumn) -> _Words:
     """0 for a record without headers; their order within a record counts."""
     counts = np.diff(headers.starts)
-    names = np.array([_of_text(name) for name in headers.unique_names], dtype=np.uint64)
+    names = np.array([_text_hash(name) for name in headers.unique_names], dtype=np.uint64)
     is_id_name = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     is_id = is_id_name[headers.names]
     each = _of_bytes(_without(is_id, headers.values)) + _NAME

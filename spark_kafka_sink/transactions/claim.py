@@ -216,7 +216,7 @@ class LayoutClaim:
         return True
 
     def _wait(self, purpose: str) -> BrokerWait:
-        """For one step: the time for the ledger begins anew as long as a claim makes progress."""
+        """The time for one step: a claim that makes progress may take longer in all."""
         return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
 
     def _await_turn(self, found: Ledger, turn: Turn) -> bool:
@@ -271,10 +271,10 @@ class LayoutClaim:
         try:
             transaction.initialize([topic], wait)
             # The former layout must be known, because its tasks are fenced below.
-            found = self._reader.read(wait)
-            if found.decide(self._task, self._prefix) is not Decision.CLAIM:
+            ledger = self._reader.read(wait)
+            if ledger.decide(self._task, self._prefix) is not Decision.CLAIM:
                 return
-            wanted, former = wanted_layout(self._task, found.marker, found.layout)
+            wanted, former = wanted_layout(self._task, ledger.marker, ledger.layout)
             purpose = f"changing the number of partitions to {wanted.partitions}"
             transaction.begin()
             # Until the transaction ends, readers of the layout wait. So a task of the former number

@@ -249,11 +249,11 @@ def _is_number_of(task: Task, number: int, layout: Layout | None) -> bool:
 
     Its option says so; or its own stage has more than the option says, which the driver reports.
     """
-    own = _of_batch(layout, task.batch_id)
+    own = _current_layout(layout, task.batch_id)
     return number == task.partitions or (own is not None and own.grown_by == task.stage != "")
 
 
-def _of_batch(layout: Layout | None, batch_id: int) -> Layout | None:
+def _current_layout(layout: Layout | None, batch_id: int) -> Layout | None:
     return layout if layout is not None and layout.batch_id == batch_id else None
 
 
@@ -264,7 +264,7 @@ def _begun(
     now = task.batch_id
     if marker is not None and marker.batch_id == now and marker.partitions:
         return marker.partitions
-    own = _of_batch(layout, now)
+    own = _current_layout(layout, now)
     if own is not None and own.is_final:
         return own.partitions
     if entry is None or entry.batch_id != now:
@@ -300,7 +300,7 @@ def wanted_layout(
     is_own = _is_number_of(task, number, layout)
     if task.partition < task.partitions or (number and not is_own):
         return Layout(task.batch_id, task.partitions), number
-    own = _of_batch(layout, task.batch_id)
+    own = _current_layout(layout, task.batch_id)
     is_final = own is not None and own.is_final
     return Layout(task.batch_id, task.partition + 1, is_final, task.stage), 0
 

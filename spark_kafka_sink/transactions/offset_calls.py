@@ -93,7 +93,8 @@ class BrokerWait:
 class GroupOffset:
     """The offset of a group for partition 0 of a topic. Connects at once, in the background.
 
-    Used by one thread, and closed at the end, or lent to one task after another (``borrow``).
+    Used by one thread, and closed at the end, or lent to one task after another
+    (``borrow_offset``).
     """
 
     def __init__(self, settings: ClientSettings, topic: str, group: str) -> None:
@@ -217,9 +218,9 @@ class GroupOffset:
 
 @contextmanager
 def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[GroupOffset]:
-    """A group's offset for one task or micro-batch, which asks the brokers anew at each call.
+    """A group's offset for one task or micro-batch; each of its calls asks the brokers.
 
-    Only its connection may be older. It is kept for the next one unless this one fails.
+    Only its connection may be older. It is kept for the next task unless this one fails.
     """
     idle = _idle_offsets(os.getpid())
     key = options.producer.client, topic, group

@@ -220,7 +220,7 @@ def _judge(
         attempts,
         failures,
         completed,
-        {kind.topic: _of_stream(kind, committed).row.size for kind in QUERY_KINDS},
+        {kind.topic: _stream_reading(kind, committed).row.size for kind in QUERY_KINDS},
         concurrent.longest_delay_seconds,
         streams.starts,
         brokers.unexpected_ends,
@@ -268,7 +268,8 @@ def _checks(
 ) -> list[Check]:
     begun = max((attempt.batch for attempt in attempts), default=-1) + 1
     concurrent, committed, uncommitted = (
-        _of_stream(kind, every) for every in (every_concurrent, every_committed, every_uncommitted)
+        _stream_reading(kind, every)
+        for every in (every_concurrent, every_committed, every_uncommitted)
     )
     checks = [
         invariants.completed_rows_are_read(committed, completed, ROWS_PER_BATCH),
@@ -310,7 +311,7 @@ def _checks(
     ]
 
 
-def _of_stream(kind: QueryKind, readings: dict[str, Reading]) -> Reading:
+def _stream_reading(kind: QueryKind, readings: dict[str, Reading]) -> Reading:
     """The stream's rows, dead letters included."""
     if kind.dead_letter_topic is None:
         return readings[kind.topic]

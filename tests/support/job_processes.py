@@ -134,11 +134,11 @@ def wait_until(is_so: Callable[[str], Any], job: Job, folder: Path) -> Any:
     deadline = Deadline(SECONDS)
     while True:
         said = (folder / "stderr").read_text()
-        found = None
+        result = None
         with suppress(OSError):  # an address of a job that is ending
-            found = is_so(said)
-        if found:
-            return found
+            result = is_so(said)
+        if result:
+            return result
         assert job.poll() is None, said
         assert not deadline.expired, said
         time.sleep(0.1)

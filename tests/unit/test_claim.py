@@ -172,8 +172,8 @@ class Simulation:
             groups = "p.driver", "p.layout", f"p.{task.partition}"
             reader = LedgerReader(task, *(self.offset(None, "t", group) for group in groups))
             progress = self.offset(None, "t", "p.claim")
-            given = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
-            layout_claim = LayoutClaim(*given)
+            arguments = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
+            layout_claim = LayoutClaim(*arguments)
             while not layout_claim.complete(reader.look(ledger_wait(OPTIONS, "looking", self))):
                 pass
         except Died:
