@@ -102,18 +102,9 @@ _LAZY = {
     "WarmUpResult": "spark.warm_up",
     "warm_up": "spark.warm_up",
 }
-# Former names, until 0.3; docs/api.md says how long such names stay.
-_RENAMED = {"LocalKafkaError": "LocalServerError"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        import warnings
-
-        new = _RENAMED[name]
-        message = f"{name} is now called {new}; the former name will be removed in 0.3"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return globals()[new]
     if name in _LAZY:
         return getattr(import_module(f"spark_kafka_sink.{_LAZY[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -103,24 +103,6 @@ def test_unknown_name_in_the_package_is_an_attribute_error():
         _ = spark_kafka_sink.KafkaSource
 
 
-def test_a_former_name_leads_to_the_present_one():
-    import spark_kafka_sink
-
-    with pytest.warns(DeprecationWarning, match="now called LocalServerError"):
-        assert spark_kafka_sink.LocalKafkaError is spark_kafka_sink.LocalServerError
-
-
-@pytest.mark.parametrize("name", ["doctor", "local_kafka"])
-def test_former_modules_lead_to_the_present_ones(fresh_python, name):
-    done = fresh_python(
-        f"import spark_kafka_sink.{name} as former\n"
-        f"import spark_kafka_sink.tools.{name} as present\n"
-        "print(all(getattr(former, each) is getattr(present, each) for each in present.__all__))"
-    )
-    assert done.stdout == "True\n"
-    assert f"DeprecationWarning: spark_kafka_sink.{name} is now called" in done.stderr
-
-
 def test_every_public_name_can_be_imported():
     import spark_kafka_sink
 
