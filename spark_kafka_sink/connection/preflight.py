@@ -84,6 +84,16 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
         return answer is not None and answer.code == ErrorCode.NO_ERROR
 
 
+def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, int]:
+    """Of each request, by its API key, the newest version of all brokers that were connected.
+
+    Empty if none answers by the deadline. Raises AuthenticationFailed or InvalidOption.
+    """
+    with _Brokers(settings, reports_versions=True) as brokers:
+        _broker_ids(brokers, deadline)
+        return brokers.newest_versions
+
+
 @cache
 def _check(
     settings: ClientSettings, budget: BlockBudget, topics: tuple[str, ...], folder: Path | None

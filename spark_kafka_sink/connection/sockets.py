@@ -58,7 +58,7 @@ def reason(error: OSError) -> str:
 def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """What librdkafka's settings mean to Python's TLS. Raises OSError if a file is unusable.
 
-    It presents the client's own certificate unless ``has_hidden_certificate``.
+    It presents the client's own certificate only if that and its key are PEM files.
     """
     settings = with_local_files(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -82,11 +82,6 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             lambda: settings.get("ssl.key.password", ""),
         )
     return context
-
-
-def has_hidden_certificate(settings: Mapping[str, str]) -> bool:
-    """Whether the client has a certificate that Python cannot read without writing it to disk."""
-    return not {"ssl.keystore.location", "ssl.key.pem"}.isdisjoint(with_local_files(settings))
 
 
 def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AclOperation
+from fake_brokers import FakeBrokers, partition, topic
 
-from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import exactly_once
-from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
 OPTIONS = {
@@ -21,8 +17,7 @@ OPTIONS = {
     "exactly.once.ledger.topic": "ledger",
     "transactional.id.prefix": "orders-query",
 }
-NODES = [SimpleNamespace(id=number) for number in (1, 2, 3)]
-EVERYTHING = [AclOperation.READ, AclOperation.DESCRIBE]
+COORDINATORS = ("__transaction_state", "__consumer_offsets")
 SAFE = {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}
 CREATED_WITH = {
     "transaction.state.log.replication.factor": "3",
@@ -31,7 +26,6 @@ CREATED_WITH = {
     "min.insync.replicas": "2",
 }
 CHECKS = (
-    exactly_once.broker_versions,
     exactly_once.ledger_topic,
     exactly_once.ledger_groups,
     exactly_once.broker_settings,
@@ -40,74 +34,21 @@ CHECKS = (
 )
 
 
-def described(replicas=3, in_sync=3, operations=EVERYTHING):
-    partition = SimpleNamespace(
-        id=0, leader=NODES[0], replicas=NODES[:replicas], isr=NODES[:in_sync]
-    )
-    return SimpleNamespace(partitions=[partition], authorized_operations=operations)
-
-
-class FakeBrokers:
-    """Answers with what the test sets; a number is an error."""
-
-    def __init__(self):
-        self.topics = {
-            "ledger": described(),
-            "__transaction_state": described(),
-            "__consumer_offsets": described(),
-        }
-        self.settings = dict.fromkeys(self.topics, SAFE)
-        self.brokers_own = {**CREATED_WITH, "transaction.max.timeout.ms": "900000"}
-        self.api_versions = {9: (0, 8), **dict.fromkeys((22, 24, 25, 26, 28), (0, 3))}
-        self.groups_operations = EVERYTHING
-        self.asked_groups = []
-
-    def topic(self, name, deadline):
-        return answer(self.topics.get(name, KafkaError.UNKNOWN_TOPIC_OR_PART))
-
-    def topic_settings(self, name, deadline):
-        return answer(self.settings.get(name, KafkaError.UNKNOWN_TOPIC_OR_PART))
-
-    def creation_error(self, name, deadline):
-        return None
-
-    def broker_settings(self, node_id, deadline):
-        return answer(self.brokers_own)
-
-    def group(self, name, deadline):
-        self.asked_groups.append(name)
-        return SimpleNamespace(authorized_operations=answer(self.groups_operations))
-
-
-def answer(value):
-    if isinstance(value, int):
-        raise KafkaException(KafkaError(value))
-    return value
-
-
 @pytest.fixture
 def brokers():
-    return FakeBrokers()
+    topics = {name: topic() for name in ("orders", "ledger", *COORDINATORS)}
+    return FakeBrokers(topics, SAFE, {**CREATED_WITH, "transaction.max.timeout.ms": "900000"}, {})
 
 
 @pytest.fixture
-def look(brokers):
-    """The findings of one check after those that it needs."""
+def examine(brokers):
+    """The findings of a check after those that it needs; None leaves an option out."""
 
-    def look(check, **options):
+    def examine(check, **options):
         changed = {name.replace("_", "."): value for name, value in options.items()}
-        given = {k: v for k, v in (OPTIONS | changed).items() if v is not None}
-        context = CheckContext(given, False, None, Deadline(30))
-        context.parsed = parse(given)
-        context.brokers = brokers
-        context.cluster = SimpleNamespace(nodes=NODES)
-        context.api_versions = brokers.api_versions
-        context.topic_settings = SAFE
-        if isinstance(brokers.brokers_own, dict):
-            context.broker_settings = brokers.brokers_own
-        return check(context)
+        return brokers.findings(check, {k: v for k, v in (OPTIONS | changed).items() if v})
 
-    return look
+    return examine
 
 
 def only(findings):
@@ -116,54 +57,32 @@ def only(findings):
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_what_is_right_passes(look, check):
-    assert only(look(check)).outcome is Outcome.PASSED
+def test_what_is_right_passes(examine, check):
+    assert only(examine(check)).outcome is Outcome.PASSED
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_at_least_once_needs_none_of_it(look, check):
+def test_at_least_once_needs_none_of_it(examine, check):
     options = {"delivery_guarantee": None, "exactly_once_ledger_topic": None}
-    finding = only(look(check, transactional_id_prefix=None, **options))
+    finding = only(examine(check, transactional_id_prefix=None, **options))
     assert finding.outcome is Outcome.SKIPPED
     assert finding.message == "delivery.guarantee=at-least-once"
 
 
-@pytest.mark.parametrize(
-    ("key", "versions", "lacking"),
-    [
-        (9, (0, 6), "OffsetFetch only up to version 6"),
-        (22, None, "no InitProducerId"),
-        (24, None, "no AddPartitionsToTxn"),
-        (25, None, "no AddOffsetsToTxn"),
-        (26, None, "no EndTxn"),
-        (28, None, "no TxnOffsetCommit"),
-    ],
-)
-def test_brokers_that_lack_what_exactly_once_needs_fail(look, brokers, key, versions, lacking):
-    del brokers.api_versions[key]
-    if versions:
-        brokers.api_versions[key] = versions
-    finding = only(look(exactly_once.broker_versions))
-    assert finding.outcome is Outcome.FAILED
-    assert finding.message.endswith(f"these brokers have {lacking}")
-    assert "delivery.guarantee=at-least-once" in finding.advice
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("hides_internal_topics", [True, False])
-def test_brokers_that_say_nothing_are_not_accused(look, brokers, check, hides_internal_topics):
+def test_brokers_that_say_nothing_are_not_accused(examine, brokers, check, hides_internal_topics):
     """As Redpanda or Event Hubs may answer."""
     brokers.brokers_own = {}
-    brokers.api_versions = {}
-    brokers.groups_operations = None
-    unknown = described(0, 0, None)
-    brokers.topics = {"ledger": unknown}
+    brokers.group_rights = None
+    unknown = topic(partition(replicas=0, in_sync=0), rights=None)
+    brokers.topics = {"orders": topic(), "ledger": unknown}
     if not hides_internal_topics:
-        brokers.topics |= dict.fromkeys(("__transaction_state", "__consumer_offsets"), unknown)
+        brokers.topics |= dict.fromkeys(COORDINATORS, unknown)
     brokers.settings = {key: {} for key in brokers.topics}
-    finding = only(look(check))
+    finding = only(examine(check))
     assert finding.outcome is Outcome.SKIPPED
-    assert finding.message in ("the brokers do not report this", "the brokers' version is unknown")
+    assert finding.message == "the brokers do not report this"
     assert not finding.blocks
 
 
@@ -174,41 +93,39 @@ def test_brokers_that_say_nothing_are_not_accused(look, brokers, check, hides_in
     ("creates", "outcome"), [("false", Outcome.FAILED), ("true", Outcome.WARNED)]
 )
 def test_a_missing_ledger_topic_fails_if_the_brokers_do_not_create_it(
-    look, brokers, creates, outcome
+    examine, brokers, creates, outcome
 ):
     del brokers.topics["ledger"]
     brokers.brokers_own["auto.create.topics.enable"] = creates
-    finding = only(look(exactly_once.ledger_topic))
+    finding = only(examine(exactly_once.ledger_topic))
     assert (finding.outcome, finding.subject, finding.blocks) == (outcome, "ledger", True)
     assert "kafka-topics.sh --create --topic ledger" in finding.advice
 
 
 @pytest.mark.parametrize(
-    ("found", "operations"),
+    ("answer", "rights"),
     [
-        (described(operations=[AclOperation.DESCRIBE, AclOperation.WRITE]), "Read"),
+        (topic(rights=[AclOperation.DESCRIBE, AclOperation.WRITE]), "Read"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Describe --operation Read"),
     ],
 )
-def test_a_ledger_topic_that_may_not_be_read_fails(look, brokers, found, operations):
-    brokers.topics["ledger"] = found
-    finding = only(look(exactly_once.ledger_topic))
+def test_a_ledger_topic_that_may_not_be_read_fails(examine, brokers, answer, rights):
+    brokers.topics["ledger"] = answer
+    finding = only(examine(exactly_once.ledger_topic))
     assert finding.outcome is Outcome.FAILED
-    assert f"--operation {operations} --topic ledger" in finding.advice
+    assert f"--operation {rights} --topic ledger" in finding.advice
 
 
-def test_the_option_topic_is_the_ledgers_unless_there_is_another(look, brokers):
-    brokers.topics["orders"] = described(operations=[AclOperation.WRITE])
-    finding = only(look(exactly_once.ledger_topic, exactly_once_ledger_topic=None))
+def test_the_option_topic_is_the_ledgers_unless_there_is_another(examine, brokers):
+    brokers.topics["orders"] = topic(rights=[AclOperation.WRITE])
+    finding = only(examine(exactly_once.ledger_topic, exactly_once_ledger_topic=None))
     assert (finding.outcome, finding.subject) == (Outcome.FAILED, "orders")
 
 
-@pytest.mark.parametrize(
-    "operations", [[AclOperation.DESCRIBE], KafkaError.GROUP_AUTHORIZATION_FAILED]
-)
-def test_groups_of_the_querys_prefix_that_may_not_be_read_fail(look, brokers, operations):
-    brokers.groups_operations = operations
-    finding = only(look(exactly_once.ledger_groups))
+@pytest.mark.parametrize("rights", [[AclOperation.DESCRIBE], KafkaError.GROUP_AUTHORIZATION_FAILED])
+def test_groups_of_the_querys_prefix_that_may_not_be_read_fail(examine, brokers, rights):
+    brokers.group_rights = rights
+    finding = only(examine(exactly_once.ledger_groups))
     assert finding.outcome is Outcome.FAILED
     assert "orders-query.driver" in finding.message
     assert finding.advice == (
@@ -217,9 +134,9 @@ def test_groups_of_the_querys_prefix_that_may_not_be_read_fail(look, brokers, op
     )
 
 
-def test_without_the_option_a_prefix_like_the_querys_is_tried(look, brokers):
-    brokers.groups_operations = [AclOperation.DESCRIBE]
-    finding = only(look(exactly_once.ledger_groups, transactional_id_prefix=None))
+def test_without_the_option_a_prefix_like_the_querys_is_tried(examine, brokers):
+    brokers.group_rights = [AclOperation.DESCRIBE]
+    finding = only(examine(exactly_once.ledger_groups, transactional_id_prefix=None))
     assert brokers.asked_groups[0].startswith("kafka-nb-")
     assert "--group kafka-nb- --resource-pattern-type prefixed" in finding.advice
 
@@ -227,35 +144,35 @@ def test_without_the_option_a_prefix_like_the_querys_is_tried(look, brokers):
 # --- the brokers' settings ------------------------------------------------------------------------
 
 
-def test_a_transaction_that_is_longer_than_brokers_allow_fails(look, brokers):
+def test_a_transaction_that_is_longer_than_brokers_allow_fails(examine, brokers):
     brokers.brokers_own["transaction.max.timeout.ms"] = "60000"
-    finding = only(look(exactly_once.transaction_timeout))
+    finding = only(examine(exactly_once.transaction_timeout))
     assert finding.outcome is Outcome.FAILED
     assert "kafka.transaction.timeout.ms=600000 exceeds" in finding.message
     options = {"kafka_transaction_timeout_ms": "60000"}
-    assert only(look(exactly_once.transaction_timeout, **options)).outcome is Outcome.PASSED
+    assert only(examine(exactly_once.transaction_timeout, **options)).outcome is Outcome.PASSED
 
 
-def test_settings_that_may_not_be_read_skip_what_needs_them(look, brokers):
+def test_settings_that_may_not_be_read_skip_what_needs_them(examine, brokers):
     brokers.brokers_own = KafkaError.CLUSTER_AUTHORIZATION_FAILED
-    finding = only(look(exactly_once.broker_settings))
+    finding = only(examine(exactly_once.broker_settings))
     assert (finding.outcome, finding.blocks) == (Outcome.SKIPPED, True)
     assert "--operation DescribeConfigs --cluster" in finding.advice
 
 
-@pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
-def test_coordinators_without_replicas_in_sync_fail(look, brokers, name):
-    brokers.topics[name] = described(in_sync=1)
-    finding = only(look(exactly_once.coordinators))
+@pytest.mark.parametrize("name", COORDINATORS)
+def test_coordinators_without_replicas_in_sync_fail(examine, brokers, name):
+    brokers.topics[name] = topic(partition(in_sync=1))
+    finding = only(examine(exactly_once.coordinators))
     assert (finding.outcome, finding.subject) == (Outcome.FAILED, name)
 
 
-@pytest.mark.parametrize("name", ["__transaction_state", "__consumer_offsets"])
-def test_coordinators_with_too_few_replicas_are_warnings(look, brokers, name):
-    brokers.topics[name] = described(2, 2)
-    brokers.settings = {**brokers.settings, name: SAFE | {"min.insync.replicas": "1"}}
-    said = [finding.message for finding in look(exactly_once.coordinators)]
-    assert {finding.outcome for finding in look(exactly_once.coordinators)} == {Outcome.WARNED}
+@pytest.mark.parametrize("name", COORDINATORS)
+def test_coordinators_with_too_few_replicas_are_warnings(examine, brokers, name):
+    brokers.topics[name] = topic(partition(replicas=2, in_sync=2))
+    brokers.settings[name] = SAFE | {"min.insync.replicas": "1"}
+    said = [finding.message for finding in examine(exactly_once.coordinators)]
+    assert {finding.outcome for finding in examine(exactly_once.coordinators)} == {Outcome.WARNED}
     assert [message.partition(",")[0] for message in said] == [
         f"topic {name} has replicas=2",
         f"topic {name} has min.insync.replicas=1",
@@ -265,20 +182,20 @@ def test_coordinators_with_too_few_replicas_are_warnings(look, brokers, name):
 @pytest.mark.parametrize(
     "error", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.LEADER_NOT_AVAILABLE]
 )
-def test_of_coordinators_that_are_not_seen_the_brokers_settings_count(look, brokers, error):
+def test_of_coordinators_that_are_not_seen_the_brokers_settings_count(examine, brokers, error):
     """They may be forbidden, or in creation."""
     brokers.topics["__transaction_state"] = error
     del brokers.topics["__consumer_offsets"]
-    assert only(look(exactly_once.coordinators)).outcome is Outcome.PASSED
+    assert only(examine(exactly_once.coordinators)).outcome is Outcome.PASSED
     brokers.brokers_own = dict.fromkeys(CREATED_WITH, "1")
-    said = [finding.message for finding in look(exactly_once.coordinators)]
+    said = [finding.message for finding in examine(exactly_once.coordinators)]
     assert [message.partition("=")[0] for message in said] == [
         f"the brokers have {name}" for name in CREATED_WITH
     ]
 
 
 def test_what_coordinators_say_themselves_counts_more_than_what_they_are_created_with(
-    look, brokers
+    examine, brokers
 ):
     brokers.brokers_own = dict.fromkeys(CREATED_WITH, "1")
-    assert only(look(exactly_once.coordinators)).outcome is Outcome.PASSED
+    assert only(examine(exactly_once.coordinators)).outcome is Outcome.PASSED

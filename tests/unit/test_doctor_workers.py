@@ -22,8 +22,7 @@ class FakeSpark:
     """A session with only a configuration."""
 
     def __init__(self, **settings):
-        self.settings = {"spark.sql.execution.arrow." + k: v for k, v in settings.items()}
-        self.settings["spark.sql.execution.arrow.maxBytesPerBatch"] = "64MB"
+        self.settings = settings
         self.conf = self
 
     def get(self, name, default=None):
@@ -83,8 +82,7 @@ def test_the_pythons_are_those_that_spark_starts(environment, expected):
 
 
 def test_a_sessions_own_setting_counts_too():
-    spark = FakeSpark()
-    spark.settings["spark.pyspark.python"] = "c"
+    spark = FakeSpark(**{"spark.pyspark.python": "c"})
     found = workers.workers_pythons({"PYSPARK_PYTHON": "a"}, spark)
     assert [each.command for each in found] == ["a", "c"]
 
@@ -223,34 +221,3 @@ def test_a_package_in_the_current_folder_does_not_count(context, choose, tmp_pat
     choose(f'exec "{sys.executable}" -S "$@"')
     (finding,) = workers.spark_packages(context)
     assert finding.outcome is Outcome.FAILED
-
-
-def test_the_launcher_is_recognized(context, choose):
-    choose("", name="other")
-    (finding,) = workers.kafka_nb_python(context)
-    assert finding.outcome is Outcome.WARNED
-    assert "export PYSPARK_PYTHON=" in finding.advice
-    command = choose("", name="kafka-nb-python")
-    (finding,) = workers.kafka_nb_python(context)
-    assert finding.outcome is Outcome.PASSED
-    link = Path(command).with_name("link")
-    link.symlink_to(command)
-    os.environ["PYSPARK_PYTHON"] = str(link)
-    (finding,) = workers.kafka_nb_python(context)
-    assert finding.outcome is Outcome.PASSED
-
-
-@pytest.mark.parametrize(
-    ("records", "outcome"),
-    [
-        ("10000", Outcome.PASSED),
-        ("0", Outcome.WARNED),
-        ("50000", Outcome.WARNED),
-        (None, Outcome.SKIPPED),
-    ],
-)
-def test_arrow_batches_should_not_be_larger_than_sparks_default(context, records, outcome):
-    context.spark = FakeSpark(maxRecordsPerBatch=records) if records else None
-    (finding,) = workers.arrow_batches(context)
-    assert finding.outcome is outcome
-    assert bool(finding.advice) == (outcome is Outcome.WARNED)

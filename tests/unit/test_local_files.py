@@ -10,7 +10,7 @@ from certificates import chain_pem, key_pem
 
 from spark_kafka_sink.config import local_files
 from spark_kafka_sink.config.local_files import authorities, with_local_files
-from spark_kafka_sink.connection.sockets import has_hidden_certificate, tls_context
+from spark_kafka_sink.connection.sockets import tls_context
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
 
@@ -140,8 +140,6 @@ def test_pem_files_are_read_as_java_reads_them(layout, password, store, authorit
     local = with_local_files(settings)
     assert "PRIVATE" not in repr(local)
     Client(local).close(Deadline(5))
-    is_text = "ssl.key.pem" in local
-    assert has_hidden_certificate(settings) == is_text
     assert len(tls_context(settings).get_ca_certs()) == 1
 
 

@@ -27,7 +27,7 @@ from spark_kafka_sink.process_limits import start_thread
 
 _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05
-_REFUSAL_SECONDS = 3.0  # as in preflight
+_UNREACHABLE_SECONDS = 3.0  # as in preflight
 _FREE_SECONDS = 1.0
 _BROKERS_DEFAULT = -1
 _LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
@@ -53,12 +53,12 @@ _quiet.propagate = False
 
 
 class Brokers:
-    """An AdminClient; raises KafkaException if the client refuses its settings."""
+    """An AdminClient; raises KafkaException if the client rejects its settings."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._learned: dict[int, Server] = {}
         self._error: KafkaError | None = None
-        self._refusal: Deadline | None = None
+        self._end_of_retries: Deadline | None = None
         configuration: dict[str, Any] = {
             **settings,
             **asking(_STATISTICS_MS),
@@ -83,22 +83,22 @@ class Brokers:
             if learned and learned is not previous and learned == previous:
                 return learned
             previous = learned
-            if not learned and self._refusal is not None and self._refusal.expired:
+            if not learned and self._end_of_retries is not None and self._end_of_retries.expired:
                 break
-        what = "they closed every connection" if self._refusal else "no answer in time"
+        what = "they closed every connection" if self._end_of_retries else "no answer in time"
         raise BrokerUnavailable(self._error.str() if self._error else what)
 
     def _on_statistics(self, text: str) -> None:
         brokers = json.loads(text)["brokers"].values()
         self._learned = {
-            each["nodeid"]: server(each["nodename"])
-            for each in brokers
-            if each["source"] == "learned"
+            broker["nodeid"]: server(broker["nodename"])
+            for broker in brokers
+            if broker["source"] == "learned"
         }
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
-            self._refusal = self._refusal or Deadline(_REFUSAL_SECONDS)
+            self._end_of_retries = self._end_of_retries or Deadline(_UNREACHABLE_SECONDS)
         elif self._error is None or self._error.code() not in _LOGIN_ERRORS:
             self._error = error
 

@@ -13,7 +13,6 @@ from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor.brokers import Brokers, for_confluent_kafka
-from spark_kafka_sink.tools.doctor.network import ApiVersions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,13 +23,13 @@ T = TypeVar("T")
 
 @dataclass
 class CheckContext:
-    """The job's options, and what the checks have found so far.
+    """The options, and what the checks have learned so far.
 
     A check may read a field only if it needs the check that sets it (``diagnosis.CHECKS``).
     """
 
     #: may contain secrets
-    given: Mapping[str, object] = field(repr=False)
+    options: Mapping[str, object] = field(repr=False)
     write_test_record: bool
     spark: SparkSession | None
     #: of the check that runs
@@ -45,11 +44,11 @@ class CheckContext:
     # set by bootstrap_servers and tls: those that work
     servers: list[Server] = field(default_factory=list)
     tls_context: ssl.SSLContext | None = None
-    # set by api_versions
-    api_versions: ApiVersions = field(default_factory=dict)
     # set by login
     brokers: Brokers | None = None
     advertised: Mapping[int, Server] = field(default_factory=dict)
+    # set by broker_versions: of each request, by its API key
+    newest_versions: Mapping[int, int] = field(default_factory=dict)
     # set by cluster
     cluster: Any = None
     # set by topic, and by topic_settings
@@ -57,9 +56,6 @@ class CheckContext:
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     # set by broker_settings
     broker_settings: Mapping[str, str] = field(default_factory=dict)
-    # set by test_record: when it was sent, when it arrived by the broker's clock if that is known,
-    # and when it was acknowledged, in seconds since the epoch
-    broker_clock: tuple[float, float, float] | None = None
 
     @property
     def sink(self) -> SinkOptions:
@@ -96,9 +92,9 @@ class CheckContext:
         if self.parsed is None:
             return []
         serialization = self.parsed.serialization
-        of_registry = () if serialization is None else serialization.registry.values()
-        every = (*self.settings.values(), *of_registry)
-        return [value for value in every if isinstance(value, Secret)]
+        registry_values = () if serialization is None else serialization.registry.values()
+        values = (*self.settings.values(), *registry_values)
+        return [value for value in values if isinstance(value, Secret)]
 
     def close(self) -> None:
         if self.brokers is not None:

@@ -1,8 +1,11 @@
-"""Checks of the connection to the brokers: options, addresses, TLS, protocol, login."""
+"""Checks of what surrounds a client: options, report.path, addresses, TLS, login, versions."""
 
 from __future__ import annotations
 
 import dataclasses
+import socket
+import ssl
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -13,6 +16,8 @@ from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
+from spark_kafka_sink.connection.preconditions import unsupported
+from spark_kafka_sink.connection.preflight import newest_versions
 from spark_kafka_sink.connection.session import login_failure
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate
@@ -23,7 +28,7 @@ from spark_kafka_sink.errors import (
     InvalidOption,
     LibraryUnavailable,
 )
-from spark_kafka_sink.tools.doctor import network
+from spark_kafka_sink.report.storage import local_path, try_writing
 from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
@@ -31,30 +36,61 @@ from spark_kafka_sink.tools.doctor.result import (
     Outcome,
     counted,
     failed,
+    first_line,
     not_applicable,
     passed,
     warned,
 )
 
 _GRACE_SECONDS = 0.1
+_SECONDS_PER_DAY = 86_400
+_EXPIRES_SOON_DAYS = 30
 _OTHERS_WORK = "Clients can start from the other servers, but only while one of them is up. "
+
+# API keys of Kafka's protocol, and versions of Produce.
+_PRODUCE, _DESCRIBE_CLUSTER = 0, 60
+_OLDEST_PRODUCE = 3  # Kafka 0.11: the first with headers and idempotence
+_ZSTD_PRODUCE = 7  # Kafka 2.1
 
 
 def options(context: CheckContext) -> list[Finding]:
     """The options are valid, as the sink reads them."""
     try:
-        context.parsed = parse(context.given)
+        context.parsed = parse(context.options)
     except (InvalidOption, LibraryUnavailable) as error:
         advice = "Correct the option that the message names; docs/options.md lists all options"
         return [failed(str(error), advice)]
-    count = sum(value is not None for value in context.given.values())
+    count = sum(value is not None for value in context.options.values())
     return [passed(f"{counted(count, 'option')}, all valid")]
+
+
+def report_path(context: CheckContext) -> list[Finding]:
+    """A file can be written to ``report.path`` and deleted. If not, jobs still run."""
+    folder = context.sink.report_path
+    if folder is None:
+        return [not_applicable("no option report.path")]
+    (call,) = call_each(try_writing, [folder], context.deadline)
+    if call.error is not None:
+        return [
+            warned(
+                f"reports cannot be written there: {first_line(call.error)}",
+                "Correct report.path, its permissions, or this process's credentials",
+                folder,
+            )
+        ]
+    place = local_path(folder)
+    if place is not None and not place.is_dir():
+        return [passed("it does not exist yet, and can be created", folder)]
+    message = "a file was written there and deleted"
+    if place is not None and not call.value:
+        message += "; files there cannot be appended to, so each report becomes a new file"
+    return [passed(message, folder)]
 
 
 def bootstrap_servers(context: CheckContext) -> list[Finding]:
     """The names of the bootstrap servers resolve, and their ports accept connections."""
     named = sockets.servers(context.settings["bootstrap.servers"])
-    findings = _probe_each(named, partial(network.tcp, deadline=context.deadline), context)
+    findings = _probe_all(named, partial(probe_tcp, deadline=context.deadline), context)
     return _keep_usable(context, named, findings)
 
 
@@ -74,43 +110,13 @@ def tls(context: CheckContext) -> list[Finding]:
             )
         ]
     probe = partial(
-        network.tls,
+        probe_tls,
         context=tls_context,
         deadline=context.deadline,
         trust_option=settings.trust_option,
     )
-    findings = _probe_each(context.servers, probe, context)
+    findings = _probe_all(context.servers, probe, context)
     return _keep_usable(context, context.servers, findings)
-
-
-def api_versions(context: CheckContext) -> list[Finding]:
-    """Kafka answers, in versions of its protocol that the sink needs."""
-    tls_context, deadline = context.tls_context, context.deadline
-    if tls_context is not None and sockets.has_hidden_certificate(context.settings):
-        return [
-            not_applicable(
-                "doctor can present the client's certificate only if it and its key are PEM files"
-            )
-        ]
-
-    def probe(server: Server) -> Finding:
-        finding, versions = network.api_versions(server, tls_context, deadline)
-        if finding.outcome is Outcome.PASSED:
-            context.api_versions = versions
-        return finding
-
-    findings = _probe_each(context.servers, probe, context)
-    findings = _keep_usable(context, context.servers, findings)
-    _, newest = context.api_versions.get(network.PRODUCE, (0, network.ZSTD_PRODUCE))
-    if context.settings.get("compression.type") == "zstd" and newest < network.ZSTD_PRODUCE:
-        findings.append(
-            warned(
-                "kafka.compression.type=zstd: to brokers before Kafka 2.1, the client sends "
-                "records uncompressed",
-                "Set kafka.compression.type=lz4, or upgrade the brokers",
-            )
-        )
-    return findings
 
 
 def login(context: CheckContext) -> list[Finding]:
@@ -146,21 +152,48 @@ def login(context: CheckContext) -> list[Finding]:
     return [passed(f"kafka.security.protocol={protocol}: without a user name")]
 
 
+def broker_versions(context: CheckContext) -> list[Finding]:
+    """The brokers have the requests that the sink needs, also those of exactly-once."""
+    versions = context.newest_versions = newest_versions(context.settings, context.deadline)
+    if not versions:
+        return [not_applicable("the brokers' version is unknown")]
+    produce = versions.get(_PRODUCE, 0)
+    if produce < _OLDEST_PRODUCE:
+        return [
+            failed(
+                f"Produce only up to version {produce}: older than Kafka 0.11",
+                "Upgrade the brokers: they support neither headers nor idempotence",
+            )
+        ]
+    if context.sink.exactly_once is not None and (lacking := unsupported(versions)):
+        return [failed(lacking, Advice.EXACTLY_ONCE_UNSUPPORTED.remedy)]
+    if context.settings.get("compression.type") == "zstd" and produce < _ZSTD_PRODUCE:
+        return [
+            warned(
+                "kafka.compression.type=zstd: to brokers before Kafka 2.1, the client sends "
+                "records uncompressed",
+                "Set kafka.compression.type=lz4, or upgrade the brokers",
+            )
+        ]
+    age = "Kafka 2.8 or later" if _DESCRIBE_CLUSTER in versions else "Kafka before 2.8"
+    return [passed(f"{age}; Produce up to version {produce}")]
+
+
 def advertised_listeners(context: CheckContext) -> list[Finding]:
     """Clients can connect to the address that each broker advertises."""
     tls_context, deadline = context.tls_context, context.deadline
 
     def probe(server: Server) -> Finding:
-        finding = network.tcp(server, deadline)
+        finding = probe_tcp(server, deadline)
         if finding.outcome is Outcome.PASSED and tls_context is not None:
             trust_option = context.settings.trust_option
-            finding = network.tls(server, tls_context, deadline, trust_option)
+            finding = probe_tls(server, tls_context, deadline, trust_option)
         return finding
 
     addresses = list(context.advertised.values())
     ids = list(context.advertised)
     findings = []
-    for node_id, finding in zip(ids, _probe_each(addresses, probe, context), strict=True):
+    for node_id, finding in zip(ids, _probe_all(addresses, probe, context), strict=True):
         message = f"broker {node_id}: {finding.message}"
         advice = finding.advice
         if finding.outcome is Outcome.FAILED:
@@ -174,18 +207,71 @@ def advertised_listeners(context: CheckContext) -> list[Finding]:
 
 def cluster(context: CheckContext) -> list[Finding]:
     """Brokers answer at an advertised address, and have a controller."""
-    found = context.cluster = context.client.cluster(context.deadline)
-    if found.controller is None:
+    description = context.cluster = context.client.cluster(context.deadline)
+    if description.controller is None:
         return [failed("no controller", "Check the brokers' logs: they cannot elect one")]
-    size = counted(len(found.nodes), "broker")
-    return [passed(f"{found.cluster_id}: {size}, controller {found.controller.id}")]
+    size = counted(len(description.nodes), "broker")
+    return [passed(f"{description.cluster_id}: {size}, controller {description.controller.id}")]
 
 
-def _probe_each(
+# --- servers --------------------------------------------------------------------------------------
+
+
+def probe_tcp(server: Server, deadline: Deadline) -> Finding:
+    """Whether the name resolves and the port accepts connections."""
+    try:
+        with sockets.connect(server, deadline) as connection:
+            return passed(f"accepts connections ({connection.getpeername()[0]})", str(server))
+    except socket.gaierror as error:
+        return failed(
+            f"the name does not resolve: {error.strerror}",
+            "Correct the host name, or make it resolvable from this machine (DNS, /etc/hosts)",
+            str(server),
+        )
+    except OSError as error:
+        return failed(
+            f"does not accept connections: {sockets.reason(error)}",
+            "Check host and port, that the broker is running, and that no firewall blocks it",
+            str(server),
+        )
+
+
+def probe_tls(
+    server: Server, context: ssl.SSLContext, deadline: Deadline, trust_option: str = ""
+) -> Finding:
+    """Whether the handshake succeeds, who signed the certificate, and when it expires."""
+    try:
+        with sockets.connect_tls(server, context, deadline) as connection:
+            return _check_certificate(server, connection)
+    except ssl.SSLCertVerificationError as error:
+        return failed(*sockets.certificate_refused(error, trust_option), str(server))
+    except OSError as error:
+        what = f"the TLS handshake failed: {sockets.reason(error)}"
+        return failed(what, Advice.TLS_FAILED.remedy, str(server))
+
+
+def _check_certificate(server: Server, connection: ssl.SSLSocket) -> Finding:
+    certificate = connection.getpeercert()
+    if not certificate:
+        return warned(
+            f"{connection.version()}, but the broker's certificate is not checked",
+            "Leave out kafka.enable.ssl.certificate.verification=false: anyone could impersonate "
+            "the broker and read the password",
+            str(server),
+        )
+    until = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+    days = int((until - time.time()) // _SECONDS_PER_DAY)
+    message = f"{connection.version()}, certificate trusted, expires in {days} days"
+    if days < _EXPIRES_SOON_DAYS:
+        return warned(message, "Renew the broker's certificate soon", str(server))
+    return passed(message, str(server))
+
+
+def _probe_all(
     servers: Sequence[Server], probe: Callable[[Server], Finding], context: CheckContext
 ) -> list[Finding]:
     findings = []
-    # A little more than each has, so that each can report its own timeout.
+    # A little more than each call has, so that it can report its own timeout.
     deadline = Deadline(context.deadline.remaining() + _GRACE_SECONDS)
     calls = call_each(probe, servers, deadline)
     for server, call in zip(servers, calls, strict=True):

@@ -16,7 +16,6 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import (
     connection,
     exactly_once,
-    report_path,
     schemas,
     topic,
     workers,
@@ -55,29 +54,25 @@ class Check:
 #: in the order in which they run; the commonest mistakes first
 CHECKS = (
     Check(connection.options, share=1 / 3),
-    Check(report_path.report_path, ("options",)),
+    Check(connection.report_path, ("options",)),
     Check(schemas.columns, ("options",)),
     Check(schemas.schema_registry, ("columns",)),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
-    Check(workers.kafka_nb_python, ("spark_python",)),
-    Check(workers.arrow_batches, ("spark_python",)),
     Check(connection.bootstrap_servers, ("options",)),
     Check(connection.tls, ("bootstrap_servers",)),
-    Check(connection.api_versions, ("tls",)),
-    Check(connection.login, ("api_versions",), share=1 / 3),
+    Check(connection.login, ("tls",), share=1 / 3),
+    Check(connection.broker_versions, ("login",)),
     Check(connection.advertised_listeners, ("login",)),
     Check(connection.cluster, ("advertised_listeners",)),
     Check(topic.topic, ("cluster",)),
     Check(topic.topic_settings, ("topic",)),
     Check(topic.in_sync_replicas, ("topic_settings",)),
     Check(topic.write_permission, ("topic",)),
-    Check(topic.idempotent_write, ("cluster",)),
-    Check(topic.record_format, ("topic_settings",)),
+    Check(topic.idempotent_write, ("cluster", "broker_versions")),
+    Check(topic.record_format, ("topic_settings", "broker_versions")),
     Check(topic.record_size, ("topic_settings",)),
-    Check(topic.retention, ("topic_settings",)),
     Check(topic.dead_letter_topic, ("cluster",)),
-    Check(exactly_once.broker_versions, ("cluster",)),
     Check(exactly_once.ledger_topic, ("cluster",)),
     Check(exactly_once.ledger_groups, ("cluster",)),
     Check(exactly_once.ledger, ("ledger_topic", "ledger_groups")),
@@ -85,7 +80,6 @@ CHECKS = (
     Check(exactly_once.transaction_timeout, ("broker_settings",)),
     Check(exactly_once.coordinators, ("cluster",)),
     Check(writing.test_record, ("topic",), share=1 / 3),
-    Check(writing.clock_skew, ("test_record",)),
     Check(writing.transaction, ("ledger_topic", "ledger_groups"), share=1 / 3),
     # Last, because busy executors may take all the time.
     Check(workers.executors, ("spark_packages",), share=1.0),
@@ -134,7 +128,7 @@ def diagnose(
                 blocked[check.name] = check.name
             else:
                 findings = _findings(check, context, deadline.slice(check.share * timeout_seconds))
-                if any(each.blocks for each in findings):
+                if any(finding.blocks for finding in findings):
                     blocked[check.name] = check.name
             for finding in findings:
                 yield _result(check, finding, context)
@@ -149,8 +143,10 @@ def _findings(check: Check, context: CheckContext, seconds: float) -> list[Findi
     if findings is None:
         findings = [_unexpected_error(call)]
     return [
-        each if each.seconds is not None else dataclasses.replace(each, seconds=call.seconds)
-        for each in findings
+        finding
+        if finding.seconds is not None
+        else dataclasses.replace(finding, seconds=call.seconds)
+        for finding in findings
     ]
 
 
@@ -172,12 +168,12 @@ def _result(check: Check, finding: Finding, context: CheckContext) -> Result:
         subject=finding.subject,
         outcome=finding.outcome,
         seconds=round(finding.seconds or 0.0, 3),
-        message=_without_secrets(finding.message, context),
-        advice=_without_secrets(finding.advice, context),
+        message=_hide_secrets(finding.message, context),
+        advice=_hide_secrets(finding.advice, context),
     )
 
 
-def _without_secrets(text: str, context: CheckContext) -> str:
+def _hide_secrets(text: str, context: CheckContext) -> str:
     """``text``, which may quote a library, without the values of secret settings."""
     # The longest first, because it may contain another one.
     for value in sorted(context.secrets(), key=len, reverse=True):

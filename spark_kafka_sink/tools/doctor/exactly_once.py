@@ -1,4 +1,4 @@
-"""Checks of what exactly-once needs: the brokers' versions, ledger, rights, time, replicas."""
+"""Checks of what exactly-once needs: the ledger, rights, time, replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from spark_kafka_sink.connection.preconditions import (
     COORDINATORS,
     unmet,
     unmet_by_topic,
-    unsupported,
 )
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError
 from spark_kafka_sink.tools.doctor.brokers import UNSUPPORTED, error_code
@@ -31,7 +30,7 @@ from spark_kafka_sink.tools.doctor.result import (
     skipped,
     warned,
 )
-from spark_kafka_sink.tools.doctor.topic import FORBIDDEN, grant, in_sync, number, undescribed
+from spark_kafka_sink.tools.doctor.topic import FORBIDDEN, check_in_sync, grant, number, undescribed
 from spark_kafka_sink.transactions.ledger import (
     commit_entry_group,
     layout_group,
@@ -53,7 +52,7 @@ _UNSEEN = (
 )
 
 
-def with_exactly_once(
+def exactly_once_only(
     check: Callable[[CheckContext, ExactlyOnceOptions], list[Finding]],
 ) -> Callable[[CheckContext], list[Finding]]:
     """A check that is skipped with at-least-once, under the name of ``check``."""
@@ -68,29 +67,17 @@ def with_exactly_once(
     return run
 
 
-@with_exactly_once
-def broker_versions(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """The brokers have transactions, and say that they hold back the offsets of open ones."""
-    del settings
-    if not context.api_versions:
-        return [not_applicable("the brokers' version is unknown")]
-    newest_versions = {key: newest for key, (_, newest) in context.api_versions.items()}
-    if lacking := unsupported(newest_versions):
-        return [failed(lacking, Advice.EXACTLY_ONCE_UNSUPPORTED.remedy)]
-    return [passed("Kafka 2.5 or later")]
-
-
-@with_exactly_once
+@exactly_once_only
 def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The ledger's topic exists, and the user may read it."""
     name = settings.ledger_topic
     try:
-        found = context.client.topic(name, context.deadline)
+        description = context.client.topic(name, context.deadline)
     except KafkaException as error:
         what = f"{context.user} may not describe it, or it does not exist"
         forbidden = failed(what, grant(context, name, "Describe", "Read"), name)
         return [undescribed(context, name, error, forbidden)]
-    allowed = found.authorized_operations
+    allowed = description.authorized_operations
     if not allowed:
         return [not_reported()]
     if AclOperation.READ not in allowed:
@@ -99,7 +86,7 @@ def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     return [passed(f"{context.user} may read it", name)]
 
 
-@with_exactly_once
+@exactly_once_only
 def ledger_groups(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The user may commit offsets of the ledger's groups."""
     prefix = _prefix(settings)
@@ -127,7 +114,7 @@ def _forbidden_groups(context: CheckContext, settings: ExactlyOnceOptions, group
     )
 
 
-@with_exactly_once
+@exactly_once_only
 def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The ledger is valid, as the sink reads it."""
     prefix = settings.prefix
@@ -142,24 +129,24 @@ def ledger(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]
     client, topic = context.sink.producer.client, settings.ledger_topic
     try:
         offsets = read_offsets(client, topic, list(readers), wait)
-        found = [read(offsets[group], group) for group, read in readers.items()]
+        entries = [read(offsets[group], group) for group, read in readers.items()]
     except DeadlineExceeded as error:
         advice = "Raise --timeout; if a transaction of the query is open, see docs/exactly-once.md"
         return [warned(str(error), advice, prefix)]
     except KafkaSinkError as error:
         return [failed(str(error), "See above for missing rights", prefix)]
-    latest = max((each.batch_id for each in found if each is not None), default=None)
+    latest = max((entry.batch_id for entry in entries if entry is not None), default=None)
     if latest is None:
         return [passed("none yet: the query's first micro-batch creates it", prefix)]
     return [passed(f"the query has begun micro-batch {latest}", prefix)]
 
 
-@with_exactly_once
+@exactly_once_only
 def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The user may read the brokers' configuration, which the next checks need."""
     del settings
     try:
-        found = context.client.broker_settings(context.cluster.nodes[0].id, context.deadline)
+        brokers_own = context.client.broker_settings(context.cluster.nodes[0].id, context.deadline)
     except KafkaException as error:
         if error_code(error) not in FORBIDDEN:
             raise
@@ -170,11 +157,11 @@ def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list
                 "DescribeConfigs --cluster, so that doctor can check what exactly-once requires",
             )
         ]
-    context.broker_settings = found
-    return [passed("may be read")] if found else [not_reported()]
+    context.broker_settings = brokers_own
+    return [passed("may be read")] if brokers_own else [not_reported()]
 
 
-@with_exactly_once
+@exactly_once_only
 def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The brokers allow transactions as long as ``kafka.transaction.timeout.ms``."""
     longest = number(context.broker_settings, _LONGEST)
@@ -191,7 +178,7 @@ def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> 
     return [passed(f"{wanted}; the brokers allow {longest}")]
 
 
-@with_exactly_once
+@exactly_once_only
 def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """Commits survive the loss of a broker, and still work while one is down.
 
@@ -205,7 +192,7 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     is_all_reported = True
     for name, (with_replicas, with_in_sync) in COORDINATORS.items():
         partitions, of_topic = _describe(context, name)
-        replicas = min((len(each.replicas) for each in partitions), default=0) or None
+        replicas = min((len(partition.replicas) for partition in partitions), default=0) or None
         needed = number(of_topic, "min.insync.replicas")
         # The topic's own value matters, not the one it would be created with.
         if replicas is not None:
@@ -217,11 +204,12 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
             needed or number(broker, with_in_sync),
         )
         if partitions:
-            findings.append(in_sync(name, partitions, needed or number(broker, with_in_sync)))
+            findings.append(check_in_sync(name, partitions, needed or number(broker, with_in_sync)))
         sentences += unmet_by_topic(name, of_topic, replicas)
     sentences += unmet(broker, context.sink.topic or "", context.topic_settings)
-    findings += [warned(each, _REMEDY) for each in sentences]
-    problems = [each for each in findings if each.outcome in (Outcome.FAILED, Outcome.WARNED)]
+    findings += [warned(sentence, _REMEDY) for sentence in sentences]
+    bad = (Outcome.FAILED, Outcome.WARNED)
+    problems = [finding for finding in findings if finding.outcome in bad]
     if not problems and not is_all_reported:
         return [not_reported()]
     return problems or [passed("commits survive the loss of a broker")]

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from spark_kafka_sink.tools.doctor.diagnosis import CHECKS
 from spark_kafka_sink.tools.doctor.result import Outcome, Result
 
-_OUTCOME_WIDTH = max(len(each.value) for each in Outcome)
-_NAME_WIDTH = max(len(each.name) for each in CHECKS)
+_OUTCOME_WIDTH = max(len(outcome.value) for outcome in Outcome)
+_NAME_WIDTH = max(len(check.name) for check in CHECKS)
 _INDENT = " " * (_OUTCOME_WIDTH + _NAME_WIDTH + 13)
 _WITHOUT_TERMINAL = (120, 24)
 
@@ -28,7 +28,7 @@ def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
     for result in results:
         counts[result.outcome] += 1
         if result.outcome is Outcome.SKIPPED and not result.advice:
-            skipped.setdefault(_with_subject(result), []).append(result.name)
+            skipped.setdefault(_full_message(result), []).append(result.name)
         else:
             say(paragraph(result, columns))
     for reason, names in skipped.items():
@@ -44,13 +44,13 @@ def paragraph(result: Result, columns: int) -> str:
         f"{result.outcome.value:<{_OUTCOME_WIDTH}}  {result.name:<{_NAME_WIDTH}}"
         f"  {result.seconds:5.2f} s  "
     )
-    lines = _wrapped(_with_subject(result), columns, begin)
+    lines = _wrapped(_full_message(result), columns, begin)
     if result.advice:
         lines += _wrapped(result.advice, columns, f"{_INDENT}-> ")
     return "\n".join(lines)
 
 
-def _with_subject(result: Result) -> str:
+def _full_message(result: Result) -> str:
     return f"{result.subject}: {result.message}" if result.subject else result.message
 
 
@@ -68,7 +68,7 @@ def _wrapped(text: str, columns: int, begin: str) -> list[str]:
 
 def say_json(results: Iterable[Result], say: Callable[[str], None]) -> bool:
     """Write one object when all results have arrived; returns whether none failed."""
-    found = list(results)
-    is_well = all(each.outcome is not Outcome.FAILED for each in found)
-    say(json.dumps({"is_well": is_well, "results": [asdict(each) for each in found]}, indent=2))
+    rows = [asdict(result) for result in results]
+    is_well = all(row["outcome"] is not Outcome.FAILED for row in rows)
+    say(json.dumps({"is_well": is_well, "results": rows}, indent=2))
     return is_well

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 # Any subject shows whether the registry answers; this one is not there.
 _NO_TOPIC = "kafka-nb-doctor"
 _NO_SCHEMA = (
-    "no DataFrame's schema is given; only diagnose(options, schema=df.schema) and the --dry-run of "
-    "a job check it"
+    "only diagnose(options, schema=df.schema) and the --dry-run of a job know a DataFrame's schema"
 )
 
 
@@ -73,8 +72,10 @@ def schema_registry(context: CheckContext) -> list[Finding]:
     topic = context.sink.topic
     with closing(RegistryClient(replace(options.registry, timeout_ms=timeout_ms))) as client:
         if topic is None:
-            return [_of_any_subject(client, options)]
-        return [_of_subject(client, context, each, topic) for each in _column_schemas(context)]
+            return [_check_registry(client, options)]
+        return [
+            _check_subject(client, context, column, topic) for column in _column_schemas(context)
+        ]
 
 
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
@@ -90,7 +91,7 @@ def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
     return column_schemas(options, column_types(context.schema, context.sink.serialized_columns))
 
 
-def _of_any_subject(client: RegistryClient, options: SerializationOptions) -> Finding:
+def _check_registry(client: RegistryClient, options: SerializationOptions) -> Finding:
     """The topics come from the column, and are not known."""
     try:
         client.latest(_NO_TOPIC, options.columns[0].format)
@@ -101,7 +102,7 @@ def _of_any_subject(client: RegistryClient, options: SerializationOptions) -> Fi
     return passed("it answers; the column topic names the subjects", options.registry.url)
 
 
-def _of_subject(
+def _check_subject(
     client: RegistryClient, context: CheckContext, column: ColumnSchema, topic: str
 ) -> Finding:
     options = context.sink.serialization
@@ -119,10 +120,10 @@ def _needed(client: RegistryClient, wanted: WantedSchema) -> Finding:
         if wanted.schema is None:
             latest = client.latest(wanted.subject, wanted.format)
             return passed(f"its latest schema has the id {latest.id}", wanted.subject)
-        found = client.look_up(
+        registered = client.look_up(
             wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize
         )
-        return passed(f"it has the column's schema, with the id {found.id}", wanted.subject)
+        return passed(f"it has the column's schema, with the id {registered.id}", wanted.subject)
     except SchemaNotFound as error:
         return failed(str(error), "", wanted.subject)
 

@@ -15,12 +15,6 @@ from spark_kafka_sink.config.producer_options import MAX_REQUEST_SIZE
 from spark_kafka_sink.producer.topic_limits import limits_from
 from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
-from spark_kafka_sink.tools.doctor.network import (
-    DESCRIBE_CLUSTER,
-    INIT_PRODUCER_ID,
-    PRODUCE,
-    REASON_PRODUCE,
-)
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     counted,
@@ -32,7 +26,9 @@ from spark_kafka_sink.tools.doctor.result import (
     warned,
 )
 
-_MS_PER_DAY = 86_400_000
+# API keys of Kafka's protocol
+_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_CLUSTER = 0, 22, 60
+_REASON_PRODUCE = 8  # Kafka 2.4, KIP-467: the first that says which records are rejected, and why
 _DEAD_LETTER_HEADERS_BYTES = 4096
 #: the user may not describe something, or read its settings
 FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
@@ -44,7 +40,7 @@ def topic(context: CheckContext) -> list[Finding]:
     if name is None:
         return [skipped("no option topic: the column topic names each row's topic")]
     try:
-        found = context.topic = context.client.topic(name, context.deadline)
+        description = context.topic = context.client.topic(name, context.deadline)
     except KafkaException as error:
         if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return [missing(context, name)]
@@ -57,7 +53,9 @@ def topic(context: CheckContext) -> list[Finding]:
                 )
             ]
         return [_unusable(name, error)]
-    orphans = [each.id for each in found.partitions if each.leader is None or each.leader.id < 0]
+    orphans = [
+        part.id for part in description.partitions if part.leader is None or part.leader.id < 0
+    ]
     if orphans:
         return [
             failed(
@@ -66,8 +64,8 @@ def topic(context: CheckContext) -> list[Finding]:
                 name,
             )
         ]
-    replicas = min(len(each.replicas) for each in found.partitions)
-    size = counted(len(found.partitions), "partition")
+    replicas = min(len(part.replicas) for part in description.partitions)
+    size = counted(len(description.partitions), "partition")
     return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
 
 
@@ -91,7 +89,7 @@ def missing(context: CheckContext, name: str) -> Finding:
     """The finding for a missing topic: whether the job or the brokers create it."""
     partitions = context.created_topics.get(name)
     if partitions is not None:
-        return _without_topic(
+        return _block(
             passed(
                 f"it does not exist; the job creates it, with {counted(partitions, 'partition')}, "
                 f"if {context.user} may create topics",
@@ -115,10 +113,10 @@ def missing(context: CheckContext, name: str) -> Finding:
             _create(name),
             name,
         )
-    refusal = context.client.creation_error(name, context.deadline)
-    if refusal is not None and (advice := creation_advice(refusal.code())):
-        what = f"it does not exist, and the brokers would not create it: {refusal.str()}"
-        return failed(f"{what} ({refusal.name()})", advice.remedy, name)
+    reason = context.client.creation_error(name, context.deadline)
+    if reason is not None and (advice := creation_advice(reason.code())):
+        what = f"it does not exist, and the brokers would not create it: {reason.str()}"
+        return failed(f"{what} ({reason.name()})", advice.remedy, name)
     if creates is None:
         finding = warned(
             "it does not exist, and the brokers do not report whether they create it",
@@ -132,7 +130,7 @@ def missing(context: CheckContext, name: str) -> Finding:
             _create(name) + ", to choose partitions and replicas yourself",
             name,
         )
-    return _without_topic(finding)
+    return _block(finding)
 
 
 def creation_advice(code: int) -> Advice | None:
@@ -140,7 +138,7 @@ def creation_advice(code: int) -> Advice | None:
     return Advice.CREATION_FORBIDDEN if code in FORBIDDEN else advice_on(code)
 
 
-def _without_topic(finding: Finding) -> Finding:
+def _block(finding: Finding) -> Finding:
     # There is nothing to say about the partitions, rights and limits of a missing topic.
     return replace(finding, blocks=True)
 
@@ -162,7 +160,7 @@ def _create(name: str) -> str:
 
 def grant(context: CheckContext, name: str, *operations: str) -> str:
     """The command that grants operations on a topic."""
-    rights = " ".join(f"--operation {each}" for each in operations)
+    rights = " ".join(f"--operation {operation}" for operation in operations)
     return f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {rights} --topic {name}"
 
 
@@ -192,24 +190,24 @@ def in_sync_replicas(context: CheckContext) -> list[Finding]:
     if context.settings["acks"] not in ("all", "-1"):
         return [not_applicable(f"kafka.acks={context.settings['acks']} does not wait for replicas")]
     needed = number(context.topic_settings, "min.insync.replicas")
-    return [in_sync(context.topic_name, context.topic.partitions, needed)]
+    return [check_in_sync(context.topic_name, context.topic.partitions, needed)]
 
 
-def in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
+def check_in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
     """Whether a topic of these partitions accepts records with acks=all."""
-    replicas = min((len(each.replicas) for each in partitions), default=0)
+    replicas = min((len(partition.replicas) for partition in partitions), default=0)
     if needed is None or not replicas:
         return not_reported()
-    short = [each.id for each in partitions if len(each.isr) < needed]
+    short = [partition.id for partition in partitions if len(partition.isr) < needed]
     if short:
         can = "" if replicas >= needed else f", and there are only {replicas}"
         return failed(
             f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
-            "refuse records with acks=all",
+            "reject records with acks=all",
             "Start the missing brokers, or lower the topic's min.insync.replicas",
             name,
         )
-    behind = [each.id for each in partitions if len(each.isr) < len(each.replicas)]
+    behind = [part.id for part in partitions if len(part.isr) < len(part.replicas)]
     if behind:
         return warned(
             f"replicas of {_partitions(behind)} are not in sync",
@@ -248,18 +246,18 @@ def idempotent_write(context: CheckContext) -> list[Finding]:
     """The brokers support idempotent producers, and the user may be one."""
     if context.settings["enable.idempotence"] != "true":
         return [not_applicable("kafka.enable.idempotence=false")]
-    if context.api_versions and INIT_PRODUCER_ID not in context.api_versions:
+    if context.newest_versions and _INIT_PRODUCER_ID not in context.newest_versions:
         advice = Advice.IDEMPOTENCE_UNSUPPORTED
         return [failed(advice.meaning, advice.remedy)]
     if AclOperation.IDEMPOTENT_WRITE in (context.cluster.authorized_operations or ()):
         return [passed("allowed on the cluster (IdempotentWrite)")]
-    return [_without_right(context)]
+    return [_check_right(context)]
 
 
-def _without_right(context: CheckContext) -> Finding:
-    if not context.api_versions:
+def _check_right(context: CheckContext) -> Finding:
+    if not context.newest_versions:
         return not_applicable("the brokers' version is unknown")
-    if DESCRIBE_CLUSTER in context.api_versions:  # Kafka 2.8, as is KIP-679
+    if _DESCRIBE_CLUSTER in context.newest_versions:  # Kafka 2.8, as is KIP-679
         return passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")
     if context.topic is None or not context.topic.authorized_operations:
         return not_reported()
@@ -295,8 +293,7 @@ def _check_compacted(context: CheckContext) -> Finding:
     name, remedy = context.topic_name, Advice.INVALID_MSG.remedy
     if context.schema is not None and "key" not in context.schema.names:
         return failed("it is compacted, and the DataFrame has no column key", remedy, name)
-    _, newest = context.api_versions.get(PRODUCE, (0, REASON_PRODUCE))
-    if newest < REASON_PRODUCE:
+    if context.newest_versions.get(_PRODUCE, _REASON_PRODUCE) < _REASON_PRODUCE:
         what = (
             "it is compacted; with brokers before Kafka 2.4, a record without a key fails its task "
             "only after close.timeout.ms, and the error does not name the key"
@@ -316,38 +313,12 @@ def record_size(context: CheckContext) -> list[Finding]:
         return [
             warned(
                 f"the client accepts records up to {MAX_REQUEST_SIZE}={clients} bytes, but the "
-                f"brokers refuse those above max.message.bytes={topics}",
+                f"brokers reject those above max.message.bytes={topics}",
                 f"Raise the topic's max.message.bytes, or lower {MAX_REQUEST_SIZE}",
                 name,
             )
         ]
     return [passed(f"the topic accepts {topics} bytes; the client sends at most {clients}", name)]
-
-
-def retention(context: CheckContext) -> list[Finding]:
-    """How long the topic keeps records after their timestamp. It always passes."""
-    name, settings = context.topic_name, context.topic_settings
-    if settings.get("message.timestamp.type") == "LogAppendTime":
-        return [
-            passed(
-                "brokers replace the column timestamp with the time of arrival "
-                "(message.timestamp.type=LogAppendTime)",
-                name,
-                "To keep the column's times, set message.timestamp.type=CreateTime",
-            )
-        ]
-    milliseconds, policy = number(settings, "retention.ms"), settings.get("cleanup.policy")
-    if policy is None or milliseconds is None:
-        return [not_reported()]
-    if "delete" not in policy or milliseconds < 0:
-        return [passed("records of any age are kept", name)]
-    return [
-        passed(
-            f"records are deleted {_age(milliseconds)} after their timestamp",
-            name,
-            "If the column timestamp holds older times, raise the topic's retention.ms",
-        )
-    ]
 
 
 def dead_letter_topic(context: CheckContext) -> list[Finding]:
@@ -380,11 +351,6 @@ def _dead_letter_size(name: str, settings: Mapping[str, str], max_request_bytes:
         what = f"max.message.bytes={limit}: the largest dead letters will not fit"
         return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
     return passed(f"it accepts dead letters of up to {limit} bytes", name)
-
-
-def _age(milliseconds: int) -> str:
-    days = milliseconds / _MS_PER_DAY
-    return counted(days, "day") if days >= 1 else counted(round(24 * days, 2), "hour")
 
 
 def _partitions(ids: list[int]) -> str:

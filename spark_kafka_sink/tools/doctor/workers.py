@@ -1,4 +1,4 @@
-"""Checks of Spark on this machine: the Python of its workers, what is installed there, batches."""
+"""Checks of Spark on this machine: the Python of its workers, what is installed there."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def probe(names):
     import json, os, resource, socket, sys
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
-    found = {}
+    packages = {}
     for name in names:
         if find_spec(name) is not None:
             try:
-                found[name] = version(name)
+                packages[name] = version(name)
             except PackageNotFoundError:
-                found[name] = ""
+                packages[name] = ""
     memory = resource.getrlimit(resource.RLIMIT_AS)[0]
     threads = [resource.getrlimit(resource.RLIMIT_NPROC)[0]]
     for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"):
@@ -60,7 +60,7 @@ def probe(names):
         "host": socket.gethostname(),
         "path": sys.executable,
         "python": list(sys.version_info[:2]),
-        "packages": found,
+        "packages": packages,
     })
 """
 # The current folder, which -c puts on the path, does not count as installed.
@@ -75,10 +75,7 @@ _NEEDED = ("spark_kafka_sink", "pyspark_kafka_nb", "confluent_kafka", "numpy", "
 _PROBED = (*_NEEDED, "pyspark")
 _COMPARED = ("spark_kafka_sink", "pyspark")
 
-_RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 _TASKS_WITH_CONNECT = 16
-_MAX_RECORDS_PER_BATCH = 10_000
 
 # docs/tuning.md, small workers
 _LEAST_MIB = 600
@@ -104,8 +101,8 @@ def workers_pythons(
     everything else runs in that of ``spark.pyspark.python``.
     """
     variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-    found_by_name = next((each for each in variables if environment.get(each)), None)
-    sources = {_command_of(environment, found_by_name): found_by_name}
+    for_formats = next((name for name in variables if environment.get(name)), None)
+    sources = {_command_of(environment, for_formats): for_formats}
     sources.setdefault(_command_of(environment, "PYSPARK_PYTHON"), "PYSPARK_PYTHON")
     configured = spark.conf.get("spark.pyspark.python", "") if spark is not None else ""
     if configured:
@@ -131,19 +128,19 @@ def spark_python(context: CheckContext) -> list[Finding]:
     if _version("pyspark") is None:
         return [skipped("pyspark is not installed here: run doctor where the driver runs")]
     findings = []
-    for each in workers_pythons(os.environ, context.spark):
-        if each.path is None:
+    for python in workers_pythons(os.environ, context.spark):
+        if python.path is None:
             findings.append(
                 failed(
-                    f"{each.source or 'the default'} names no program on PATH",
+                    f"{python.source or 'the default'} names no program on PATH",
                     f"Correct it; for this Python: {_use_this_python()}",
-                    each.command,
+                    python.command,
                 )
             )
-        elif each.source:
-            findings.append(passed(f"{each.path} ({each.source})", each.command))
+        elif python.source:
+            findings.append(passed(f"{python.path} ({python.source})", python.command))
         else:
-            findings.append(passed(f"{each.path}: PYSPARK_PYTHON is not set", each.command))
+            findings.append(passed(f"{python.path}: PYSPARK_PYTHON is not set", python.command))
     return findings
 
 
@@ -297,38 +294,3 @@ def _cores(spark: SparkSession) -> int:
     from spark_kafka_sink.spark.private_api import is_classic
 
     return spark.sparkContext.defaultParallelism if is_classic(spark) else _TASKS_WITH_CONNECT
-
-
-def kafka_nb_python(context: CheckContext) -> list[Finding]:
-    """Workers start with ``kafka-nb-python``, which is faster."""
-    pythons = workers_pythons(os.environ, context.spark)
-    others = [each for each in pythons if Path(each.path or "").resolve().name != LAUNCHER]
-    if others:
-        return [
-            warned(
-                "not in use: every worker recompiles PySpark when it starts",
-                f"{_use_this_python()} (docs/tuning.md)",
-                others[0].command,
-            )
-        ]
-    return [passed("in use", pythons[0].command)]
-
-
-def arrow_batches(context: CheckContext) -> list[Finding]:
-    """Spark's Arrow batches are not too large. Only in a session (``diagnose``)."""
-    spark = context.spark
-    if spark is None:
-        return [not_applicable("needs a running session")]
-    records = int(spark.conf.get(_RECORDS_PER_BATCH) or "0")
-    message = f"{_RECORDS_PER_BATCH}={records}"
-    if (size := spark.conf.get(_BYTES_PER_BATCH, None)) is not None:  # not every Spark has it
-        message += f", {_BYTES_PER_BATCH}={size}"
-    if records <= 0 or records > _MAX_RECORDS_PER_BATCH:
-        return [
-            warned(
-                message,
-                f"Set {_RECORDS_PER_BATCH}={_MAX_RECORDS_PER_BATCH}: larger batches are slower "
-                "and take more memory (docs/tuning.md)",
-            )
-        ]
-    return [passed(message)]

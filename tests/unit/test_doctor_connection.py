@@ -1,4 +1,4 @@
-"""What doctor says about servers; each test breaks one thing."""
+"""What doctor says about servers, brokers' versions and report.path; each test breaks one thing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import socket
 import ssl
-import struct
 import threading
 
 import pytest
@@ -18,7 +17,8 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.doctor import connection, network
+from spark_kafka_sink.report.storage import LocalFolder
+from spark_kafka_sink.tools.doctor import connection
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
@@ -26,7 +26,7 @@ DAY = datetime.timedelta(days=1)
 
 
 def test_a_server_is_written_as_it_is_read():
-    assert [str(each) for each in sockets.servers("a:1,[::1]:2")] == ["a:1", "[::1]:2"]
+    assert list(map(str, sockets.servers("a:1,[::1]:2"))) == ["a:1", "[::1]:2"]
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def serving(talk):
 
 def test_a_port_that_accepts_connections_passes():
     with serving(lambda connection: None) as server:
-        finding = network.tcp(server, Deadline(30))
+        finding = connection.probe_tcp(server, Deadline(30))
     assert finding.outcome is Outcome.PASSED
     assert finding.subject == str(server)
 
@@ -61,14 +61,14 @@ def test_a_port_that_accepts_connections_passes():
 def test_a_wrong_port_fails():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    finding = network.tcp(Server("127.0.0.1", port), Deadline(30))
+    finding = connection.probe_tcp(Server("127.0.0.1", port), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "Connection refused" in finding.message
     assert "Check host and port" in finding.advice
 
 
 def test_a_name_that_does_not_resolve_fails():
-    finding = network.tcp(Server("nowhere.invalid", 9092), Deadline(30))
+    finding = connection.probe_tcp(Server("nowhere.invalid", 9092), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "the name does not resolve" in finding.message
     assert "Correct the host name" in finding.advice
@@ -76,7 +76,7 @@ def test_a_name_that_does_not_resolve_fails():
 
 def test_a_server_that_does_not_answer_fails_at_the_deadline():
     with black_hole() as address:
-        finding = network.tcp(sockets.server(address), Deadline(0.1))
+        finding = connection.probe_tcp(sockets.server(address), Deadline(0.1))
     assert finding.outcome is Outcome.FAILED
     assert "no answer in time" in finding.message
 
@@ -107,7 +107,7 @@ def examine(authority, tmp_path):
         trusted.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
         settings = {"ssl.ca.location": str(tmp_path / "ca.pem")} | settings
         with serving(talk) as server:
-            return network.tls(server, sockets.tls_context(settings), Deadline(30), option)
+            return connection.probe_tls(server, sockets.tls_context(settings), Deadline(30), option)
 
     return examine
 
@@ -186,7 +186,7 @@ def test_a_certificate_that_nobody_checks_is_a_warning(examine):
 
 def test_a_server_without_tls_fails():
     with serving(lambda connection: connection.recv(9)) as server:
-        finding = network.tls(server, sockets.tls_context({}), Deadline(30))
+        finding = connection.probe_tls(server, sockets.tls_context({}), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "the TLS handshake failed" in finding.message
     assert "Check that kafka.security.protocol matches the listener" in finding.advice
@@ -211,106 +211,127 @@ def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(auth
             sockets.tls_context({**settings, **password})
 
 
-def test_a_missing_client_certificate_fails_with_the_setting_for_it(authority, tmp_path):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    certificate = authority.issue_cert("127.0.0.1")
-    context.load_cert_chain(write_pem(certificate, tmp_path / "server.pem"))
-    context.verify_mode = ssl.CERT_REQUIRED
-    authority.configure_trust(context)
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    trusting = sockets.tls_context({"ssl.ca.location": str(tmp_path / "ca.pem")})
-
-    def talk(connection):
-        with contextlib.suppress(OSError):
-            context.wrap_socket(connection, server_side=True).close()
-
-    with serving(talk) as server:
-        finding, _ = network.api_versions(server, trusting, Deadline(30))
-    assert finding.outcome is Outcome.FAILED
-    assert "Set or correct kafka.ssl.keystore.*" in finding.advice
+# --- versions -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_hidden"),
-    [
-        ({}, False),
-        ({"ssl.key.location": "k", "ssl.certificate.location": "c"}, False),
-        ({"ssl.keystore.location": "k"}, True),
-        ({"ssl.key.pem": "k", "ssl.certificate.pem": "c"}, True),
-    ],
-)
-def test_python_reads_only_keys_in_pem_files(settings, is_hidden):
-    assert sockets.has_hidden_certificate(settings) == is_hidden
+#: of Kafka 2.5
+VERSIONS = {0: 8, 9: 7, **dict.fromkeys((22, 24, 25, 26, 28), 3)}
 
 
-# --- Kafka's protocol ----------------------------------------------------------------------------
+@pytest.fixture
+def versions(monkeypatch):
+    """The finding about brokers with these versions of requests."""
+
+    def versions(newest, **options):
+        monkeypatch.setattr(connection, "newest_versions", lambda settings, deadline: newest)
+        given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+        given |= {name.replace("_", "."): value for name, value in options.items()}
+        context = CheckContext(given, False, None, Deadline(30), parsed=parse(given))
+        (finding,) = connection.broker_versions(context)
+        assert context.newest_versions == newest
+        return finding
+
+    return versions
 
 
-def answer(versions, error=0):
-    body = struct.pack(">ihi", 0, error, len(versions))
-    body += b"".join(struct.pack(">hhh", *each) for each in versions)
-    return struct.pack(">i", len(body)) + body
+def test_the_age_of_brokers_is_named(versions):
+    assert versions(VERSIONS).message == "Kafka before 2.8; Produce up to version 8"
+    assert versions(VERSIONS | {60: 0}).message == "Kafka 2.8 or later; Produce up to version 8"
+    unknown = versions({})
+    assert (unknown.outcome, unknown.blocks) == (Outcome.SKIPPED, False)
 
 
-def replying(reply):
-    def talk(connection):
-        connection.recv(1024)
-        connection.sendall(reply)
-
-    return talk
-
-
-def asked(reply):
-    with serving(replying(reply)) as server:
-        return network.api_versions(server, None, Deadline(30))
-
-
-def test_the_versions_of_a_broker_are_read():
-    finding, versions = asked(answer([(0, 0, 13), (60, 0, 2)]))
-    assert finding.outcome is Outcome.PASSED
-    assert finding.message == "Kafka 2.8 or later; Produce 0 to 13"
-    assert versions == {0: (0, 13), 60: (0, 2)}
-
-
-def test_a_broker_without_describe_cluster_is_older():
-    finding, _ = asked(answer([(0, 0, 8)]))
-    assert finding.message == "Kafka before 2.8; Produce 0 to 8"
-
-
-@pytest.mark.parametrize(
-    ("compression", "produce", "warns"), [("zstd", 6, True), ("zstd", 7, False), ("lz4", 6, False)]
-)
-def test_zstd_is_a_warning_before_kafka_2_1(compression, produce, warns):
-    with serving(replying(answer([(0, 0, produce)]))) as server:
-        given = {"kafka.bootstrap.servers": str(server), "kafka.compression.type": compression}
-        context = CheckContext(given, False, None, Deadline(30))
-        context.parsed, context.servers = parse(given), [server]
-        findings = connection.api_versions(context)
-    assert [each.outcome for each in findings] == [Outcome.PASSED] + [Outcome.WARNED] * warns
-    assert not warns or "uncompressed" in findings[1].message
-
-
-def test_a_broker_without_headers_fails():
-    finding, _ = asked(answer([(0, 0, 2)]))
+def test_brokers_without_headers_fail(versions):
+    finding = versions({0: 2})
     assert finding.outcome is Outcome.FAILED
     assert "older than Kafka 0.11" in finding.message
     assert "Upgrade the brokers" in finding.advice
 
 
+def test_zstd_is_a_warning_before_kafka_2_1(versions):
+    finding = versions({0: 6}, kafka_compression_type="zstd")
+    assert finding.outcome is Outcome.WARNED
+    assert "uncompressed" in finding.message
+    assert versions({0: 7}, kafka_compression_type="zstd").outcome is Outcome.PASSED
+    assert versions({0: 6}, kafka_compression_type="lz4").outcome is Outcome.PASSED
+
+
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("key", "newest", "lacking"),
     [
-        (b"", "it closed the connection"),
-        (answer([(0, 0, 13)])[:-1], "it closed the connection"),
-        (b"\x15\x03\x03\x00\x02\x02\x50", "it expects TLS"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "it uses another protocol"),
-        (struct.pack(">iihi", 10, 0, 0, 7), "error 0"),
-        (answer([], error=35), "error 35"),
+        (9, 6, "OffsetFetch only up to version 6"),
+        (22, None, "no InitProducerId"),
+        (24, None, "no AddPartitionsToTxn"),
+        (25, None, "no AddOffsetsToTxn"),
+        (26, None, "no EndTxn"),
+        (28, None, "no TxnOffsetCommit"),
     ],
 )
-def test_whatever_else_answers_is_no_broker(reply, reason):
-    finding, versions = asked(reply)
+def test_brokers_that_lack_what_exactly_once_needs_fail(versions, key, newest, lacking):
+    changed = {**VERSIONS, key: newest}
+    if newest is None:
+        del changed[key]
+    exactly_once = {"delivery_guarantee": "exactly-once", "exactly_once_ledger_topic": "ledger"}
+    finding = versions(changed, **exactly_once)
     assert finding.outcome is Outcome.FAILED
-    assert finding.message == f"no answer from a Kafka broker: {reason}"
-    assert "Check that kafka.security.protocol" in finding.advice
-    assert versions == {}
+    assert finding.message.endswith(f"these brokers have {lacking}")
+    assert "delivery.guarantee=at-least-once" in finding.advice
+    assert versions(VERSIONS, **exactly_once).outcome is Outcome.PASSED
+    assert versions(changed).outcome is Outcome.PASSED
+
+
+# --- report.path ----------------------------------------------------------------------------------
+
+
+def examine_path(folder, seconds=30.0):
+    given = {"kafka.bootstrap.servers": "a:1"} | ({"report.path": str(folder)} if folder else {})
+    context = CheckContext(given, False, None, Deadline(seconds))
+    context.parsed = parse(given)
+    (finding,) = connection.report_path(context)
+    return finding
+
+
+def test_without_the_option_there_is_nothing_to_check():
+    assert examine_path(None).outcome is Outcome.SKIPPED
+
+
+def test_a_file_is_written_and_deleted(tmp_path):
+    finding = examine_path(tmp_path)
+    assert (finding.outcome, finding.subject) == (Outcome.PASSED, str(tmp_path))
+    assert finding.message == "a file was written there and deleted"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_can_be_created_is_left_to_the_job(tmp_path):
+    """It would belong to the wrong user."""
+    finding = examine_path(tmp_path / "a" / "reports")
+    assert (finding.outcome, "can be created" in finding.message) == (Outcome.PASSED, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_cannot_be_appended_to_are_reported(tmp_path, monkeypatch):
+    def refuse(self, name, line):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(LocalFolder, "append_line", refuse)
+    finding = examine_path(tmp_path)
+    assert finding.outcome is Outcome.PASSED
+    assert finding.message.endswith("each report becomes a new file")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["file/reports", "file"])
+def test_a_place_that_cannot_be_written_to_is_a_warning(tmp_path, folder):
+    (tmp_path / "file").touch()
+    finding = examine_path(tmp_path / folder)
+    assert finding.outcome is Outcome.WARNED  # the job runs all the same
+    assert "reports cannot be written there: " in finding.message
+    assert "Correct report.path" in finding.advice
+
+
+def test_storage_that_does_not_answer_is_a_warning(monkeypatch):
+    released = threading.Event()
+    monkeypatch.setattr(connection, "try_writing", lambda folder: released.wait(60))
+    finding = examine_path("/reports", seconds=0.05)
+    released.set()
+    assert (finding.outcome, "no end after 0." in finding.message) == (Outcome.WARNED, True)
