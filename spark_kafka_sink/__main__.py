@@ -127,7 +127,6 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="an option of the sink; may be repeated",
     )
-    parser.add_argument("--sink", metavar="NAME", help="the sink to use, if the file has several")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--write-test-record",
@@ -203,8 +202,6 @@ def _report(choice: argparse.Namespace) -> int:
 def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str, int]]:
     """The sink's options, and the topics that the job creates; raises InvalidConfiguration."""
     if choice.config is None:
-        if choice.sink is not None:
-            raise InvalidConfiguration("--sink selects a sink of a file; it needs --config")
         return dict(choice.options), {}
     try:
         from spark_kafka_sink.tools.job.configuration import load
@@ -212,8 +209,8 @@ def _options(choice: argparse.Namespace) -> tuple[Mapping[str, str], Mapping[str
         raise InvalidConfiguration(
             f"--config needs pip install 'spark-kafka-sink[jobs]' ({error})"
         ) from None
-    query = load(choice.config).of_sink(choice.sink)
-    return query.job.sink.options, query.created_topics()
+    configuration = load(choice.config)
+    return configuration.job.sink.options, configuration.created_topics()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from spark_kafka_sink.tools.job import pipeline
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
 from spark_kafka_sink.tools.job.pipeline import build, start
-from spark_kafka_sink.tools.job.stop import QueryStop, Stop
-from spark_kafka_sink.tools.job.stop_check import StopCheck
+from spark_kafka_sink.tools.job.stop import Stop, StopCheck
 
 
 def configuration(
@@ -25,7 +24,7 @@ def configuration(
         "sink": {"options": {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "numbers"}, **sink},
         "checkpoint": str(checkpoint),
     }
-    return check(Document(json.dumps(document, indent=1), "job.yaml"), {}).of_sink(None)
+    return check(Document(json.dumps(document, indent=1), "job.yaml"), {})
 
 
 @pytest.mark.parametrize(
@@ -77,6 +76,6 @@ def test_storage_of_the_checkpoint_that_is_away_is_no_mistake_of_the_configurati
     in_the_way.write_text("")
     job = configuration({"format": "rate"}, in_the_way / "numbers")
     with pytest.raises(KafkaSinkError, match=r"job\.yaml:1:1: Spark refuses the query: ") as away:
-        start(build(spark, job), job, StopCheck(QueryStop(Stop(60))), lambda _: None)
+        start(build(spark, job), job, StopCheck(Stop(60)), lambda _: None)
     assert not isinstance(away.value, InvalidConfiguration)
     assert "\n" not in str(away.value)

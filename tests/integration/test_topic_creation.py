@@ -43,7 +43,7 @@ def configuration(servers, create, **options):
         },
         "checkpoint": "/nowhere",
     }
-    return check(Document(json.dumps(document, indent=1), "job.yaml"), {}).of_sink(None)
+    return check(Document(json.dumps(document, indent=1), "job.yaml"), {})
 
 
 def partitions(admin, topic):

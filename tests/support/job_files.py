@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.tools.job.configuration import JobFile, check
+from spark_kafka_sink.tools.job.configuration import Configuration, check
 from spark_kafka_sink.tools.job.document import Document
 
 
@@ -22,7 +22,7 @@ def mistakes(check: Callable[[], object]) -> list[str]:
     return lines
 
 
-def checked(text: str, name: str, folder: Path) -> JobFile:
+def checked(text: str, name: str, folder: Path) -> Configuration:
     """The checked configuration, with an example for every ``${env:NAME}`` and ``${file:PATH}``.
 
     ``folder``: for the files. Raises InvalidConfiguration.

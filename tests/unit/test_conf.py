@@ -12,7 +12,7 @@ JOBS = sorted((ROOT / "conf").glob("*.yaml"))
 
 
 def configuration(path, tmp_path):
-    return checked(path.read_text(encoding="utf-8"), path.name, tmp_path).of_sink(None)
+    return checked(path.read_text(encoding="utf-8"), path.name, tmp_path)
 
 
 def test_there_is_a_configuration_for_each_kind_of_cluster():

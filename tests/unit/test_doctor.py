@@ -261,35 +261,6 @@ def test_the_command_takes_the_options_of_a_jobs_configuration(tmp_path, capsys)
     assert "127.0.0.1:1: " in out
 
 
-@pytest.fixture
-def shop(tmp_path):
-    """The configuration of a job with two sinks, whose brokers do not run."""
-    file = tmp_path / "shop.yaml"
-    sinks = "".join(
-        f"  {name}: {{checkpoint: /data/{name}, options: "
-        f"{{kafka.bootstrap.servers: '127.0.0.1:{port}', topic: {name}}}}}\n"
-        for port, name in enumerate(["orders", "audit"], start=1)
-    )
-    file.write_text(f"name: shop\nsource: {{format: rate}}\nsinks:\n{sinks}")
-    return file
-
-
-def test_the_command_takes_the_options_of_one_of_several_sinks(shop, capsys):
-    assert main(["doctor", "--config", str(shop), "--sink", "audit"]) == 1
-    out = capsys.readouterr().out
-    assert "127.0.0.1:2: " in out
-    assert "127.0.0.1:1: " not in out
-
-
-def test_one_of_several_sinks_has_to_be_chosen(shop, capsys):
-    assert main(["doctor", "--config", str(shop)]) == 2
-    assert "several sinks; choose one of them: orders, audit" in capsys.readouterr().err
-    assert main(["doctor", "--config", str(shop), "--sink", "billing"]) == 2
-    assert "there is no sink billing; choose one of them" in capsys.readouterr().err
-    assert main(["doctor", SERVERS, "--sink", "audit"]) == 2
-    assert "--sink selects a sink of a file; it needs --config" in capsys.readouterr().err
-
-
 def test_mistakes_in_a_jobs_configuration_exit_with_2(tmp_path, capsys):
     assert main(["doctor", "--config", str(tmp_path / "no.yaml")]) == 2
     assert "no.yaml: the file cannot be read" in capsys.readouterr().err

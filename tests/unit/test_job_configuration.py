@@ -31,7 +31,7 @@ checkpoint: /tmp/numbers
 
 
 def checked(text=GOOD, *overrides, **environment):
-    return check(Document(text, "job.yaml", overrides), environment).of_sink(None)
+    return check(Document(text, "job.yaml", overrides), environment)
 
 
 def mistakes(text=GOOD, *overrides, **environment):
@@ -265,6 +265,11 @@ def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     assert old in GOOD
     (line,) = mistakes(GOOD.replace(old, new, 1))
     assert expected in line
+
+
+def test_a_file_with_several_sinks_says_to_write_several_files():
+    (line,) = mistakes(GOOD.replace("sink:", "sinks:") + "on_failure: stop_all\n")
+    assert line.startswith("job.yaml:5:1: sinks: a job has one sink: write a file for each")
 
 
 def test_an_option_that_differs_only_in_case_is_there_a_second_time():

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.reports import Reports
 from spark_kafka_sink.tools.job.restart import Failure
-from spark_kafka_sink.tools.job.stop import QueryStop, Stop
+from spark_kafka_sink.tools.job.stop import Stop
 
 
 class FakeQuery:
@@ -64,7 +64,7 @@ def stopped_at_once():
     stop.begin()
     stop.request()
     stop.request()
-    return QueryStop(stop)
+    return stop
 
 
 def test_a_query_that_ends_in_time_ends_the_job_with_success(stopped_at_once):

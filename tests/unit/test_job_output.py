@@ -219,24 +219,6 @@ def test_a_bad_rows_topic_is_no_markup():
     assert "[red]a" in text
 
 
-def test_a_micro_batch_names_its_query_only_if_the_job_has_several(capsys):
-    with closing(JsonLines()) as output:
-        output.ended(MicroBatch.of(progress(), None))
-        output.of_query("shop.orders").ended(MicroBatch.of(progress(), None))
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.startswith('{"version"') for line in lines] == [True, True]
-    alone, named = map(json.loads, lines)
-    assert "query" not in alone
-    assert named.pop("query") == "shop.orders"
-    assert named == alone
-
-
-def test_messages_of_one_of_several_queries_name_it(capsys):
-    with closing(JsonLines()) as output:
-        output.of_query("shop.orders").say("stopping")
-    assert capsys.readouterr().err == "shop.orders: stopping\n"
-
-
 def test_nobody_waits_for_a_reader_of_standard_output_that_reads_no_further(monkeypatch):
     output, writes, reads, is_said = JsonLines(), *(threading.Event() for _ in range(3))
     lines, messages = [], []
@@ -252,40 +234,17 @@ def test_nobody_waits_for_a_reader_of_standard_output_that_reads_no_further(monk
 
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=blocked, flush=lambda: None))
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=said, flush=lambda: None))
-    output.of_query("shop.orders").ended(MicroBatch.of(progress(), None))
+    output.ended(MicroBatch.of(progress(), None))
     try:
         assert writes.wait(60)
-        output.say("shop.orders has failed: the query has not ended")
+        output.say("the query has not ended")
         assert is_said.wait(60)
         assert lines == []
     finally:
         reads.set()
         output.close()
-    assert messages[0] == "shop.orders has failed: the query has not ended"
+    assert messages[0] == "the query has not ended"
     assert json.loads("".join(lines))["batch_id"] == 0
-
-
-def test_lines_of_several_queries_are_not_mixed(capsys):
-    output, start = JsonLines(), threading.Barrier(4)
-
-    def write(name):
-        of_query = output.of_query(name)
-        start.wait(60)
-        for batch_id in range(100):
-            of_query.ended(MicroBatch.of(progress(batch_id), reported(a=4)))
-
-    threads = [threading.Thread(target=write, args=[f"q{number}"]) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    output.close()
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    expected = {f"q{number}": list(range(100)) for number in range(4)}
-    found = {
-        name: [each["batch_id"] for each in lines if each["query"] == name] for name in expected
-    }
-    assert found == expected
 
 
 # --- the live view --------------------------------------------------------------------------------
@@ -333,40 +292,6 @@ def test_the_view_says_that_deliveries_are_not_known_without_a_report():
     view = View("numbers")
     view.ended(MicroBatch.of(progress(), None))
     assert "delivered records: not known: no report has arrived" in shown(view)
-
-
-def test_the_view_has_a_block_for_each_of_several_queries():
-    view = View("shop")
-    orders, audit = view.of_query("shop.orders"), view.of_query("shop.audit")
-    view.state = "asking doctor"
-    orders.state, audit.state = "Waiting for next trigger", "failed"
-    orders.ended(MicroBatch.of(progress(7, 1_000), reported(a=900)))
-    lines = [line.split() for line in shown(view).splitlines()]
-    heads = [
-        lines.index(line.split())
-        for line in (
-            "shop asking doctor",
-            "shop.orders Waiting for next trigger",
-            "shop.audit failed",
-        )
-    ]
-    assert heads == sorted(heads)
-    (figures,) = (line for line in lines if line[:1] == ["micro-batch"])
-    assert figures[:3] == ["micro-batch", "7", "1,000"]
-    assert heads[1] < lines.index(figures) < heads[2]
-
-
-def test_messages_above_the_view_name_their_query():
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=80)
-    with output_of("shop", console) as output:
-        of_query = output.of_query("shop.orders")
-        of_query.waits_for("Processing new data")
-        of_query.ended(MicroBatch.of(progress(), reported(a=4)))
-        of_query.say("stopping [now]")
-    written = screen.getvalue()
-    assert "shop.orders: stopping [now]" in written
-    assert "Processing new data" in written
 
 
 def test_a_terminal_gets_the_view_and_messages_stay_above_it():

@@ -10,7 +10,7 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.folder import append
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
-from spark_kafka_sink.tools.job.reports import Reports, reported
+from spark_kafka_sink.tools.job.reports import Reports, collected_reports
 
 FORMAT = """\
 name: numbers
@@ -23,11 +23,11 @@ checkpoint: /tmp/numbers
 
 
 def configuration(*overrides):
-    return check(Document(FORMAT, "job.yaml", overrides), {}).of_sink(None)
+    return check(Document(FORMAT, "job.yaml", overrides), {})
 
 
 def test_reports_of_foreach_batch_are_kept_until_they_are_taken():
-    with reported(configuration("sink.mode=foreach_batch")) as (same, reports):
+    with collected_reports(configuration("sink.mode=foreach_batch")) as (same, reports):
         assert same.sink_options.report_path is None
         reports.keep(DeliveryReport(batch_id=3, tasks=7))
         assert reports.take(2) is None
@@ -36,7 +36,7 @@ def test_reports_of_foreach_batch_are_kept_until_they_are_taken():
 
 
 def test_the_format_gets_a_folder_for_its_reports_that_is_deleted_at_the_end():
-    with reported(configuration()) as (changed, reports):
+    with collected_reports(configuration()) as (changed, reports):
         folder = changed.sink_options.report_path
         assert changed.job.sink.options["report.path"] == folder
         report = append(DeliveryReport(batch_id=0, tasks=7), folder)
@@ -47,7 +47,7 @@ def test_the_format_gets_a_folder_for_its_reports_that_is_deleted_at_the_end():
 @pytest.mark.parametrize("name", ["report.path", "Report.Path"])
 def test_the_formats_own_folder_is_read_from_now_on_and_stays(name, tmp_path):
     append(DeliveryReport(batch_id=0, tasks=1), str(tmp_path))
-    with reported(configuration(f"sink.options.{name}={tmp_path}")) as (_, reports):
+    with collected_reports(configuration(f"sink.options.{name}={tmp_path}")) as (_, reports):
         assert reports.take(0) is None
         append(DeliveryReport(batch_id=1, tasks=2, outcome="failed"), str(tmp_path))
         append(DeliveryReport(batch_id=1, tasks=3), str(tmp_path))
@@ -56,7 +56,10 @@ def test_the_formats_own_folder_is_read_from_now_on_and_stays(name, tmp_path):
 
 
 def test_reports_elsewhere_are_not_known():
-    with reported(configuration("sink.options.report.path=s3://bucket/x")) as (same, reports):
+    with collected_reports(configuration("sink.options.report.path=s3://bucket/x")) as (
+        same,
+        reports,
+    ):
         assert same.sink_options.report_path == "s3://bucket/x"
         assert reports.take(0) is None
 

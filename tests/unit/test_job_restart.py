@@ -13,7 +13,6 @@ from spark_kafka_sink.tools.job.restart import (
     PERMANENT,
     Backoff,
     Failure,
-    exit_code,
     until_done,
 )
 from spark_kafka_sink.tools.job.stop import Stop
@@ -30,7 +29,7 @@ def stop():
 
 
 def outcome(stop, restart, *outcomes):
-    """The exit code, how often it was attempted, and what was said."""
+    """Whether it failed, how often it was attempted, and what was said."""
     left = list(outcomes)
     said = Said()
 
@@ -40,8 +39,8 @@ def outcome(stop, restart, *outcomes):
             raise each
         return each() if callable(each) else each
 
-    code = exit_code(until_done(attempt, restart, stop, said))
-    return code, len(outcomes) - len(left), said.messages
+    failure = until_done(attempt, restart, stop, said)
+    return (DONE if failure is None else FAILED), len(outcomes) - len(left), said.messages
 
 
 def middle(low, high):

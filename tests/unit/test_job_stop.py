@@ -10,8 +10,7 @@ import threading
 import pytest
 from fake_clock import FakeClock
 
-from spark_kafka_sink.tools.job.stop import QueryStop, Stop, handle_signals
-from spark_kafka_sink.tools.job.stop_check import StopCheck
+from spark_kafka_sink.tools.job.stop import Stop, StopCheck, handle_signals
 
 
 class FakeQuery:
@@ -43,52 +42,46 @@ def stop(clock):
     return stop
 
 
-@pytest.fixture
-def ending(stop):
-    """Of one query."""
-    return QueryStop(stop)
-
-
 def test_before_the_query_begins_a_signal_interrupts_at_once(clock):
     with pytest.raises(KeyboardInterrupt):
         Stop(60, clock).request()
 
 
 @pytest.mark.parametrize("batch_id", [0, 5])
-def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, ending, batch_id):
+def test_the_query_is_stopped_when_its_micro_batch_has_ended(stop, batch_id):
     query = FakeQuery(running=batch_id)
     stop.request()
-    assert not ending.is_due(query)
+    assert not stop.is_due(query)
     query.ended, query.running = batch_id, batch_id + 1
-    assert ending.is_due(query)
-    assert not ending.is_late
+    assert stop.is_due(query)
+    assert not stop.is_late
 
 
-def test_between_micro_batches_the_query_is_stopped_at_once(stop, ending):
+def test_between_micro_batches_the_query_is_stopped_at_once(stop):
     stop.request()
-    assert ending.is_due(FakeQuery(running=None))
+    assert stop.is_due(FakeQuery(running=None))
 
 
-def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, ending, clock):
+def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, clock):
     query = FakeQuery(running=3)
     stop.request()
     clock.now += 59
-    assert not ending.is_due(query)  # the time counts from here
+    assert not stop.is_due(query)  # the time counts from here
     clock.now += 59
-    assert not ending.is_due(query)
+    assert not stop.is_due(query)
     clock.now += 1
-    assert ending.is_due(query)
-    assert ending.is_late
+    assert stop.is_due(query)
+    assert stop.is_late
     assert not stop.is_at_once
 
 
-def test_a_second_signal_stops_at_once(stop, ending, clock):
+def test_a_second_signal_stops_at_once(stop, clock):
     query = FakeQuery(running=3)
     stop.request()
-    assert not ending.is_due(query)
+    assert not stop.is_due(query)
     clock.now += 0.5
     stop.request()
-    assert ending.is_due(query)
+    assert stop.is_due(query)
     assert stop.is_at_once
 
 
@@ -126,16 +119,16 @@ def test_py4js_traceback_of_an_interruption_is_not_logged(handled, caplog):
 # --- before the next micro-batch ------------------------------------------------------------------
 
 
-def test_micro_batches_begin_until_the_stop_is_requested(stop, ending):
+def test_micro_batches_begin_until_the_stop_is_requested(stop):
     written = []
-    write = StopCheck(ending).guarded(lambda batch, batch_id: written.append((batch, batch_id)))
+    write = StopCheck(stop).guarded(lambda batch, batch_id: written.append((batch, batch_id)))
     write("rows", 7)
     assert written == [("rows", 7)]
 
 
-def test_the_next_micro_batch_is_blocked_until_it_is_interrupted(stop, ending):
+def test_the_next_micro_batch_is_blocked_until_it_is_interrupted(stop):
     written, raised = [], []
-    stop_check = StopCheck(ending)
+    stop_check = StopCheck(stop)
     stop_check.query = FakeQuery(running=8)
     write = stop_check.guarded(lambda *_: written.append(8))
 
@@ -148,7 +141,7 @@ def test_the_next_micro_batch_is_blocked_until_it_is_interrupted(stop, ending):
     stop.request()
     thread = threading.Thread(target=run)
     thread.start()
-    while not ending.is_due(stop_check.query):  # it is there now
+    while not stop.is_due(stop_check.query):  # it is there now
         thread.join(0.01)
     stop_check.query.isActive = False  # what query.stop() does first
     thread.join(30)

@@ -249,64 +249,6 @@ def test_a_time_is_in_utc_unless_it_says_otherwise(text, hour):
     assert moment(text) == datetime(2026, 1, 1, hour, tzinfo=timezone.utc)
 
 
-# --- one of several sinks -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shop(tmp_path):
-    """A file with two sinks; only one of them has dead letters."""
-    dead = {"on.record.error": "dead-letter", "dead.letter.topic": "dead"}
-    sinks = {
-        name: {
-            "options": {"kafka.bootstrap.servers": f"{name}:9092", "topic": name, **options},
-            "sql": "SELECT 1 AS value FROM source",
-            "checkpoint": f"/data/{name}",
-            "trigger": {"processingTime": "1 second"},
-        }
-        for name, options in (("orders", dead), ("audit", {}))
-    }
-    file = tmp_path / "shop.yaml"
-    document = {"name": "shop", "source": {"table": "orders"}, "sinks": sinks}
-    file.write_text(json.dumps({**document, "on_failure": "leave_others"}, indent=1))
-    return file
-
-
-def test_the_dead_letters_of_one_of_several_sinks_are_replayed(shop):
-    replay = load_replay(shop, "/replay", EVERYTHING, sink="orders")
-    job = replay.configuration.job
-    assert replay.dead_letter_topic == "dead"
-    assert (job.name, job.checkpoint) == ("replay of shop.orders", "/replay")
-    assert (job.sql, job.trigger.available_now, job.sink.mode) == (None, True, "foreach_batch")
-    assert job.sink.options == {"kafka.bootstrap.servers": "orders:9092"}
-    assert job.source.options["kafka.bootstrap.servers"] == "orders:9092"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ([], "--sink: the file has several sinks; choose one of them: orders, audit"),
-        (["--sink", "billing"], "--sink: there is no sink billing; choose one of them: orders, au"),
-        (["--sink", "audit"], "sinks.audit.options: dead.letter.topic is required: the topic to"),
-    ],
-)
-def test_a_sink_without_dead_letters_is_refused(arguments, expected, shop, capsys):
-    assert main(["--config", str(shop), "--checkpoint", "/replay", *arguments]) == 2
-    assert expected in capsys.readouterr().err
-
-
-def test_a_file_with_sink_has_no_sink_to_choose(load, tmp_path, capsys):
-    load()
-    file = str(tmp_path / "stream.yaml")
-    assert main(["--config", file, "--checkpoint", "/replay", "--sink", "orders"]) == 2
-    assert "the file has sink, not sinks; leave out --sink" in capsys.readouterr().err
-
-
-def test_a_replay_may_not_use_the_checkpoint_of_another_sink(shop, capsys):
-    arguments = ["--config", str(shop), "--checkpoint", "/data/audit", "--sink", "orders"]
-    assert main(arguments) == 2
-    assert "shop.orders and shop.audit have the same one" in capsys.readouterr().err
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 

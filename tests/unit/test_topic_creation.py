@@ -24,8 +24,8 @@ def create_missing(**options):
         },
         "checkpoint": "/nowhere",
     }
-    file = check(Document(json.dumps(document), "job.yaml"), {})
-    topic_creation.create_missing(file.of_sink(None), Said())
+    configuration = check(Document(json.dumps(document), "job.yaml"), {})
+    topic_creation.create_missing(configuration, Said())
 
 
 def test_a_function_for_tokens_that_cannot_be_imported_is_named():

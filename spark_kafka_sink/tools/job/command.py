@@ -11,8 +11,8 @@ from rich.console import Console
 
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.tools.job.configuration import load
-from spark_kafka_sink.tools.job.model import Job, JobOfSeveralSinks
-from spark_kafka_sink.tools.job.output import JobOutput, output_of
+from spark_kafka_sink.tools.job.model import Job
+from spark_kafka_sink.tools.job.output import Output, output_of
 from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, report_error
 from spark_kafka_sink.tools.job.stop import Stop, handle_signals
 
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     choice = _parser().parse_args(arguments)
     try:
-        file = load(choice.config, choice.overrides)
+        configuration = load(choice.config, choice.overrides)
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
@@ -30,15 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     is_dry: bool = choice.dry_run
 
-    def act(stop: Stop, output: JobOutput) -> int:
-        return dry_run(file, output) if is_dry else run(file, stop, output)
+    def act(stop: Stop, output: Output) -> int:
+        return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
 
-    return supervised(file.job, act, is_dry=is_dry)
+    return supervised(configuration.job, act, is_dry=is_dry)
 
 
-def supervised(
-    job: Job | JobOfSeveralSinks, act: Callable[[Stop, JobOutput], int], *, is_dry: bool
-) -> int:
+def supervised(job: Job, act: Callable[[Stop, Output], int], *, is_dry: bool) -> int:
     """Call ``act``, with signals handled and errors reported; returns the exit code."""
     stop = Stop(job.stop_timeout_seconds)
     handle_signals(stop)
@@ -66,8 +64,8 @@ def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
-        epilog="Exit codes: 0 done or stopped, 1 a query failed or cannot start yet, 2 invalid "
-        "configuration. SIGTERM or Ctrl-C ends every query after its micro-batch, a second one at "
+        epilog="Exit codes: 0 done or stopped, 1 the query failed or cannot start yet, 2 invalid "
+        "configuration. SIGTERM or Ctrl-C ends the query after its micro-batch, a second one at "
         "once.",
     )
     parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="a YAML file")

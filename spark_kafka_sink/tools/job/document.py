@@ -53,13 +53,8 @@ def invalid(mistakes: Iterable[Mistake]) -> InvalidConfiguration:
 
 
 def is_options(path: Path) -> bool:
-    """Whether the mapping at ``path`` holds options: names with dots, whose case does not matter.
-
-    Those of the source, of the sink, or of one of several sinks.
-    """
-    return path in (("source", "options"), ("sink", "options")) or (
-        len(path) == 3 and path[0] == "sinks" and path[2] == "options"
-    )
+    """Whether the keys at ``path`` are options: names with dots, whose case does not matter."""
+    return path in (("source", "options"), ("sink", "options"))
 
 
 class Document:

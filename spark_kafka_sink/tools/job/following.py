@@ -15,7 +15,7 @@ from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.reports import Reports
 from spark_kafka_sink.tools.job.restart import Failure
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
-from spark_kafka_sink.tools.job.stop import QueryStop
+from spark_kafka_sink.tools.job.stop import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -52,9 +52,7 @@ class Progress:
                 self._output.ended(MicroBatch.of(progress, self._reports.take(batch_id)))
 
 
-def follow(
-    query: StreamingQuery, stop: QueryStop, progress: Progress, output: Output
-) -> Failure | None:
+def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> Failure | None:
     """Report on the query until it has ended or was stopped; returns why it failed."""
     _wait_for_end(query, stop, progress, output)
     late = _end(query, stop, output) if query.isActive else None
@@ -62,9 +60,7 @@ def follow(
     return late or _failure(query, progress)
 
 
-def _wait_for_end(
-    query: StreamingQuery, stop: QueryStop, progress: Progress, output: Output
-) -> None:
+def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> None:
     """Returns when the query has ended, or has to be stopped now."""
     is_announced = False
     while query.isActive:
@@ -83,7 +79,7 @@ def _wait_for_end(
         time.sleep(_STOP_POLL_SECONDS)
 
 
-def _end(query: StreamingQuery, stop: QueryStop, output: Output) -> Failure | None:
+def _end(query: StreamingQuery, stop: Stop, output: Output) -> Failure | None:
     """Stop the query now; returns a failure if Spark does not do it in time."""
     if stop.is_late or stop.is_at_once:
         why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"

@@ -17,7 +17,7 @@ class MicroBatch:
     """From Spark's progress, and from the sink's report if there is one.
 
     ``report``: as ``DeliveryReport.to_dict``, or None if there is none: then it is not known what
-    was delivered. ``query``: the name of its query, if the job has several.
+    was delivered.
     """
 
     batch_id: int
@@ -26,7 +26,6 @@ class MicroBatch:
     input_rows: int
     rows_per_second: float | None
     report: Mapping[str, Any] | None
-    query: str | None = None
 
     @classmethod
     def of(cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None) -> MicroBatch:
@@ -71,7 +70,6 @@ class MicroBatch:
                 "duration_ms": self.duration_ms,
                 "input_rows": self.input_rows,
                 "rows_per_second": _rounded(self.rows_per_second),
-                **({} if self.query is None else {"query": self.query}),
             }
         )
 

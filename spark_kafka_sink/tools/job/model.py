@@ -124,104 +124,29 @@ class Restart(_Keys):
         return self
 
 
-# --- the file -------------------------------------------------------------------------------------
-
-# What both kinds of files have.
-_Name = Annotated[Text, Field(description="the query's name, also in Spark's UI")]
-_Source = Annotated[Source, Field(description="what the stream reads")]
-_Restart = Annotated[Restart | None, Field(description="restarts a failed query")]
-_Metrics = Annotated[Metrics | None, Field(description="serves metrics and health by HTTP")]
-_WarmUp = Annotated[bool, Field(description="start Python workers and producers early")]
-_StopTimeout = Annotated[
-    float,
-    Field(ge=0, le=86_400, description="how long a signal waits for the micro-batch to end"),
-]
-
-# What belongs to one query.
-_Sql = Annotated[Text | None, Field(description="SELECT ... FROM source: the sink's columns")]
-_OutputMode = Literal["append", "complete", "update"]
-_Trigger = Annotated[Trigger | None, Field(description="when a micro-batch starts")]
-_Checkpoint = Annotated[Text, Field(description="the folder of the query's checkpoint")]
-
-
-def _check_output_mode(output_mode: str, mode: str | None, key: str) -> None:
-    if output_mode == "update" and mode == "format":
-        remedy = f"set {key} to foreach_batch"
-        raise ValueError(f"Spark does not support update for Python sinks; {remedy}")
-
-
 class Job(_Keys):
-    """A streaming query from a source to Kafka."""
+    """A streaming query from a source to Kafka: the whole file."""
 
-    name: _Name
-    source: _Source
-    sql: _Sql = None
+    name: Text = Field(description="the query's name, also in Spark's UI")
+    source: Source = Field(description="what the stream reads")
+    sql: Text | None = Field(None, description="SELECT ... FROM source: the sink's columns")
     sink: Sink = Field(description="how the stream writes")
-    output_mode: _OutputMode = "append"
-    trigger: _Trigger = None
-    checkpoint: _Checkpoint
-    restart: _Restart = None
-    metrics: _Metrics = None
-    warm_up: _WarmUp = False
-    stop_timeout_seconds: _StopTimeout = 60.0
+    output_mode: Literal["append", "complete", "update"] = "append"
+    trigger: Trigger | None = Field(None, description="when a micro-batch starts")
+    checkpoint: Text = Field(description="the folder of the query's checkpoint")
+    restart: Restart | None = Field(None, description="restarts a failed query")
+    metrics: Metrics | None = Field(None, description="serves metrics and health by HTTP")
+    warm_up: bool = Field(False, description="start Python workers and producers early")
+    stop_timeout_seconds: float = Field(
+        60.0, ge=0, le=86_400, description="how long a signal waits for the micro-batch to end"
+    )
 
     @field_validator("output_mode")
     @classmethod
     def _is_possible(cls, output_mode: str, info: ValidationInfo) -> str:
         sink = info.data.get("sink")
-        _check_output_mode(output_mode, sink and sink.mode, "sink.mode")
+        if output_mode == "update" and sink is not None and sink.mode == "format":
+            raise ValueError(
+                "Spark does not support update for Python sinks; set sink.mode to foreach_batch"
+            )
         return output_mode
-
-
-class SinkOfSeveral(Sink):
-    """One of several sinks, with what else belongs to its query."""
-
-    sql: _Sql = None
-    output_mode: _OutputMode = "append"
-    trigger: _Trigger = None
-    checkpoint: _Checkpoint
-
-    @field_validator("output_mode")
-    @classmethod
-    def _is_possible(cls, output_mode: str, info: ValidationInfo) -> str:
-        _check_output_mode(output_mode, info.data.get("mode"), "mode")
-        return output_mode
-
-
-class JobOfSeveralSinks(_Keys):
-    """A streaming query for each sink, all from one source."""
-
-    name: _Name
-    source: _Source
-    sinks: dict[str, SinkOfSeveral] = Field(description="the sinks, by name")
-    on_failure: Literal["stop_all", "leave_others"] = Field(
-        "stop_all", description="what happens to the other queries when one has failed permanently"
-    )
-    restart: _Restart = None
-    metrics: _Metrics = None
-    warm_up: _WarmUp = False
-    stop_timeout_seconds: _StopTimeout = 60.0
-
-    @field_validator("sinks")
-    @classmethod
-    def _has_any(cls, sinks: dict[str, SinkOfSeveral]) -> dict[str, SinkOfSeveral]:
-        if not sinks:
-            raise ValueError("needs at least one sink")
-        return sinks
-
-    def job_of(self, sink: str) -> Job:
-        """The query of one sink, as a job of its own."""
-        own = self.sinks[sink]
-        return Job.model_construct(
-            name=f"{self.name}.{sink}",
-            source=self.source,
-            sql=own.sql,
-            sink=own,
-            output_mode=own.output_mode,
-            trigger=own.trigger,
-            checkpoint=own.checkpoint,
-            restart=self.restart,
-            metrics=self.metrics,
-            warm_up=self.warm_up,
-            stop_timeout_seconds=self.stop_timeout_seconds,
-        )

@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -36,7 +35,7 @@ class Summary(Protocol):
 
 
 class Output(Protocol):
-    """Where a job, or one of its queries, reports to."""
+    """Where a job reports to."""
 
     def ended(self, micro_batch: MicroBatch) -> None:
         """A micro-batch ended."""
@@ -51,15 +50,8 @@ class Output(Protocol):
         """The job's last report, if it has one."""
 
 
-class JobOutput(Output, Protocol):
-    """Where a job reports to. Its queries may report at the same time, each in its own thread."""
-
-    def of_query(self, name: str) -> Output:
-        """The output of one of several queries; to be called before they start."""
-
-
 @contextmanager
-def output_of(name: str, console: Console) -> Iterator[JobOutput]:
+def output_of(name: str, console: Console) -> Iterator[Output]:
     """The output that suits standard output."""
     if not console.is_terminal:
         with closing(JsonLines()) as lines:
@@ -77,16 +69,13 @@ class JsonLines:
     """A line of JSON on standard output for every micro-batch; messages on standard error.
 
     If standard output cannot be written to, because its reader has ended or reads no further, the
-    job continues without lines: no query fails or waits because of a report.
+    job continues without lines: the query neither fails nor waits because of a report.
     """
 
     def __init__(self) -> None:
         self._lines = LineWriter("stdout", self._give_up_after)
         self._messages = LineWriter("stderr", lambda _: None)  # its reader may have ended too
         self._is_read = True
-
-    def of_query(self, name: str) -> Output:
-        return _LinesOfQuery(self, name)
 
     def ended(self, micro_batch: MicroBatch) -> None:
         self._print(micro_batch.to_json())
@@ -121,26 +110,6 @@ class JsonLines:
             self.say(f"standard output: {why}; the job continues without lines of JSON")
 
 
-class _LinesOfQuery:
-    """The same lines and messages, with the query's name."""
-
-    def __init__(self, lines: JsonLines, name: str) -> None:
-        self._lines = lines
-        self._name = name
-
-    def ended(self, micro_batch: MicroBatch) -> None:
-        self._lines.ended(replace(micro_batch, query=self._name))
-
-    def waits_for(self, what: str) -> None:
-        self._lines.waits_for(what)
-
-    def say(self, message: str) -> None:
-        self._lines.say(f"{self._name}: {message}")
-
-    def sum_up(self, summary: Summary) -> None:
-        self._lines.sum_up(summary)
-
-
 def _discard_standard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -158,13 +127,9 @@ class LiveView:
     Java's output appears above it, together with copies of its former lines.
     """
 
-    def __init__(self, view: View, live: Live, prefix: str = "") -> None:
+    def __init__(self, view: View, live: Live) -> None:
         self._view = view
         self._live = live
-        self._prefix = prefix
-
-    def of_query(self, name: str) -> Output:
-        return LiveView(self._view.of_query(name), self._live, f"{name}: ")
 
     def ended(self, micro_batch: MicroBatch) -> None:
         self._view.ended(micro_batch)
@@ -175,20 +140,18 @@ class LiveView:
         self._live.start()
 
     def say(self, message: str) -> None:
-        text = _printable_lines(f"{self._prefix}{message}")
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(_printable_lines(message), markup=False, highlight=False)
 
     def sum_up(self, summary: Summary) -> None:
         self._live.console.print(summary.render())
 
 
 class View:
-    """What the live view shows: the job, and a block for each query if it has several."""
+    """What the live view shows."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = ""
-        self._queries: list[View] = []
         # Guards what follows: rich renders in a thread of its own. Held for no call of rich's Live,
         # which holds its own lock while it renders.
         self._lock = threading.Lock()
@@ -198,12 +161,6 @@ class View:
         self._delivered: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._dead_letters: Counter[str] = Counter()
-
-    def of_query(self, name: str) -> View:
-        """The block of one of several queries; to be called before the queries start."""
-        view = View(name)
-        self._queries.append(view)
-        return view
 
     def ended(self, micro_batch: MicroBatch) -> None:
         with self._lock:
@@ -220,7 +177,7 @@ class View:
         with self._lock:
             if self._first is not None and self._last is not None:
                 parts += [self._figures(self._first, self._last), self._topics(self._last)]
-        return Group(*parts, _OWN_LINE, *(each.render() for each in self._queries))
+        return Group(*parts, _OWN_LINE)
 
     def _figures(self, first: MicroBatch, last: MicroBatch) -> Table:
         table = Table.grid(padding=(0, 2))

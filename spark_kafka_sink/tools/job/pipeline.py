@@ -13,10 +13,10 @@ from spark_kafka_sink.spark.datasource import FORMAT
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
 from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
 from spark_kafka_sink.spark.schema_check import check_schema, check_schema_for_format
-from spark_kafka_sink.tools.job.configuration import QueryConfiguration
+from spark_kafka_sink.tools.job.configuration import Configuration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_transient, reason
-from spark_kafka_sink.tools.job.stop_check import StopCheck
+from spark_kafka_sink.tools.job.stop import StopCheck
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VIEW = "source"
 
 
-def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
+def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
     """The sink's rows; checks the schema, and writes nothing.
 
     Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text, or has no
@@ -56,7 +56,7 @@ def build(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
 
 
 def _refused(
-    configuration: QueryConfiguration, path: Path, error: Exception, what: str = ""
+    configuration: Configuration, path: Path, error: Exception, what: str = ""
 ) -> KafkaSinkError:
     """The error for what Spark refuses: a mistake, unless the cause may be transient."""
     what += reason(error)
@@ -65,7 +65,7 @@ def _refused(
     return configuration.invalid(path, what)
 
 
-def _source(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame:
+def _source(spark: SparkSession, configuration: Configuration) -> DataFrame:
     source = configuration.job.source
     reader = spark.readStream.options(**source.options)
     if source.table is not None:
@@ -77,7 +77,7 @@ def _source(spark: SparkSession, configuration: QueryConfiguration) -> DataFrame
 
 def start(
     frame: DataFrame,
-    configuration: QueryConfiguration,
+    configuration: Configuration,
     stop_check: StopCheck,
     on_report: Callable[[DeliveryReport], None],
 ) -> StreamingQuery:
@@ -102,7 +102,7 @@ def start(
     return query
 
 
-def _triggered(writer: DataStreamWriter, configuration: QueryConfiguration) -> DataStreamWriter:
+def _triggered(writer: DataStreamWriter, configuration: Configuration) -> DataStreamWriter:
     trigger = configuration.job.trigger
     if trigger is None:
         return writer

@@ -52,7 +52,7 @@ class References:
             return {key: v for key, v in values.items() if (*path, key) not in self.unresolved}
         if isinstance(data, list):
             return [self._resolved(value, (*path, str(i))) for i, value in enumerate(data)]
-        if _is_sql(path):
+        if path == ("sql",):  # Spark replaces variables there itself
             return data
         try:
             return self._value(data, path)
@@ -94,11 +94,6 @@ class References:
         if not text.strip("\r\n"):
             raise ValueError(f"the file {name} is empty")
         return text
-
-
-def _is_sql(path: Path) -> bool:
-    """Spark replaces variables there itself."""
-    return path == ("sql",) or (len(path) == 3 and path[0] == "sinks" and path[2] == "sql")
 
 
 def _holds_secret(path: Path) -> bool:

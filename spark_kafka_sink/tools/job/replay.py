@@ -17,8 +17,9 @@ from spark_kafka_sink.tools.job.output import Output, Summary
 from spark_kafka_sink.tools.job.replay_checkpoint import check_owner, claim, ends, refused
 from spark_kafka_sink.tools.job.replay_job import Replay, wrong_argument
 from spark_kafka_sink.tools.job.replay_report import Kind, ReplayReport
+from spark_kafka_sink.tools.job.reports import Reports
 from spark_kafka_sink.tools.job.restart import DONE, FAILED
-from spark_kafka_sink.tools.job.run import execute, run_doctor, session
+from spark_kafka_sink.tools.job.run import QueryRun, run_doctor, session
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import Stop
 
@@ -58,7 +59,7 @@ def run(replay: Replay, stop: Stop, output: Output) -> int:
         rows = _rows(spark, replay)
         claim(spark, replay)
         counting = _Counting(output)
-        code = execute(spark, rows, replay.configuration, stop, counting)
+        code = QueryRun(spark, replay.configuration, stop, counting, Reports()).run(lambda: rows)
         if code != DONE:
             output.say(_AFTER_FAILURE)
         to_replay = passed_over = None

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         replay = load_replay(
-            choice.config, choice.checkpoint, selection, choice.sql, choice.overrides, choice.sink
+            choice.config, choice.checkpoint, selection, choice.sql, choice.overrides
         )
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -48,9 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--checkpoint", required=True, metavar="FOLDER", help="keeps the progress of one selection"
-    )
-    parser.add_argument(
-        "--sink", metavar="NAME", help="of several sinks, the one whose dead letters to replay"
     )
     for name, of in (("error", "the error (kafka-nb.error)"), ("topic", "the topic")):
         parser.add_argument(

@@ -17,7 +17,7 @@ from spark_kafka_sink.config.option_table import (
 from spark_kafka_sink.config.options import as_bytes, parse
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
-from spark_kafka_sink.tools.job.configuration import QueryConfiguration, check, read, sink_path
+from spark_kafka_sink.tools.job.configuration import Configuration, check, read
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.kafka_source import source_options
 from spark_kafka_sink.tools.job.model import Trigger
@@ -47,7 +47,7 @@ class Replay:
     dead letter topic gets no copies, which a later replay would send as well.
     """
 
-    configuration: QueryConfiguration
+    configuration: Configuration
     dead_letter_topic: str
     selection: Selection
     sql: str | None
@@ -66,18 +66,15 @@ def load_replay(
     selection: Selection,
     sql: str | None = None,
     overrides: Iterable[str] = (),
-    sink: str | None = None,
 ) -> Replay:
     """From the configuration of the stream that wrote the dead letters.
 
     ``overrides``: as for ``load``; those of ``source`` are for the source of the replay, not for
-    that of the stream. ``sink``: of several, the one that wrote them. Raises InvalidConfiguration.
+    that of the stream. Raises InvalidConfiguration.
     """
     document = read(file, ["source={format: kafka}", *overrides])
-    sink_path(document, sink)  # raises if it is not there
-    key = "checkpoint" if sink is None else f"sinks.{sink}.checkpoint"
-    document.override(f"{key}={checkpoint}")
-    stream = check(document).of_sink(sink)
+    document.override(f"checkpoint={checkpoint}")
+    stream = check(document)
     options = stream.job.sink.options
     topic = _dead_letter_topic(stream)
     try:
@@ -131,7 +128,7 @@ def _is_serialized_again(selection: Selection, sql: str | None) -> bool:
     return True
 
 
-def _dead_letter_topic(stream: QueryConfiguration) -> str:
+def _dead_letter_topic(stream: Configuration) -> str:
     options = {name.lower(): value for name, value in stream.job.sink.options.items()}
     topic = DEAD_LETTER_TOPIC.read(options)
     if topic is None:

@@ -16,7 +16,7 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.reading import ReportFiles
 from spark_kafka_sink.report.reading import parse as parse_report
 from spark_kafka_sink.report.storage import local_path
-from spark_kafka_sink.tools.job.configuration import QueryConfiguration
+from spark_kafka_sink.tools.job.configuration import Configuration
 
 
 class Reports:
@@ -49,7 +49,7 @@ class Reports:
 
 
 @contextmanager
-def reported(configuration: QueryConfiguration) -> Iterator[tuple[QueryConfiguration, Reports]]:
+def collected_reports(configuration: Configuration) -> Iterator[tuple[Configuration, Reports]]:
     """The reports of a job, and the configuration that makes the sink write them.
 
     With ``mode: format`` Spark writes and commits in processes of its own, which do not report
@@ -68,7 +68,7 @@ def reported(configuration: QueryConfiguration) -> Iterator[tuple[QueryConfigura
             yield _with_report_path(configuration, folder), Reports(Path(folder))
 
 
-def _with_report_path(configuration: QueryConfiguration, folder: str) -> QueryConfiguration:
+def _with_report_path(configuration: Configuration, folder: str) -> Configuration:
     sink = configuration.job.sink
     options = {**sink.options, REPORT_PATH.name: folder}
     job = configuration.job.model_copy(

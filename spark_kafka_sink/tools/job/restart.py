@@ -28,7 +28,7 @@ from spark_kafka_sink.tools.job.model import Restart
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.stop import Stop
 
-#: exit codes; of several queries, the highest is the job's
+#: exit codes
 DONE, FAILED, INVALID = 0, 1, 2
 
 #: A restart would fail with these and their subclasses again, or do harm: a login that is refused
@@ -64,18 +64,12 @@ class Failure:
     """Why a query failed.
 
     ``error_name``: of the sink's error, None for another one. ``has_progressed``: whether a
-    micro-batch ended before it failed. ``exit_code``: of a job that fails with it.
+    micro-batch ended before it failed.
     """
 
     text: str
     error_name: str | None = None
     has_progressed: bool = False
-    exit_code: int = FAILED
-
-
-def exit_code(failure: Failure | None) -> int:
-    """Of a query that ended like this."""
-    return DONE if failure is None else failure.exit_code
 
 
 def report_error(error: KafkaSinkError, output: Output) -> int:

@@ -2,130 +2,153 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.datasource import make_known
-from spark_kafka_sink.spark.private_api import is_classic
+from spark_kafka_sink.spark.listener import KafkaSinkListener
+from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
 from spark_kafka_sink.spark.speculation import warn_of_speculation
+from spark_kafka_sink.spark.warm_up import warm_up
 from spark_kafka_sink.tools.doctor import diagnose, report
-from spark_kafka_sink.tools.job.configuration import JobFile, QueryConfiguration
-from spark_kafka_sink.tools.job.metrics import served
-from spark_kafka_sink.tools.job.output import JobOutput, Output
-from spark_kafka_sink.tools.job.pipeline import build
-from spark_kafka_sink.tools.job.query_run import INTERRUPTION_SECONDS, QueryRun, begin
-from spark_kafka_sink.tools.job.reports import Reports, reported
-from spark_kafka_sink.tools.job.restart import (
-    DONE,
-    FAILED,
-    Failure,
-    exit_code,
-    report_error,
-    until_done,
-)
+from spark_kafka_sink.tools.job.configuration import Configuration
+from spark_kafka_sink.tools.job.following import Progress, follow
+from spark_kafka_sink.tools.job.output import Output
+from spark_kafka_sink.tools.job.pipeline import build, start
+from spark_kafka_sink.tools.job.reports import Reports, collected_reports
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, Failure, until_done
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
-from spark_kafka_sink.tools.job.stop import Stop
-from spark_kafka_sink.tools.job.supervision import run_all
+from spark_kafka_sink.tools.job.stop import SIGNALS, Stop, StopCheck, handle_signals
+from spark_kafka_sink.tools.job.topic_creation import create_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 _DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
-# For a query that was interrupted: Spark's own time, that of its planner, and a busy machine's.
-_GRACE_SECONDS = 2.0 * INTERRUPTION_SECONDS + 30
+_INTERRUPTION_SECONDS = 30  # query.stop() may wait for the query's planner
 
 
-def dry_run(file: JobFile, output: Output) -> int:
+def dry_run(configuration: Configuration, output: Output) -> int:
     """Check source, SQL and schema, then everything that doctor checks; writes nothing.
 
-    Returns the exit code, of several sinks the highest.
+    Returns the exit code. Raises KafkaSinkError.
     """
-    with session(file.job.name, output) as spark:
-        return max(_dry_run(spark, file, query, output) for query in file.queries)
-
-
-def _dry_run(spark: SparkSession, file: JobFile, query: QueryConfiguration, output: Output) -> int:
-    if file.has_several_sinks:
-        output.say(f"checking {query.job.name}")
-    output.waits_for("checking source and schema")
-    try:
-        rows = build(spark, query)
-        return run_doctor(spark, query, rows.schema, output)
-    except KafkaSinkError as error:
-        return report_error(error, output)
+    with session(configuration.job.name, output) as spark:
+        output.waits_for("checking source and schema")
+        rows = build(spark, configuration)
+        return run_doctor(spark, configuration, rows.schema, output)
 
 
 def run_doctor(
-    spark: SparkSession, query: QueryConfiguration, schema: StructType, output: Output
+    spark: SparkSession, configuration: Configuration, schema: StructType, output: Output
 ) -> int:
     """Run doctor on the sink's options, the rows' schema and the brokers; returns the exit code."""
     output.waits_for("running doctor")
     results = diagnose(
-        query.job.sink.options,
+        configuration.job.sink.options,
         timeout_seconds=_DOCTOR_SECONDS,
         spark=spark,
-        created_topics=query.created_topics(),
+        created_topics=configuration.created_topics(),
         schema=schema,
     )
     return DONE if report.say_text(results, output.say) else FAILED
 
 
-def run(file: JobFile, stop: Stop, output: JobOutput) -> int:
-    """Run the queries until they end or are stopped; returns the exit code.
+def run(configuration: Configuration, stop: Stop, output: Output) -> int:
+    """Run the query until it ends or is stopped; returns the exit code.
 
-    Raises InvalidConfiguration if Spark refuses a query; KafkaSinkError if it cannot start.
+    Raises InvalidConfiguration if Spark refuses the query; KafkaSinkError if it cannot start.
     """
-    with ExitStack() as stack:
-        reporting = [stack.enter_context(reported(query)) for query in file.queries]
-        listener = stack.enter_context(served([query for query, _ in reporting], output))
-        spark = stack.enter_context(session(file.job.name, output))
+    with (
+        collected_reports(configuration) as (reporting, reports),
+        _metrics_listener(reporting, output) as listener,
+        session(configuration.job.name, output) as spark,
+    ):
         if listener is not None:
             spark.streams.addListener(listener)
-        runs = [
-            QueryRun(spark, query, stop, _output_of(query, file, output), reports, listener)
-            for query, reports in reporting
-        ]
-        if file.has_several_sinks:
-            return _run_several(runs, stop, output, stops_all=file.stops_all)
-        return exit_code(runs[0].run())
+        query_run = QueryRun(spark, reporting, stop, output, reports, listener)
+        return query_run.run(query_run.rows)
 
 
-def _output_of(query: QueryConfiguration, file: JobFile, output: JobOutput) -> Output:
-    return output.of_query(query.job.name) if file.has_several_sinks else output
+@dataclass(frozen=True)
+class QueryRun:
+    """The job's query, attempt after attempt."""
+
+    spark: SparkSession
+    configuration: Configuration
+    stop: Stop
+    output: Output
+    reports: Reports
+    listener: KafkaSinkListener | None = None
+
+    def run(self, rows: Callable[[], DataFrame]) -> int:
+        """Attempt to write ``rows()`` as often as the configuration says; returns the exit code."""
+
+        def attempt() -> Failure | None:
+            # Rebuilt, not only the query: a table may have another schema by now.
+            return self._write(rows())
+
+        failure = until_done(attempt, self.configuration.job.restart, self.stop, self.output)
+        return DONE if failure is None else FAILED
+
+    def rows(self) -> DataFrame:
+        """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""
+        create_missing(self.configuration, self.output)
+        if not self.configuration.job.warm_up or self.stop.has_begun:
+            self.output.waits_for("preparing the source")
+            return build(self.spark, self.configuration)
+        self.output.waits_for("warming up")
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            # If it fails, it logs why.
+            pool.submit(warm_up, self.spark, self.configuration.job.sink.options)
+            return build(self.spark, self.configuration)
+
+    def _write(self, rows: DataFrame) -> Failure | None:
+        """Run the query once, until it has ended; returns why it failed."""
+        if not self.stop.has_begun:
+            self._handle_signals()
+        query = start(rows, self.configuration, StopCheck(self.stop), self._on_report)
+        return follow(query, self.stop, Progress(query, self.reports, self.output), self.output)
+
+    def _handle_signals(self) -> None:
+        """From now on, signals end the query after its micro-batch."""
+        self.stop.begin()
+        handle_signals(self.stop)
+        handle_java_signals(self.spark, SIGNALS, self.stop.request)
+        self.spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
+
+    def _on_report(self, report: DeliveryReport) -> None:
+        self.reports.keep(report)
+        if self.listener is not None:
+            self.listener.on_report(report)
 
 
-def _run_several(runs: Sequence[QueryRun], stop: Stop, output: Output, *, stops_all: bool) -> int:
-    for each in runs:
-        try:
-            each.prepare(is_required=stops_all)
-        except InvalidConfiguration:
-            raise
-        except KafkaSinkError as error:
-            output.say(f"{each.name} has failed: {type(error).__name__}: {error}")
-            return FAILED
-    begin(runs[0].spark, stop)
-    by_name = {each.name: partial(_run_in_thread, each) for each in runs}
-    return run_all(by_name, stop, output, stops_all=stops_all, grace_seconds=_GRACE_SECONDS)
+@contextmanager
+def _metrics_listener(
+    configuration: Configuration, output: Output
+) -> Iterator[KafkaSinkListener | None]:
+    """The listener whose metrics and health are served until the end of the job, or None.
 
-
-def _run_in_thread(run: QueryRun) -> Failure | None:
-    # Spark looks for the format in the thread's active session, and only the main thread has one.
-    make_known(run.spark)
-    return run.run()
-
-
-def execute(
-    spark: SparkSession, rows: DataFrame, query: QueryConfiguration, stop: Stop, output: Output
-) -> int:
-    """Write ``rows`` once, as the configuration says, with foreachBatch; otherwise as ``run``."""
-    once = QueryRun(spark, query, stop, output, Reports())
-    return exit_code(until_done(lambda: once.write(rows), None, stop, output))
+    With ``mode: format`` it reads the reports from ``report.path``. Raises KafkaSinkError.
+    """
+    metrics, path = configuration.job.metrics, configuration.sink_options.report_path
+    if metrics is None:
+        yield None
+        return
+    is_read = configuration.job.sink.mode == "format" and path and local_path(path) is not None
+    listener = KafkaSinkListener([path] if path and is_read else [])
+    with listener.serve_metrics(metrics.port, metrics.address) as server:
+        output.say(f"metrics: {server.url}")
+        yield listener
 
 
 @contextmanager

@@ -1,10 +1,9 @@
-"""A sink's options in a configuration file: parsed, or every mistake in them."""
+"""The sink's options in a configuration file: parsed, or every mistake in them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -13,48 +12,42 @@ from spark_kafka_sink.tools.job.document import Document, Mistake, Path
 from spark_kafka_sink.tools.job.model import CreateTopics
 from spark_kafka_sink.tools.job.references import References
 
+#: where the options are in the file
+OPTIONS: Path = ("sink", "options")
+#: the options that name topics to create
 CREATED = tuple(field.alias or name for name, field in CreateTopics.model_fields.items())
 
 
-def checked_options(
-    sink: Path, document: Document, references: References
+def parse_options(
+    document: Document, references: References
 ) -> tuple[SinkOptions | None, list[Mistake]]:
-    """The options of the sink at a path of the document, or the mistakes that they have."""
-    at = (*sink, "options")
-    options, broken = _options(at, references)
-    mistakes = _without_effect(sink, document, options)
-    if at not in document:
+    """The sink's options, or the mistakes that they have."""
+    sink = references.data.get("sink")
+    section = sink.get("options") if isinstance(sink, dict) else None
+    written = section if isinstance(section, dict) else {}
+    values = {name: value for name, value in written.items() if isinstance(value, str)}
+    without_value = {path[-1] for path in references.unresolved if path[:-1] == OPTIONS}
+    without_value |= written.keys() - values.keys()
+    mistakes = _topics_without_option(document, values)
+    if OPTIONS not in document:
         return None, mistakes
-    parsed, found = _parsed(options, document, at, broken)
-    return parsed, mistakes + found
+    options, option_mistakes = _parsed(values, document, without_value)
+    return options, mistakes + option_mistakes
 
 
-def _options(at: Path, references: References) -> tuple[dict[str, str], set[str]]:
-    """The options that have a value, and the names of those without one."""
-    section: Any = references.data
-    for key in at:
-        section = section.get(key) if isinstance(section, dict) else None
-    given = section if isinstance(section, dict) else {}
-    values = {name: value for name, value in given.items() if isinstance(value, str)}
-    unresolved = {path[-1] for path in references.unresolved if path[:-1] == at}
-    return values, unresolved | (given.keys() - values.keys())
-
-
-def _without_effect(sink: Path, document: Document, options: Mapping[str, str]) -> list[Mistake]:
+def _topics_without_option(document: Document, options: Mapping[str, str]) -> list[Mistake]:
     """Topics to create that no option names."""
-    named = {name.lower() for name in options}
-    create = (*sink, "create_topics")
+    names = {name.lower() for name in options}
+    create = ("sink", "create_topics")
     return [
-        document.mistake(
-            (*create, name), f"has an effect only with {'.'.join((*sink, 'options', name))}"
-        )
+        document.mistake((*create, name), f"has an effect only with sink.options.{name}")
         for name in CREATED
-        if (*create, name) in document and name not in named
+        if (*create, name) in document and name not in names
     ]
 
 
 def _parsed(
-    options: Mapping[str, str], document: Document, at: Path, broken: set[str]
+    options: Mapping[str, str], document: Document, without_value: set[str]
 ) -> tuple[SinkOptions | None, list[Mistake]]:
     """The options, checked, or all mistakes in them.
 
@@ -62,12 +55,12 @@ def _parsed(
     parsed again. What may be wrong only because an option was left out is not reported.
     """
     left = dict(options)
-    left_out = {name.lower() for name in broken}
+    left_out = {name.lower() for name in without_value}
     mistakes: list[Mistake] = []
     servers = BOOTSTRAP_SERVERS.name
     if servers not in (name.lower() for name in left):
         if servers not in left_out:
-            mistakes.append(document.mistake(at, f"{servers} is required"))
+            mistakes.append(document.mistake(OPTIONS, f"{servers} is required"))
         left[servers] = "placeholder:9092"
         left_out.add(servers)
     while True:
@@ -81,7 +74,7 @@ def _parsed(
         if named:
             del left[named[0]]
         if not left_out or (named and not _named(message, left_out)):
-            path = (*at, *named[:1])
+            path = (*OPTIONS, *named[:1])
             mistakes.append(document.mistake(path, message))
         if not named:
             return None, mistakes

@@ -6,14 +6,19 @@ import logging
 import signal
 import threading
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_kafka_sink.deadline import Clock, Deadline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 #: the signals that end a job
 SIGNALS = ("TERM", "INT")
 # Ctrl-C in a terminal reaches Python and, with spark-submit, Java too.
 _SAME_SIGNAL_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+_BLOCK_SECONDS = 30.0  # the main loop stops the query as soon as it sees it blocked
 
 
 class Query(Protocol):
@@ -32,19 +37,23 @@ class Query(Protocol):
 class Stop:
     """A request to stop, from whichever process received the signal.
 
-    After the first signal, queries end with their running micro-batch; after a second one, at once.
-    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt. Of several
-    queries, each has a ``QueryStop`` of its own.
+    After the first signal, the query ends with its running micro-batch; after a second one, at
+    once. Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
     """
 
     def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:
         self.timeout_seconds = timeout_seconds
-        self.clock = clock
         self.has_begun = False
-        self._requests = 0
-        self._requested_at: float | None = None
-        #: set by the first signal, or if a query's failure ends the others; main loops wait on it
+        #: set by the first signal; the main loop waits on it
         self.requested = threading.Event()
+        #: the next micro-batch is blocked before it begins; set by Spark's thread
+        self.is_blocking = False
+        self._clock = clock
+        self._signals = 0
+        self._last_signal_at: float | None = None
+        # Set by ``is_due``, which only the main loop calls.
+        self._deadline: Deadline | None = None
+        self._last_batch_id: int | None = None
 
     def begin(self) -> None:
         """The query is about to start."""
@@ -54,50 +63,30 @@ class Stop:
         """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
         if not self.has_begun:
             raise KeyboardInterrupt
-        now = self.clock()
-        if self._requested_at is not None and now - self._requested_at < _SAME_SIGNAL_SECONDS:
+        now, last = self._clock(), self._last_signal_at
+        if last is not None and now - last < _SAME_SIGNAL_SECONDS:
             return
-        self._requested_at = now
-        self._requests += 1
+        self._last_signal_at = now
+        self._signals += 1
         self.requested.set()
-
-    def request_after_failure(self) -> None:
-        """A query has failed, and the others end after their micro-batches. Counts as no signal."""
-        self.requested.set()
-
-    @property
-    def is_at_once(self) -> bool:
-        return self._requests > 1
-
-
-class QueryStop:
-    """When to stop one query, once a stop was requested. Only the query's main loop calls it."""
-
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-        self.requested = stop.requested
-        self.timeout_seconds = stop.timeout_seconds
-        self._deadline: Deadline | None = None
-        self._running: int | None = None
-        #: the next micro-batch is blocked before it begins; set by Spark's thread
-        self.is_blocking = False
 
     def is_due(self, query: Query) -> bool:
         """Whether to stop the query now; to be called repeatedly once a stop was requested."""
         if self.is_at_once or self.is_blocking:
             return True
-        last = _last_batch_id(query)
+        progress = query.lastProgress
+        last_batch_id = None if progress is None else int(progress["batchId"])
         if self._deadline is None:
-            self._deadline = Deadline(self.timeout_seconds, self._stop.clock)
-            self._running = last
-        if last != self._running or self._deadline.expired:
+            self._deadline = Deadline(self.timeout_seconds, self._clock)
+            self._last_batch_id = last_batch_id
+        if last_batch_id != self._last_batch_id or self._deadline.expired:
             return True
         # Between micro-batches, while it waits for data or for the trigger.
         return not query.status["isTriggerActive"]
 
     @property
     def is_at_once(self) -> bool:
-        return self._stop.is_at_once
+        return self._signals > 1
 
     @property
     def is_late(self) -> bool:
@@ -105,10 +94,37 @@ class QueryStop:
         return self._deadline is not None and self._deadline.expired
 
 
-def _last_batch_id(query: Query) -> int | None:
-    """The number of the micro-batch that ended last."""
-    progress = query.lastProgress
-    return None if progress is None else int(progress["batchId"])
+class StopCheck:
+    """Blocks foreachBatch's next micro-batch while its query is being stopped, then ends the query.
+
+    With ``mode: format`` nothing can: a micro-batch that begins before the stop is interrupted.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self.query: Query | None = None
+
+    def wait_if_stopping(self) -> None:
+        """Return at once, or raise InterruptedError when the query is being stopped."""
+        if not self._stop.requested.is_set():
+            return
+        # Imported here: the job's configuration is checked before PySpark is loaded.
+        from spark_kafka_sink.spark.private_api import INTERRUPTION
+
+        self._stop.is_blocking = True
+        deadline = Deadline(_BLOCK_SECONDS)
+        while (self.query is None or self.query.isActive) and not deadline.expired:
+            time.sleep(_POLL_SECONDS)
+        raise InterruptedError(INTERRUPTION)
+
+    def guarded(self, write: Any) -> Any:
+        """``write``, a function for foreachBatch, preceded by the check."""
+
+        def guarded(batch: DataFrame, batch_id: int) -> None:
+            self.wait_if_stopping()
+            write(batch, batch_id)
+
+        return guarded
 
 
 def handle_signals(stop: Stop) -> None:

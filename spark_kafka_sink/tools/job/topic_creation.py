@@ -28,7 +28,7 @@ from spark_kafka_sink.tools.doctor.brokers import (
 )
 from spark_kafka_sink.tools.doctor.result import counted
 from spark_kafka_sink.tools.doctor.topic import creation_advice
-from spark_kafka_sink.tools.job.configuration import QueryConfiguration
+from spark_kafka_sink.tools.job.configuration import Configuration
 from spark_kafka_sink.tools.job.document import Path
 from spark_kafka_sink.tools.job.model import TopicSettings
 from spark_kafka_sink.tools.job.output import Output
@@ -47,7 +47,7 @@ _MISTAKES = (
 )
 
 
-def create_missing(configuration: QueryConfiguration, output: Output) -> None:
+def create_missing(configuration: Configuration, output: Output) -> None:
     """Create the topics that ``sink.create_topics`` describes and that do not exist.
 
     Returns when each has a leader for every partition. An existing topic is not changed.
@@ -118,7 +118,7 @@ def _create_if_missing(
     topic: str,
     settings: TopicSettings,
     path: Path,
-    configuration: QueryConfiguration,
+    configuration: Configuration,
     output: Output,
     deadline: Deadline,
 ) -> None:
@@ -148,7 +148,7 @@ def _create_if_missing(
 
 
 def _refused(
-    topic: str, path: Path, configuration: QueryConfiguration, error: KafkaException
+    topic: str, path: Path, configuration: Configuration, error: KafkaException
 ) -> KafkaSinkError:
     code, name = error_code(error), error.args[0].name()
     advice = creation_advice(code)
