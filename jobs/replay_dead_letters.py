@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 try:
-    from spark_kafka_sink.tools.job.replay_command import main
+    from spark_kafka_sink.tools.job.replay import main
 except ModuleNotFoundError as error:
     sys.exit(f"{error}: run pip install 'spark-kafka-sink[spark,jobs]' for {sys.executable}")
 

@@ -45,6 +45,7 @@ from spark_kafka_sink.errors import (
 if TYPE_CHECKING:
     from spark_kafka_sink.report.delivery_report import DeliveryReport
     from spark_kafka_sink.spark.datasource import KafkaSink, register
+    from spark_kafka_sink.spark.dead_letters import restore_dead_letters
     from spark_kafka_sink.spark.foreach_batch import foreach_batch
     from spark_kafka_sink.spark.listener import KafkaSinkListener
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
@@ -90,6 +91,7 @@ __all__ = [
     "__version__",
     "foreach_batch",
     "register",
+    "restore_dead_letters",
     "warm_up",
 ]
 
@@ -97,6 +99,7 @@ _LAZY = {
     "DeliveryReport": "report.delivery_report",
     "KafkaSink": "spark.datasource",
     "register": "spark.datasource",
+    "restore_dead_letters": "spark.dead_letters",
     "foreach_batch": "spark.foreach_batch",
     "KafkaSinkListener": "spark.listener",
     "WarmUpResult": "spark.warm_up",

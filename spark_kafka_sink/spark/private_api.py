@@ -8,7 +8,6 @@
 - Only the main thread has an active session (``SparkSession._jsparkSession``).
 - ``StreamExecution.isInterruptionException`` recognises ``query.stop()`` by an error's text.
 - py4j's gateway to the driver's Java process: its signals, and the classes of its exceptions.
-- The files of a query's checkpoint: ``metadata``, ``offsets`` and ``commits``.
 - ``to_arrow_type``: the Arrow types in which Python gets columns.
 
 A next version of Spark needs this file and tests/versions.py.
@@ -34,7 +33,7 @@ from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, RowsIncomplet
 if TYPE_CHECKING:
     from pyspark import SparkContext, TaskContext
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.types import DataType, StructType
 
@@ -140,45 +139,6 @@ def checkpointed_partitions(spark: SparkSession) -> int:
     """
     kept = spark.conf.get("spark.sql.streaming.internal.stateStore.partitions", None)
     return int(str(kept or spark.conf.get("spark.sql.shuffle.partitions")))
-
-
-def is_checkpoint(spark: SparkSession, folder: str) -> bool:
-    """Whether a query has used this folder as its checkpoint."""
-    return read_text(spark, f"{folder}/metadata") is not None
-
-
-def committed_offsets(spark: SparkSession, checkpoint: str) -> str | None:
-    """The last source's offsets at the end of the last committed micro-batch, as the source's JSON.
-
-    None before the first commit.
-    """
-    commits = _files(spark, f"{checkpoint}/commits")
-    if commits is None:
-        return None
-    names = commits.select("_metadata.file_name").collect()
-    last = max((int(row.file_name) for row in names if row.file_name.isdigit()), default=None)
-    log = None if last is None else read_text(spark, f"{checkpoint}/offsets/{last}")
-    # A line with Spark's version of the file, one with settings, one for each source.
-    return None if log is None else log.splitlines()[-1]
-
-
-def read_text(spark: SparkSession, path: str) -> str | None:
-    """The text of a file, or of the file in a folder, wherever Spark can read; None if missing."""
-    files = _files(spark, path)
-    row = None if files is None else files.first()
-    return None if row is None else str(row.value).strip()
-
-
-def _files(spark: SparkSession, path: str) -> DataFrame | None:
-    """A row for each file; None if there is no such file or folder."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return spark.read.text(path, wholetext=True)
-    except AnalysisException as error:
-        if error_condition(error) == "PATH_NOT_FOUND":
-            return None
-        raise
 
 
 def application_folder() -> Path | None:

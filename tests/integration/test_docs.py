@@ -44,7 +44,7 @@ from spark_kafka_sink.config.option_table import (
 )
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.tools.job import command as job_command
-from spark_kafka_sink.tools.job import replay_command
+from spark_kafka_sink.tools.job import replay
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 pytestmark = pytest.mark.timeout(400)
@@ -52,7 +52,7 @@ BIN = Path(sys.executable).parent
 #: what the reader's shell makes of it
 VARIABLE, SERVER = "$KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"
 JOBS = {
-    "jobs/replay_dead_letters.py": replay_command,
+    "jobs/replay_dead_letters.py": replay,
     "jobs/stream_to_kafka.py": job_command,
 }
 MARKED = [block for page in GUIDE for block in blocks(page) if block.why_not_run]

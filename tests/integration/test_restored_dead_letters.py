@@ -8,17 +8,18 @@ from datetime import datetime, timezone
 import pytest
 from dead_letters import dead_letter
 
+from spark_kafka_sink import restore_dead_letters
 from spark_kafka_sink.records.column_table import COLUMNS, Column, Kept, Kind
+from spark_kafka_sink.spark import dead_letters
 from spark_kafka_sink.spark.schema_check import check_schema
-from spark_kafka_sink.tools.job import dead_letters
-from spark_kafka_sink.tools.job.dead_letters import is_selected, restored
-from spark_kafka_sink.tools.job.selection import Selection, moment
+from spark_kafka_sink.tools.job.replay import Selection
 
 SCHEMA = """
     key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP,
     timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>
 """
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+JUST_AFTER_NOON = NOON.replace(microsecond=1000)
 
 
 def read(spark, *letters):
@@ -28,7 +29,7 @@ def read(spark, *letters):
         at = datetime.fromtimestamp(letter["timestamp"] / 1000, timezone.utc)
         headers = letter["headers"]
         rows.append((letter["key"], letter["value"], "dead", 3, offset, at, 0, headers))
-    return restored(spark.createDataFrame(rows, SCHEMA))
+    return restore_dead_letters(spark.createDataFrame(rows, SCHEMA))
 
 
 def letter(error="A", topic="t", at=NOON, **fields):
@@ -94,10 +95,10 @@ def test_what_is_unknown_or_no_number_is_null(spark):
         (Selection(), [0, 1, 2, 3, 4]),
         (Selection(errors=frozenset({"A"})), [0, 2, 3, 4]),
         (Selection(topics=frozenset({"t", "u"})), [0, 1, 3]),
-        (Selection(since=moment("2026-01-01T12:00:00.001Z")), [3]),
-        (Selection(until=moment("2026-01-01T12:00:00.001Z")), [0, 1, 2, 4]),
-        (Selection(until=moment("2026-01-01T12:00:00Z")), [4]),
-        (Selection(frozenset({"A"}), frozenset({"t"}), moment("2026-01-01T13:00+01:00")), [0, 3]),
+        (Selection(since=JUST_AFTER_NOON), [3]),
+        (Selection(until=JUST_AFTER_NOON), [0, 1, 2, 4]),
+        (Selection(until=NOON), [4]),
+        (Selection(frozenset({"A"}), frozenset({"t"}), NOON), [0, 3]),
     ],
 )
 def test_a_selection_holds_dead_letters_only(spark, selection, expected):
@@ -106,11 +107,11 @@ def test_a_selection_holds_dead_letters_only(spark, selection, expected):
         letter(),
         letter(error="B", topic="u"),
         letter(topic=None),
-        letter(at=NOON.replace(microsecond=1000)),
+        letter(at=JUST_AFTER_NOON),
         letter(topic="v", timestamp_=str(round(NOON.timestamp() * 1000) - 1)),
         {**letter(), "headers": []},
         {**letter(), "headers": None},
     )
-    rows = frame.select("dead_letter_offset", is_selected(selection).alias("is_selected")).collect()
+    rows = frame.select("dead_letter_offset", selection.condition().alias("is_selected")).collect()
     assert {row.is_selected for row in rows} == {True, False}
     assert sorted(row.dead_letter_offset for row in rows if row.is_selected) == expected

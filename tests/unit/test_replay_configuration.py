@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,7 @@ import pytest
 from spark_kafka_sink.config.java_security import parsed_jaas
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
-from spark_kafka_sink.tools.job.kafka_source import source_options
-from spark_kafka_sink.tools.job.replay_command import main
-from spark_kafka_sink.tools.job.replay_job import load_replay
-from spark_kafka_sink.tools.job.selection import Selection, moment
+from spark_kafka_sink.tools.job.replay import Selection, _parser, load_replay, main, source_options
 
 JOB = Path(__file__).parents[2] / "jobs" / "replay_dead_letters.py"
 EVERYTHING = Selection()
@@ -26,7 +23,7 @@ EVERYTHING = Selection()
 def load(tmp_path):
     """The replay of a stream with these options."""
 
-    def load(selection=EVERYTHING, overrides=(), **options):
+    def load(selection=EVERYTHING, overrides=(), sql=None, **options):
         options = {
             "kafka.bootstrap.servers": "broker:9092",
             "topic": "orders",
@@ -46,7 +43,7 @@ def load(tmp_path):
         }
         file = tmp_path / "stream.yaml"
         file.write_text(json.dumps(document, indent=1))
-        return load_replay(file, "/replay", selection, overrides=overrides)
+        return load_replay(file, "/replays", selection, sql, overrides)
 
     return load
 
@@ -57,7 +54,6 @@ def load(tmp_path):
 def test_a_replay_reads_the_dead_letter_topic_and_writes_with_the_streams_options(load):
     replay = load(kafka_linger_ms="7", kafka_client_id="me")
     job = replay.configuration.job
-    assert replay.dead_letter_topic == "dead"
     assert job.source.options == {
         "kafka.bootstrap.servers": "broker:9092",
         "kafka.client.id": "me",
@@ -74,11 +70,10 @@ def test_a_replay_reads_the_dead_letter_topic_and_writes_with_the_streams_option
         "kafka.client.id": "me",
     }
     assert replay.configuration.sink_options.topic is None
-    assert (job.name, job.sink.mode, job.sql, job.checkpoint, job.warm_up) == (
+    assert (job.name, job.sink.mode, job.sql, job.warm_up) == (
         "replay of orders",
         "foreach_batch",
         None,
-        "/replay",
         False,
     )
     assert job.trigger is not None
@@ -114,6 +109,21 @@ def test_a_replay_leaves_the_ledger_to_the_stream(load):
         kafka_transaction_timeout_ms="60000",
     ).configuration.sink_options
     assert sink.exactly_once is None
+
+
+def test_dead_letters_that_are_not_serialized_are_selected_alone_and_repaired(load):
+    formats = {"value_format": "avro", "schema_registry_url": "http://registry"}
+    unserialized = Selection(errors=frozenset({"NULL_TOPIC"}))
+    mixed = Selection(errors=frozenset({"NULL_TOPIC", "INVALID_RECORD"}))
+    assert load(**formats).configuration.sink_options.serialization is None
+    assert "NULL_TOPIC" in load(**formats).excluded_errors
+    sql = "SELECT 'orders' AS topic, from_json(value, 'id BIGINT') AS value FROM dead_letters"
+    assert load(unserialized, sql=sql, **formats).configuration.sink_options.serialization
+    for selection, repair in ((unserialized, None), (mixed, sql)):
+        with pytest.raises(InvalidConfiguration, match=r"--error: NULL_TOPIC: .* are JSON"):
+            load(selection, sql=repair, **formats)
+    # Without formats, all dead letters are bytes.
+    assert load(mixed).excluded_errors == frozenset()
 
 
 def test_without_a_dead_letter_topic_there_is_nothing_to_replay(load):
@@ -226,14 +236,21 @@ def test_librdkafkas_names_become_javas_or_are_refused_with_them():
 # --- the selection --------------------------------------------------------------------------------
 
 
-def test_equal_selections_own_the_same_checkpoint(load):
+def test_every_selection_has_a_checkpoint_of_its_own(load):
     noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-    one = Selection(frozenset({"B", "A"}), frozenset({"t"}), noon, None)
-    in_paris = noon.astimezone(timezone(timedelta(hours=1)))
-    other = Selection(frozenset({"A", "B"}), frozenset({"t"}), in_paris, None)
-    owner = "dead --error A --error B --topic t --since 2026-01-01T12:00:00+00:00"
-    assert load(one).owner == load(other).owner == owner
-    assert load().owner == "dead"
+    selections = [
+        EVERYTHING,
+        Selection(errors=frozenset({"A"})),
+        Selection(topics=frozenset({"A"})),
+        Selection(since=noon),
+        Selection(until=noon),
+    ]
+    checkpoints = {load(selection).configuration.job.checkpoint for selection in selections}
+    checkpoints.add(load(dead_letter_topic="dead2").configuration.job.checkpoint)
+    assert len(checkpoints) == 6
+    assert all(checkpoint.startswith("/replays/") for checkpoint in checkpoints)
+    same = [Selection(errors=frozenset(errors)).checkpoint("/r/", "t") for errors in ("AB", "BA")]
+    assert same == ["/r/aa1e8c597a502b5f"] * 2  # the same in every release
 
 
 @pytest.mark.parametrize(
@@ -246,7 +263,8 @@ def test_equal_selections_own_the_same_checkpoint(load):
     ],
 )
 def test_a_time_is_in_utc_unless_it_says_otherwise(text, hour):
-    assert moment(text) == datetime(2026, 1, 1, hour, tzinfo=timezone.utc)
+    choice = _parser().parse_args(["--config", "c", "--checkpoint", "c", "--since", text])
+    assert choice.since == datetime(2026, 1, 1, hour, tzinfo=timezone.utc)
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -53,13 +53,13 @@ def supervised(job: Job, act: Callable[[Stop, Output], int], *, is_dry: bool) ->
 
 
 def _parser() -> argparse.ArgumentParser:
-    return parser_of(
+    return job_parser(
         "stream_to_kafka.py",
         "Runs a streaming job that writes to Kafka, from a configuration file.",
     )
 
 
-def parser_of(prog: str, description: str) -> argparse.ArgumentParser:
+def job_parser(prog: str, description: str) -> argparse.ArgumentParser:
     """The arguments that every job has."""
     parser = argparse.ArgumentParser(
         prog=prog,

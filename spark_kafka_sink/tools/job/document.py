@@ -131,10 +131,10 @@ class Document:
                 self.mistakes.append(self.mistake(below, "has no value; leave it out"))
         return {key: value for key, value in data.items() if value is not None}
 
-    def override(self, override: str) -> None:
-        """Replace a value, as ``--set`` does."""
+    def override(self, override: str, argument: str | None = None) -> None:
+        """Replace a value, as ``--set`` does; or another ``argument`` of the command."""
         name, is_assignment, text = override.partition("=")
-        origin = Place(f"--set {name}")
+        origin = Place(argument or f"--set {name}")
         if not is_assignment or not all(name.split(".")):
             what = "write --set KEY=VALUE, such as --set sink.options.topic=numbers"
             self.mistakes.append(Mistake(Place("--set"), (), what))

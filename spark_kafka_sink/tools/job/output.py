@@ -26,14 +26,6 @@ _STALLED = "its reader reads no further"
 _NOT_KNOWN = "not known: no report has arrived"
 
 
-class Summary(Protocol):
-    """A job's summary at its end."""
-
-    def to_json(self) -> str: ...
-
-    def render(self) -> RenderableType: ...
-
-
 class Output(Protocol):
     """Where a job reports to."""
 
@@ -45,9 +37,6 @@ class Output(Protocol):
 
     def say(self, message: str) -> None:
         """A message that stays."""
-
-    def sum_up(self, summary: Summary) -> None:
-        """The job's last report, if it has one."""
 
 
 @contextmanager
@@ -85,9 +74,6 @@ class JsonLines:
 
     def say(self, message: str) -> None:
         self._messages.write(_printable_lines(message))
-
-    def sum_up(self, summary: Summary) -> None:
-        self._print(summary.to_json())
 
     def close(self) -> None:
         """Wait for what is not written yet, but for seconds only."""
@@ -141,9 +127,6 @@ class LiveView:
 
     def say(self, message: str) -> None:
         self._live.console.print(_printable_lines(message), markup=False, highlight=False)
-
-    def sum_up(self, summary: Summary) -> None:
-        self._live.console.print(summary.render())
 
 
 class View:

@@ -11,7 +11,7 @@ from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.spark.datasource import FORMAT
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
-from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
+from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources, scala_version
 from spark_kafka_sink.spark.schema_check import check_schema, check_schema_for_format
 from spark_kafka_sink.tools.job.configuration import Configuration
 from spark_kafka_sink.tools.job.document import Path
@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-VIEW = "source"
+_NO_KAFKA_SOURCE = "Failed to find data source: kafka"
 
 
-def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
+def build(
+    spark: SparkSession,
+    configuration: Configuration,
+    select: Callable[[DataFrame], DataFrame] | None = None,
+    view: str = "source",
+) -> DataFrame:
     """The sink's rows; checks the schema, and writes nothing.
 
+    ``select``: applied to the source's rows. ``view``: what the SQL text calls them.
     Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text, or has no
     Python data sources for ``mode: format``; KafkaSinkError if what they name is unavailable now.
     """
@@ -38,12 +44,14 @@ def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
     path: Path = ("source",)
     try:
         frame = _source(spark, configuration)
+        if select is not None:
+            frame = select(frame)
         if job.sql is not None:
             path = ("sql",)
-            frame.createOrReplaceTempView(VIEW)
+            frame.createOrReplaceTempView(view)
             frame = spark.sql(job.sql)
         if not frame.isStreaming:
-            raise configuration.invalid(path, f"does not read the stream, the view {VIEW}")
+            raise configuration.invalid(path, f"does not read the stream, the view {view}")
         options = configuration.sink_options
         check_schema(frame.schema, options.topic, options.serialized_columns)
         if job.sink.mode == "format":
@@ -51,8 +59,18 @@ def build(spark: SparkSession, configuration: Configuration) -> DataFrame:
     except InvalidSchema as error:
         raise configuration.invalid(path, str(error)) from None
     except SPARK_ERRORS as error:
+        if _NO_KAFKA_SOURCE in str(error):
+            raise configuration.invalid(path, _kafka_source_missing(spark)) from None
         raise _refused(configuration, path, error) from None
     return frame
+
+
+def _kafka_source_missing(spark: SparkSession) -> str:
+    package = f"org.apache.spark:spark-sql-kafka-0-10_{scala_version(spark)}:{spark.version}"
+    return (
+        f"Spark's Kafka source is missing. Start with spark-submit --packages {package}; or with "
+        f"python, after export PYSPARK_SUBMIT_ARGS='--packages {package} pyspark-shell'"
+    )
 
 
 def _refused(

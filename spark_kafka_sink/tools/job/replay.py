@@ -1,176 +1,360 @@
-"""Replays dead letters in a Spark session, or only counts them there."""
+"""``jobs/replay_dead_letters.py``: sends dead letters to the topics that they were meant for.
+
+A replay is a job. Its source is the dead letter topic, its sink that of the stream.
+"""
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
-from spark_kafka_sink.errors import InvalidConfiguration, InvalidSchema, KafkaSinkError
-from spark_kafka_sink.spark.private_api import scala_version
-from spark_kafka_sink.spark.schema_check import check_schema
-from spark_kafka_sink.tools.job.dead_letters import VIEW, is_selected, restored
+from spark_kafka_sink.config import option_table
+from spark_kafka_sink.config.client_settings import read_setting
+from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
+from spark_kafka_sink.config.option import PREFIX, server_list
+from spark_kafka_sink.config.options import as_bytes, parse
+from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.records.rejection import NOT_SERIALIZED
+from spark_kafka_sink.tools.job.command import job_parser, supervised
+from spark_kafka_sink.tools.job.configuration import Configuration, check, read
+from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
-from spark_kafka_sink.tools.job.output import Output, Summary
-from spark_kafka_sink.tools.job.replay_checkpoint import check_owner, claim, ends, refused
-from spark_kafka_sink.tools.job.replay_job import Replay, wrong_argument
-from spark_kafka_sink.tools.job.replay_report import Kind, ReplayReport
-from spark_kafka_sink.tools.job.reports import Reports
-from spark_kafka_sink.tools.job.restart import DONE, FAILED
-from spark_kafka_sink.tools.job.run import QueryRun, run_doctor, session
-from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
+from spark_kafka_sink.tools.job.model import Job
+from spark_kafka_sink.tools.job.output import Output
+from spark_kafka_sink.tools.job.restart import DONE, INVALID
+from spark_kafka_sink.tools.job.sink_options import OPTIONS
 from spark_kafka_sink.tools.job.stop import Stop
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-_NO_SOURCE = "Failed to find data source: kafka"
 _AFTER_FAILURE = (
     "nothing is lost: a restarted replay repeats the micro-batch that failed. If a record was "
-    "refused again, fix the cause, or repair or exclude the record with --sql"
+    "rejected again, remove the cause, or repair or exclude the record with --sql"
 )
+# Each row has its topic; a record that is rejected again ends the replay, so that the dead letter
+# topic gets no copies; and the folder of reports and the ledger belong to the stream's query.
+_OF_STREAM = {
+    option.name
+    for option in (
+        option_table.TOPIC,
+        option_table.DEAD_LETTER_TOPIC,
+        option_table.ON_RECORD_ERROR,
+        option_table.REPORT_PATH,
+        option_table.DELIVERY_GUARANTEE,
+        *option_table.ONLY_EXACTLY_ONCE,
+    )
+}
+_SOURCE_DEFAULTS = {
+    "maxoffsetspertrigger": "10000",  # a replay that is killed repeats at most these
+    "kafka.isolation.level": "read_committed",  # a task's next attempt sends them again
+}
 
 
-def dry_run(replay: Replay, output: Output) -> int:
-    """Check everything and count the dead letters; writes nothing, not even the checkpoint.
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the replay; returns the exit code."""
+    choice = _parser().parse_args(arguments)
+    selection = Selection(
+        frozenset(choice.errors), frozenset(choice.topics), choice.since, choice.until
+    )
+    try:
+        replay = load_replay(
+            choice.config, choice.checkpoint, selection, choice.sql, choice.overrides
+        )
+    except InvalidConfiguration as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return INVALID
+    act = replay.dry_run if choice.dry_run else replay.run
+    return supervised(replay.configuration.job, act, is_dry=choice.dry_run)
 
-    Returns the exit code. Raises InvalidConfiguration and KafkaSinkError.
+
+def _parser() -> argparse.ArgumentParser:
+    parser = job_parser(
+        "replay_dead_letters.py",
+        "Sends dead letters to their original topics. The configuration is that of the stream "
+        "that wrote them.",
+    )
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="FOLDER", help="keeps the progress of each selection"
+    )
+    for name, kind in (("error", "the error (kafka-nb.error)"), ("topic", "the topic")):
+        parser.add_argument(
+            f"--{name}",
+            action="append",
+            default=[],
+            metavar="NAME",
+            dest=f"{name}s",
+            help=f"selects by {kind}; may be repeated",
+        )
+    for name, kind in (("since", "from this time on"), ("until", "before this time")):
+        parser.add_argument(
+            f"--{name}",
+            type=_time,
+            metavar="TIME",
+            help=f"selects records with a timestamp {kind}, such as 2026-01-31T12:00:00Z",
+        )
+    parser.add_argument(
+        "--sql", metavar="QUERY", help="SELECT ... FROM dead_letters: the sink's columns, repaired"
+    )
+    return parser
+
+
+def _time(text: str) -> datetime:
+    """A date or time in ISO 8601, in UTC unless it says otherwise."""
+    try:
+        # Python 3.10 does not know Z.
+        time = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
+    except ValueError:
+        what = f"{text} is not a time such as 2026-01-31T12:00:00Z"
+        raise argparse.ArgumentTypeError(what) from None
+    return time.astimezone(timezone.utc) if time.tzinfo else time.replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Dead letters by error, topic and time; an empty set or None selects by nothing.
+
+    ``topics``: those that the records were meant for. ``since`` (inclusive) and ``until``
+    (exclusive): the records' timestamps, in UTC.
     """
-    with session(replay.configuration.job.name, output) as spark:
-        output.waits_for("checking checkpoint and SQL")
-        check_owner(spark, replay)
-        rows = _rows(spark, replay)
-        code = run_doctor(spark, replay.configuration, rows.schema, output)
-        if code == DONE:  # or Spark might wait for brokers for minutes
-            output.waits_for("counting the dead letters")
-            output.sum_up(ReplayReport(Counter(), *counted(spark, replay)))
-        return code
+
+    errors: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def condition(self, excluded_errors: Collection[str] = ()) -> Column:
+        """Of rows as ``restore_dead_letters`` makes them; false for what is no dead letter.
+
+        ``excluded_errors``: errors that must be selected by name.
+        """
+        from pyspark.sql import functions as F
+
+        error, topic, milliseconds = F.col("error"), F.col("topic"), F.unix_millis("timestamp")
+        condition = error.isNotNull()
+        if self.errors or excluded_errors:
+            condition &= error.isin(*self.errors) if self.errors else ~error.isin(*excluded_errors)
+        if self.topics:
+            condition &= topic.isin(*self.topics)
+        if self.since is not None:
+            condition &= milliseconds >= round(self.since.timestamp() * 1000)
+        if self.until is not None:
+            condition &= milliseconds < round(self.until.timestamp() * 1000)
+        return F.coalesce(condition, F.lit(False))
+
+    def checkpoint(self, folder: str, topic: str) -> str:
+        """Of the dead letters in ``topic``, below ``folder``.
+
+        Each selection has its own: a replay skips what it does not select.
+        """
+        times = (str(self.since), str(self.until))
+        parts = (topic, sorted(self.errors), sorted(self.topics), *times)
+        return f"{folder.rstrip('/')}/{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
-def run(replay: Replay, stop: Stop, output: Output) -> int:
-    """Replay until all dead letters that are there have been read, or it is stopped or fails.
+@dataclass(frozen=True)
+class Replay:
+    """``configuration``: of the job that reads the dead letters and sends them.
 
-    Returns the exit code. Raises InvalidConfiguration and KafkaSinkError.
+    ``excluded_errors``: those of dead letters that must be selected by name, since only SQL can
+    repair them.
     """
-    with session(replay.configuration.job.name, output) as spark:
-        output.waits_for("checking checkpoint and SQL")
-        rows = _rows(spark, replay)
-        claim(spark, replay)
-        counting = _Counting(output)
-        code = QueryRun(spark, replay.configuration, stop, counting, Reports()).run(lambda: rows)
+
+    configuration: Configuration
+    selection: Selection
+    excluded_errors: frozenset[str]
+
+    def run(self, stop: Stop, output: Output) -> int:
+        """Replay until all dead letters that are there have been read; returns the exit code."""
+        from spark_kafka_sink.tools.job.run import run
+
+        totals = _Totals(output)
+        code = run(self.configuration, stop, totals, self.rows)
         if code != DONE:
             output.say(_AFTER_FAILURE)
-        to_replay = passed_over = None
-        if not stop.is_at_once:
-            output.waits_for("counting the remaining dead letters")
-            try:
-                to_replay, passed_over = counted(spark, replay)
-            except KafkaSinkError as error:
-                output.say(str(error))
-                code = FAILED
-        output.sum_up(ReplayReport(counting.replayed, to_replay, passed_over))
+        by_topic = ", ".join(f"{topic} {sent}" for topic, sent in sorted(totals.sent.items()))
+        sent = f"{totals.sent.total()} sent" + (f" ({by_topic})" if by_topic else "")
+        output.say(f"{totals.read} records read from the dead letter topic, {sent}")
         return code
 
+    def dry_run(self, _: Stop, output: Output) -> int:
+        """Check everything and count the dead letters; writes nothing. Returns the exit code."""
+        from spark_kafka_sink.tools.job.run import run_doctor, session
+        from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 
-class _Counting:
-    """An output that adds up what was delivered."""
+        with session(self.configuration.job.name, output) as spark:
+            rows = self.rows(spark, self.configuration)
+            code = run_doctor(spark, self.configuration, rows.schema, output)
+            if code != DONE:  # Spark might wait for brokers for minutes
+                return code
+            output.waits_for("counting the dead letters")
+            options = self.configuration.job.source.options
+            records = spark.read.format("kafka").options(**options).load()
+            try:
+                selected = self._select(records).count()
+            except SPARK_ERRORS as error:
+                what = f"the dead letters in {options['subscribe']} cannot be counted"
+                raise KafkaSinkError(f"{what}: {reason(error)}") from None
+            output.say(f"{selected} dead letters are selected, of {records.count()} records")
+            return code
+
+    def rows(self, spark: SparkSession, configuration: Configuration) -> DataFrame:
+        """The selected dead letters, repaired; raises KafkaSinkError."""
+        from spark_kafka_sink.tools.job.pipeline import build
+
+        return build(spark, configuration, self._select, view="dead_letters")
+
+    def _select(self, records: DataFrame) -> DataFrame:
+        from spark_kafka_sink.spark.dead_letters import restore_dead_letters
+
+        return restore_dead_letters(records).where(self.selection.condition(self.excluded_errors))
+
+
+class _Totals:
+    """An output that adds up what was read and sent."""
 
     def __init__(self, output: Output) -> None:
+        self.waits_for, self.say = output.waits_for, output.say
         self._output = output
-        self.replayed: Counter[str] = Counter()
+        self.read = 0
+        self.sent: Counter[str] = Counter()
 
     def ended(self, micro_batch: MicroBatch) -> None:
-        self.replayed += micro_batch.delivered_records() or Counter()
+        self.read += micro_batch.input_rows
+        self.sent += micro_batch.delivered_records() or Counter()
         self._output.ended(micro_batch)
 
-    def waits_for(self, what: str) -> None:
-        self._output.waits_for(what)
 
-    def say(self, message: str) -> None:
-        self._output.say(message)
+def load_replay(
+    file: Path, folder: str, selection: Selection, sql: str | None, overrides: Iterable[str] = ()
+) -> Replay:
+    """From the configuration of the stream that wrote the dead letters.
 
-    def sum_up(self, summary: Summary) -> None:
-        self._output.sum_up(summary)
-
-
-# --- the query ------------------------------------------------------------------------------------
-
-
-def _rows(spark: SparkSession, replay: Replay) -> DataFrame:
-    """The sink's rows; raises InvalidConfiguration, or KafkaSinkError for transient errors."""
-    rows = _dead_letters(spark, spark.readStream, replay).where(
-        is_selected(replay.selection, replay.excluded)
-    )
-    if replay.sql is None:
-        return rows
-    rows.createOrReplaceTempView(VIEW)
-    try:
-        rows = spark.sql(replay.sql)
-        if not rows.isStreaming:
-            raise wrong_argument("--sql", f"does not read the stream, the view {VIEW}")
-        serialized = replay.configuration.sink_options.serialized_columns
-        check_schema(rows.schema, None, serialized)
-    except InvalidSchema as error:
-        raise wrong_argument("--sql", reason(error)) from None
-    except SPARK_ERRORS as error:
-        raise refused("--sql", reason(error), error) from None
-    return rows
-
-
-def _dead_letters(spark: SparkSession, reader: Any, replay: Replay) -> DataFrame:
-    """All records of the dead letter topic; ``reader``: ``spark.read`` or ``spark.readStream``."""
-    try:
-        records = reader.format("kafka").options(**replay.configuration.job.source.options).load()
-    except SPARK_ERRORS as error:
-        if _NO_SOURCE not in str(error):
-            what = f"Spark refuses the source: {reason(error)}"
-            raise replay.configuration.invalid(("source",), what) from None
-        package = f"org.apache.spark:spark-sql-kafka-0-10_{scala_version(spark)}:{spark.version}"
-        raise InvalidConfiguration(
-            "Spark's Kafka source, which reads the dead letters, is missing. Start with "
-            f"spark-submit --packages {package}; or with python, after "
-            f"export PYSPARK_SUBMIT_ARGS='--packages {package} pyspark-shell'"
-        ) from None
-    return restored(records)
-
-
-# --- the remaining dead letters -------------------------------------------------------------------
-
-
-def counted(spark: SparkSession, replay: Replay) -> tuple[Counter[Kind], Counter[Kind]]:
-    """The dead letters that are still to be replayed, and those that are not selected.
-
-    Reads the whole dead letter topic. Raises KafkaSinkError.
+    ``folder``: of the checkpoints. ``overrides``: as for ``load``; those of ``source`` are for the
+    source of the replay, not for that of the stream. Raises InvalidConfiguration.
     """
-    spark.conf.set("spark.sql.shuffle.partitions", "1")  # there are only a few kinds
+    document = read(file, ["source={format: kafka}", *overrides])
+    document.override(f"checkpoint={folder}", "--checkpoint")
+    if sql is not None:
+        document.override(f"sql={sql}", "--sql")
+    stream = check(document)
+    topic = stream.sink_options.dead_letter_topic
+    if topic is None:
+        name = option_table.DEAD_LETTER_TOPIC.name
+        raise stream.invalid(OPTIONS, f"{name} is required: the topic to replay from")
     try:
-        dead_letter_records = _dead_letters(spark, spark.read, replay)
-        kinds = dead_letter_records.select(
-            "error",
-            "topic",
-            is_selected(replay.selection, replay.excluded).alias("is_selected"),
-            _is_replayed(ends(spark, replay)).alias("is_replayed"),
+        source = source_options(stream.job.sink.options, stream.job.source.options)
+    except ValueError as error:
+        raise stream.invalid(OPTIONS, str(error)) from None
+    source |= {"subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true"}
+    options = {n: v for n, v in stream.job.sink.options.items() if n.lower() not in _OF_STREAM}
+    has_formats = stream.sink_options.serialization is not None
+    unserialized = selection.errors & NOT_SERIALIZED if has_formats else frozenset[str]()
+    if has_formats and not unserialized:
+        options = as_bytes(options)
+    if unserialized and (unserialized != selection.errors or sql is None):
+        names = ", ".join(sorted(unserialized))
+        what = (
+            f"{names}: these dead letters are JSON, the others are serialized already. Select them "
+            "alone, and make columns that fit the schema with --sql, for instance by from_json"
         )
-        found = kinds.groupBy(*kinds.columns).count().collect()
-    except SPARK_ERRORS as error:
-        topic = replay.dead_letter_topic
-        what = f"the dead letters in {topic} cannot be counted: {reason(error)}"
-        raise KafkaSinkError(what) from None
-    to_replay, passed_over = Counter[Kind](), Counter[Kind]()
-    for row in found:
-        if not row["is_selected"]:
-            passed_over[row["error"], row["topic"]] += row["count"]
-        elif not row["is_replayed"]:
-            to_replay[row["error"], row["topic"]] += row["count"]
-    return to_replay, passed_over
+        raise invalid([Mistake(Place("--error"), (), what)])
+    job = Job.model_validate(
+        {
+            "name": f"replay of {stream.job.name}",
+            "source": {"format": "kafka", "options": _SOURCE_DEFAULTS | source},
+            "sql": sql,
+            "sink": {"options": options},
+            "trigger": {"availableNow": True},
+            "checkpoint": selection.checkpoint(folder, topic),
+            "stop_timeout_seconds": stream.job.stop_timeout_seconds,
+        }
+    )
+    configuration = Configuration(job, parse(options), document)
+    return Replay(configuration, selection, NOT_SERIALIZED if has_formats else frozenset())
 
 
-def _is_replayed(ends: dict[int, int]) -> Column:
-    """Whether the checkpoint has passed a selected dead letter."""
-    is_replayed = F.lit(False)
-    for partition, end in ends.items():
-        is_there = F.col("dead_letter_partition") == partition
-        is_replayed |= is_there & (F.col("dead_letter_offset") < end)
-    return is_replayed
+# --- the login of Java's consumer -----------------------------------------------------------------
+
+# Settings for connections and logins, which producers and consumers share.
+_SHARED = tuple(
+    PREFIX + name for name in ("bootstrap.servers", "client.", "sasl.", "security.protocol", "ssl.")
+)
+_JAAS = "sasl.jaas.config"
+_ENDPOINT_CHECK = "ssl.endpoint.identification.algorithm"
+_LOGIN_MODULES: Mapping[str, str] = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+}
+# Of Amazon's library, which has to be among Spark's JARs.
+_MSK_IAM_LOGIN: Mapping[str, str] = {
+    _JAAS: "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+_JAVA_NAMES: Mapping[str, str] = {
+    "ssl.ca.pem": "ssl.truststore.location",
+    **dict.fromkeys(
+        ("ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem"),
+        "ssl.keystore.location",
+    ),
+}
+
+
+def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[str, str]:
+    """Options of ``format("kafka")`` for reading with the sink's login; names in lower case.
+
+    ``source``: the source's own options; they win. Raises ValueError with a sentence that begins
+    with an option of the sink which Java's client cannot use.
+    """
+    own = {name.lower(): value for name, value in source.items()}
+    settings = {
+        name: read_setting(name, value)
+        for option, value in sink.items()
+        if option.lower().startswith(_SHARED)
+        for name in (option.lower().removeprefix(PREFIX),)
+    }
+    for name in settings.keys() & _JAVA_NAMES.keys():
+        if PREFIX + _JAVA_NAMES[name] not in own:
+            raise ValueError(
+                f"{PREFIX}{name} is not supported by Java's client, with which Spark reads Kafka; "
+                f"use {PREFIX}{_JAVA_NAMES[name]} with a PEM file, which this sink accepts too"
+            )
+        del settings[name]
+    if "bootstrap.servers" in settings:
+        settings["bootstrap.servers"] = server_list(settings["bootstrap.servers"])
+    mechanism = settings.pop("sasl.mechanisms", settings.get("sasl.mechanism"))
+    user, password = settings.pop("sasl.username", ""), settings.pop("sasl.password", "")
+    if mechanism is not None:
+        settings["sasl.mechanism"] = mechanism
+        if _JAAS not in settings and PREFIX + _JAAS not in own:
+            settings |= _login(mechanism, user, password)
+    location = settings.pop("ssl.ca.location", None)
+    if location is not None:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+    if settings.get(_ENDPOINT_CHECK, "").lower() == "none":
+        settings[_ENDPOINT_CHECK] = ""  # Java's word for it
+    return {**{PREFIX + name: value for name, value in settings.items()}, **own}
+
+
+def _login(mechanism: str, user: str, password: str) -> Mapping[str, str]:
+    """The login as Java's settings; raises ValueError for one that works in Python only."""
+    if mechanism == AWS_MSK_IAM:
+        return _MSK_IAM_LOGIN
+    if mechanism not in _LOGIN_MODULES:
+        raise ValueError(
+            f"{PREFIX}sasl.mechanism={mechanism}: this login works in Python only, but Spark reads "
+            "Kafka with Java's client. Set a login for the source, such as --set "
+            f"'source.options.{PREFIX}{_JAAS}=${{env:READER_JAAS}}'"
+        )
+    module = f"org.apache.kafka.common.security.{_LOGIN_MODULES[mechanism]}"
+    user, password = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password))
+    return {_JAAS: Secret(f'{module} required username="{user}" password="{password}";')}

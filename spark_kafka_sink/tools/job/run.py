@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+BuildRows = Callable[[SparkSession, Configuration], "DataFrame"]
+
 _DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 _INTERRUPTION_SECONDS = 30  # query.stop() may wait for the query's planner
 
@@ -63,10 +65,13 @@ def run_doctor(
     return DONE if report.say_text(results, output.say) else FAILED
 
 
-def run(configuration: Configuration, stop: Stop, output: Output) -> int:
+def run(
+    configuration: Configuration, stop: Stop, output: Output, build_rows: BuildRows = build
+) -> int:
     """Run the query until it ends or is stopped; returns the exit code.
 
-    Raises InvalidConfiguration if Spark refuses the query; KafkaSinkError if it cannot start.
+    ``build_rows``: makes the sink's rows. Raises InvalidConfiguration if Spark refuses the query;
+    KafkaSinkError if it cannot start.
     """
     with (
         collected_reports(configuration) as (reporting, reports),
@@ -75,49 +80,46 @@ def run(configuration: Configuration, stop: Stop, output: Output) -> int:
     ):
         if listener is not None:
             spark.streams.addListener(listener)
-        query_run = QueryRun(spark, reporting, stop, output, reports, listener)
-        return query_run.run(query_run.rows)
+        return _QueryRun(spark, reporting, stop, output, build_rows, reports, listener).run()
 
 
 @dataclass(frozen=True)
-class QueryRun:
+class _QueryRun:
     """The job's query, attempt after attempt."""
 
     spark: SparkSession
     configuration: Configuration
     stop: Stop
     output: Output
+    build_rows: BuildRows
     reports: Reports
-    listener: KafkaSinkListener | None = None
+    listener: KafkaSinkListener | None
 
-    def run(self, rows: Callable[[], DataFrame]) -> int:
-        """Attempt to write ``rows()`` as often as the configuration says; returns the exit code."""
-
-        def attempt() -> Failure | None:
-            # Rebuilt, not only the query: a table may have another schema by now.
-            return self._write(rows())
-
-        failure = until_done(attempt, self.configuration.job.restart, self.stop, self.output)
+    def run(self) -> int:
+        """Attempt to write the rows as often as the configuration says; returns the exit code."""
+        restart = self.configuration.job.restart
+        failure = until_done(self._attempt, restart, self.stop, self.output)
         return DONE if failure is None else FAILED
 
-    def rows(self) -> DataFrame:
-        """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""
-        create_missing(self.configuration, self.output)
-        if not self.configuration.job.warm_up or self.stop.has_begun:
-            self.output.waits_for("preparing the source")
-            return build(self.spark, self.configuration)
-        self.output.waits_for("warming up")
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            # If it fails, it logs why.
-            pool.submit(warm_up, self.spark, self.configuration.job.sink.options)
-            return build(self.spark, self.configuration)
-
-    def _write(self, rows: DataFrame) -> Failure | None:
+    def _attempt(self) -> Failure | None:
         """Run the query once, until it has ended; returns why it failed."""
+        rows = self._rows()  # again, not only the query: a table may have another schema by now
         if not self.stop.has_begun:
             self._handle_signals()
         query = start(rows, self.configuration, StopCheck(self.stop), self._on_report)
         return follow(query, self.stop, Progress(query, self.reports, self.output), self.output)
+
+    def _rows(self) -> DataFrame:
+        """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""
+        create_missing(self.configuration, self.output)
+        if not self.configuration.job.warm_up or self.stop.has_begun:
+            self.output.waits_for("preparing the source")
+            return self.build_rows(self.spark, self.configuration)
+        self.output.waits_for("warming up")
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            # If it fails, it logs why.
+            pool.submit(warm_up, self.spark, self.configuration.job.sink.options)
+            return self.build_rows(self.spark, self.configuration)
 
     def _handle_signals(self) -> None:
         """From now on, signals end the query after its micro-batch."""
