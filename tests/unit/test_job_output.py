@@ -7,11 +7,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -53,10 +51,10 @@ def shown(view):
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def test_a_micro_batch_is_one_line_of_json(capsys):
+def test_a_micro_batch_is_one_line_of_json(capfd):
     with closing(JsonLines()) as output:
         output.ended(MicroBatch.of(progress(), reported(b=3, a=4)))
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = capfd.readouterr().out.splitlines()
     expected = {
         "batch_id": 0,
         "started_at": "2026-01-02T03:04:05.678Z",
@@ -93,7 +91,7 @@ def test_what_is_not_known_is_null():
         assert line[name] is None
 
 
-def test_dead_letters_are_counted_by_topic_and_error(capsys):
+def test_dead_letters_are_counted_by_topic_and_error(capfd):
     dead = Counter({("a", "INVALID_RECORD"): 2, ("a", "NULL_TOPIC"): 1, ("", "NULL_TOPIC"): 3})
     micro_batch = MicroBatch.of(progress(), replace(report(a=5), dead_letters=dead).to_dict())
     line = json.loads(micro_batch.to_json())
@@ -114,11 +112,11 @@ def test_a_rate_that_spark_does_not_know_is_null(rate):
     assert json.loads(line)["rows_per_second"] is None
 
 
-def test_without_a_terminal_messages_go_to_standard_error(capsys):
+def test_without_a_terminal_messages_go_to_standard_error(capfd):
     with output_of("numbers", Console(file=io.StringIO())) as output:
         output.waits_for("Waiting for data to arrive")
         output.say("stopping")
-    assert capsys.readouterr() == ("", "stopping\n")
+    assert capfd.readouterr() == ("", "stopping\n")
 
 
 def test_a_reader_of_standard_output_that_ends_does_not_end_the_job(tmp_path):
@@ -152,7 +150,7 @@ output.close()
     job.stderr.close()
     assert job.wait(60) == 0
     assert sorted(said.splitlines()) == [
-        "standard output: Broken pipe; the job continues without lines of JSON",
+        "standard output: Broken pipe; lines of JSON are lost from now on",
         "still here",
     ]
 
@@ -162,11 +160,11 @@ def test_a_reader_of_standard_output_that_reads_no_further_does_not_hold_up_the_
     messages, tmp_path
 ):
     code = """
-from spark_kafka_sink.tools.job import line_writer
+from spark_kafka_sink.tools.job import output as job_output
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.output import JsonLines
 
-line_writer._CLOSE_SECONDS = 0.5
+job_output._CLOSE_SECONDS = 0.5
 output = JsonLines()
 micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)
 for _ in range(10_000):
@@ -192,19 +190,19 @@ output.close()
     assert json.loads(out.splitlines()[0])["batch_id"] == 0
     if messages == subprocess.PIPE:
         assert said.splitlines() == [
-            "standard output: its reader reads no further; the job continues without lines of JSON",
+            "standard output: nobody reads it; lines of JSON are lost from now on",
             "still here",
         ]
 
 
-def test_what_a_terminal_would_obey_does_not_reach_it(capsys):
+def test_what_a_terminal_would_obey_does_not_reach_it(capfd):
     title, clear = "\x1b]0;owned\x07", "\x1b[2J"
     view = View("job")
     view.ended(MicroBatch.of(progress(), reported(**{f"a{title}{clear}": 4})))
     assert "a�]0;owned��[2J" in shown(view)
     with closing(JsonLines()) as output:
         output.say(f"the query failed: {title}\nas before")
-    assert capsys.readouterr().err == "the query failed: �]0;owned�\nas before\n"
+    assert capfd.readouterr().err == "the query failed: �]0;owned�\nas before\n"
     screen = io.StringIO()
     with output_of("job", Console(file=screen, force_terminal=True, width=80)) as output:
         output.say(f"the query failed: {title}\nas before")
@@ -217,34 +215,6 @@ def test_a_bad_rows_topic_is_no_markup():
     text = shown(view)
     assert "[/x]" in text
     assert "[red]a" in text
-
-
-def test_nobody_waits_for_a_reader_of_standard_output_that_reads_no_further(monkeypatch):
-    output, writes, reads, is_said = JsonLines(), *(threading.Event() for _ in range(3))
-    lines, messages = [], []
-
-    def blocked(text):
-        writes.set()
-        assert reads.wait(60)
-        lines.append(text)
-
-    def said(text):
-        messages.append(text)
-        is_said.set()
-
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=blocked, flush=lambda: None))
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=said, flush=lambda: None))
-    output.ended(MicroBatch.of(progress(), None))
-    try:
-        assert writes.wait(60)
-        output.say("the query has not ended")
-        assert is_said.wait(60)
-        assert lines == []
-    finally:
-        reads.set()
-        output.close()
-    assert messages[0] == "the query has not ended"
-    assert json.loads("".join(lines))["batch_id"] == 0
 
 
 # --- the live view --------------------------------------------------------------------------------

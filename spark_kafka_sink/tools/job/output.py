@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
+import queue
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -15,14 +15,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.report.reading import printable
-from spark_kafka_sink.tools.job.line_writer import LineWriter
 from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 
 _MAX_TOPICS = 15
 _OWN_LINE = ""  # so that Java's output does not begin at the end of ours
 _NO_TOPIC = "(null)"
-_STALLED = "its reader reads no further"
+_STDOUT, _STDERR = 1, 2  # descriptors
+_NOT_READ = "nobody reads it"
+_MAX_WAITING_LINES = 1000
+_CLOSE_SECONDS = 5.0
 _NOT_KNOWN = "not known: no report has arrived"
 
 
@@ -57,17 +60,16 @@ def output_of(name: str, console: Console) -> Iterator[Output]:
 class JsonLines:
     """A line of JSON on standard output for every micro-batch; messages on standard error.
 
-    If standard output cannot be written to, because its reader has ended or reads no further, the
-    job continues without lines: the query neither fails nor waits because of a report.
+    If standard output has no reader, or one that does not read, the job continues without lines.
     """
 
     def __init__(self) -> None:
-        self._lines = LineWriter("stdout", self._give_up_after)
-        self._messages = LineWriter("stderr", lambda _: None)  # its reader may have ended too
-        self._is_read = True
+        self._lines, self._messages = _LineWriter(_STDOUT), _LineWriter(_STDERR)
+        self._has_said_problem = False
 
     def ended(self, micro_batch: MicroBatch) -> None:
-        self._print(micro_batch.to_json())
+        self._lines.write(micro_batch.to_json())
+        self._say_problem()
 
     def waits_for(self, what: str) -> None:
         """Not shown: standard output is for programs."""
@@ -77,29 +79,53 @@ class JsonLines:
 
     def close(self) -> None:
         """Wait for what is not written yet, but for seconds only."""
-        if not self._lines.close() and self._is_read:
-            self.say(f"standard output: {_STALLED}; the last lines of JSON are lost")
+        self._lines.close()
+        self._say_problem()
         self._messages.close()
 
-    def _print(self, line: str) -> None:
-        if self._is_read and not self._lines.write(line):
-            self._give_up(_STALLED)
-
-    def _give_up_after(self, error: Exception) -> None:
-        # What is left in the buffer would fail the process when Python flushes it at the end.
-        _discard_standard_output()
-        self._give_up(getattr(error, "strerror", None) or str(error))
-
-    def _give_up(self, why: str) -> None:
-        if self._is_read:
-            self._is_read = False
-            self.say(f"standard output: {why}; the job continues without lines of JSON")
+    def _say_problem(self) -> None:
+        if self._lines.problem and not self._has_said_problem:
+            self._has_said_problem = True
+            self.say(f"standard output: {self._lines.problem}; lines of JSON are lost from now on")
 
 
-def _discard_standard_output() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+class _LineWriter:
+    """Writes lines in a thread, because a reader that stops reading would block whoever writes.
+
+    Nothing is written any more after a ``problem``.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.problem = ""
+        self._descriptor = descriptor
+        self._waiting: queue.Queue[str | None] = queue.Queue(_MAX_WAITING_LINES)
+        self._thread = start_thread(self._write_waiting, f"lines for descriptor {descriptor}")
+
+    def write(self, line: str) -> None:
+        """Never waits."""
+        try:
+            if not self.problem:
+                self._waiting.put_nowait(line)
+        except queue.Full:
+            self.problem = _NOT_READ
+
+    def close(self) -> None:
+        """Wait a few seconds for the lines."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=_CLOSE_SECONDS)
+        self._thread.join(_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self.problem = _NOT_READ
+
+    def _write_waiting(self) -> None:
+        # Not with Python's streams: it waits at its end for the lock of one that is written to.
+        try:
+            for line in iter(self._waiting.get, None):
+                rest = f"{line}\n".encode(errors="replace")
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self.problem = error.strerror
 
 
 def _printable_lines(message: str) -> str:
