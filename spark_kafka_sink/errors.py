@@ -19,6 +19,10 @@ def _rebuild(cls: type[KafkaSinkError], args: tuple[Any, ...], fields: dict[str,
 class KafkaSinkError(Exception):
     """Root of all errors that this package raises."""
 
+    #: Whether a restart of the query would fail in the same way, or do harm: a login that is
+    #: refused too often may be locked, and a fenced query would fence the one that fenced it.
+    is_permanent = False
+
     def __reduce__(self) -> Any:
         # Exception.__reduce__ calls the constructor with args only, without our fields.
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -41,7 +45,16 @@ class InvalidOption(KafkaSinkError):
     """An option is unknown, malformed, missing or contradicts another. Raised on the driver.
 
     What to do: correct the option that the message names.
+
+    ``option``: the one whose name or value is wrong, whatever the others are; None if options
+    contradict each other, or one is missing.
     """
+
+    is_permanent = True
+
+    def __init__(self, message: str, *, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
 
 
 class InvalidConfiguration(KafkaSinkError):
@@ -50,12 +63,16 @@ class InvalidConfiguration(KafkaSinkError):
     What to do: correct every line that the message lists.
     """
 
+    is_permanent = True
+
 
 class InvalidSchema(KafkaSinkError):
     """The DataFrame's columns cannot become Kafka records. Raised on the driver.
 
     What to do: select, rename or cast the columns that the message names.
     """
+
+    is_permanent = True
 
 
 class SchemaMismatch(InvalidSchema):
@@ -87,6 +104,8 @@ class SchemaIncompatible(KafkaSinkError):
 
     ``subject``: the one that refuses.
     """
+
+    is_permanent = True
 
     def __init__(self, message: str, *, subject: str) -> None:
         super().__init__(message)
@@ -120,12 +139,16 @@ class RegistryRefused(KafkaSinkError):
     What to do: correct the ``schema.registry.*`` option that the message names, or grant the right.
     """
 
+    is_permanent = True
+
 
 class UnsupportedSaveMode(KafkaSinkError):
     """A save mode that a Kafka topic does not support. Raised on the driver.
 
     What to do: write with ``mode("append")``.
     """
+
+    is_permanent = True
 
 
 class InvalidRecord(KafkaSinkError):
@@ -134,6 +157,8 @@ class InvalidRecord(KafkaSinkError):
     What to do: filter or repair the row that the message names, or collect such rows in a topic:
     ``on.record.error=dead-letter``.
     """
+
+    is_permanent = True
 
 
 class BrokerUnavailable(KafkaSinkError):
@@ -148,6 +173,8 @@ class AuthenticationFailed(KafkaSinkError):
 
     What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.
     """
+
+    is_permanent = True
 
 
 class TopicUnavailable(KafkaSinkError):
@@ -233,6 +260,8 @@ class LedgerAhead(KafkaSinkError):
     again on purpose.
     """
 
+    is_permanent = True
+
 
 class LedgerLost(KafkaSinkError):
     """Exactly-once: the consumer groups that record what was committed are missing or outdated.
@@ -241,12 +270,16 @@ class LedgerLost(KafkaSinkError):
     ``exactly.once.first.batch``. The same option switches an existing query to exactly-once.
     """
 
+    is_permanent = True
+
 
 class ReplayDiffers(KafkaSinkError):
     """Exactly-once: a partition that is already committed has different rows this time.
 
     What to do: make the query deterministic, as the message says.
     """
+
+    is_permanent = True
 
 
 class RowsIncomplete(KafkaSinkError):
@@ -263,6 +296,8 @@ class PartitionsChanged(KafkaSinkError):
     What to do: set the number that the message names, and leave the query as it was until the
     micro-batch is complete.
     """
+
+    is_permanent = True
 
 
 class TransactionFailed(KafkaSinkError):
@@ -282,6 +317,8 @@ class TransactionFenced(KafkaSinkError):
     What to do: nothing, if Spark repeats or speculates tasks. If it keeps happening, two queries
     use the same ``transactional.id.prefix`` or checkpoint: stop one.
     """
+
+    is_permanent = True
 
 
 class TransactionTimeout(KafkaSinkError):
@@ -304,6 +341,8 @@ class LibraryUnavailable(KafkaSinkError):
 
     What to do: run ``pip install 'confluent-kafka>=2.14'`` on the machine that the message names.
     """
+
+    is_permanent = True
 
 
 class LocalServerError(KafkaSinkError):

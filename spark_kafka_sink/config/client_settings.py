@@ -137,16 +137,18 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     elif oauth_login.is_wanted(given):
         given = oauth_login.as_oidc(given)
     for name, value in given.items():
+        option = PREFIX + name
         if name in _NEEDS_TEXT and not value.strip():
-            raise InvalidOption(f"{PREFIX}{name} is empty; set it, or remove it")
+            raise InvalidOption(f"{option} is empty; set it, or remove it", option=option)
         if name.endswith((".location", ".file")) and PEM_BEGIN in value:
             raise InvalidOption(
-                f"{PREFIX}{name} is PEM text, not the name of a file (it is not shown); write it "
+                f"{option} is PEM text, not the name of a file (it is not shown); write it "
                 "to a file, or set kafka.ssl.truststore.certificates, kafka.ssl.keystore.key and "
-                "kafka.ssl.keystore.certificate.chain"
+                "kafka.ssl.keystore.certificate.chain",
+                option=option,
             )
         if name in REFUSED:
-            raise InvalidOption(f"{PREFIX}{name} is not supported: {REFUSED[name]}")
+            raise InvalidOption(f"{option} is not supported: {REFUSED[name]}", option=option)
     result = _renamed(_expanded(given))
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
@@ -204,9 +206,10 @@ def _check_value(name: str, target: str, value: str) -> None:
     refusal = _refusal(target, value)
     if refusal is None:
         return
+    option = PREFIX + name
     if isinstance(value, Secret):
-        raise InvalidOption(f"{PREFIX}{name} is invalid (its value is not shown)")
-    raise InvalidOption(f"{PREFIX}{name}={value!r} is invalid; {refusal}")
+        raise InvalidOption(f"{option} is invalid (its value is not shown)", option=option)
+    raise InvalidOption(f"{option}={value!r} is invalid; {refusal}", option=option)
 
 
 def _refusal(setting: str, value: str) -> str | None:

@@ -70,14 +70,16 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     if parsed is None:
         raise InvalidOption(
             f"{option} is not of the form "
-            '`<LoginModule> required username="..." password="...";` (its text is not shown)'
+            '`<LoginModule> required username="..." password="...";` (its text is not shown)',
+            option=option,
         )
     module, options = parsed
     if module not in _JAAS_MECHANISMS:
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
             f"{option}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
-            + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES)
+            + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES),
+            option=option,
         )
     if given.get("sasl.mechanism", given.get("sasl.mechanisms")) not in _JAAS_MECHANISMS[module]:
         raise InvalidOption(
@@ -87,11 +89,12 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
     others = sorted(options.keys() - {"username", "password"})
     if others:
         raise InvalidOption(
-            f"{option}: only username and password are supported; remove {', '.join(others)}"
+            f"{option}: only username and password are supported; remove {', '.join(others)}",
+            option=option,
         )
     for name in ("username", "password"):
         if name not in options:
-            raise InvalidOption(f"{option} has no {name}")
+            raise InvalidOption(f"{option} has no {name}", option=option)
     # Only the password is secret: doctor's commands name the user.
     return {"sasl.username": str(options["username"]), "sasl.password": options["password"]}
 

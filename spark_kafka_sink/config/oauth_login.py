@@ -63,7 +63,8 @@ def as_oidc(given: Mapping[str, str]) -> dict[str, str]:
     if handler.removeprefix(_SHADED) not in _HANDLERS:
         raise InvalidOption(
             f"kafka.{_HANDLER}={handler} is not supported: name Java's own, {_HANDLERS[0]}; or "
-            "remove it, and set oauth.callback, a function in Python that makes the tokens"
+            "remove it, and set oauth.callback, a function in Python that makes the tokens",
+            option=f"kafka.{_HANDLER}",
         )
     parsed = parsed_jaas(result.get(_JAAS, ""))
     if parsed is not None and parsed[0] == OAUTH_MODULE:
@@ -123,14 +124,16 @@ def check_endpoint(settings: Mapping[str, str]) -> None:
     if settings[_URL].lower().startswith("file:"):
         raise InvalidOption(
             f"kafka.{_URL} is a file, which only Java's client reads as a token; set "
-            "oauth.callback instead, a function that reads it"
+            "oauth.callback instead, a function that reads it",
+            option=f"kafka.{_URL}",
         )
     try:
         has_credentials = "@" in split_url(settings[_URL]).netloc
     except ValueError as error:
-        raise InvalidOption(f"kafka.{_URL}={error}") from None
+        raise InvalidOption(f"kafka.{_URL}={error}", option=f"kafka.{_URL}") from None
     if has_credentials:
         raise InvalidOption(
             f"kafka.{_URL}=[hidden] contains credentials, which logs would show; set "
-            f"kafka.{_ID} and kafka.{_SECRET} instead"
+            f"kafka.{_ID} and kafka.{_SECRET} instead",
+            option=f"kafka.{_URL}",
         )

@@ -82,7 +82,7 @@ class Option(Generic[T]):
         try:
             value = self.parser(text)
         except ValueError as error:
-            raise InvalidOption(f"{name}={error}") from None
+            raise InvalidOption(f"{name}={error}", option=name) from None
         self._check_range(name, value)
         return value
 
@@ -100,7 +100,7 @@ class Option(Generic[T]):
         if low is None or high is None or not isinstance(value, int):
             return
         if not low <= value <= high:
-            raise InvalidOption(f"{name}={value} is not between {low} and {high}")
+            raise InvalidOption(f"{name}={value} is not between {low} and {high}", option=name)
 
 
 def as_texts(options: Mapping[str, object]) -> dict[str, str]:

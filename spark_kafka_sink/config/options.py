@@ -179,9 +179,11 @@ def _check_names(given: Mapping[str, str]) -> None:
     for name in (each for each in unknown if not each.startswith(REGISTRY_PREFIX)):
         hint = _hint(name, known)
         if name.startswith(PREFIX):
-            raise InvalidOption(f"{name} is not a setting of the Kafka producer{hint}")
+            what = f"{name} is not a setting of the Kafka producer{hint}"
+            raise InvalidOption(what, option=name)
         raise InvalidOption(
-            f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})"
+            f"unknown option {name}{hint} (settings of the Kafka client begin with {PREFIX})",
+            option=name,
         )
 
 

@@ -125,15 +125,17 @@ def check_settings(settings: Mapping[str, str]) -> dict[str, str]:
     Raises InvalidOption, which shows no URL, for what the client does not have or cannot use.
     """
     for name, value in settings.items():
+        option = REGISTRY_PREFIX + name
         if name not in SETTINGS:
             raise InvalidOption(
-                f"{REGISTRY_PREFIX}{name} is not a setting of the schema registry's client"
-                f"{did_you_mean(name, SETTINGS)}"
+                f"{option} is not a setting of the schema registry's client"
+                f"{did_you_mean(name, SETTINGS)}",
+                option=option,
             )
         try:
             _check_value(name, value)
         except ValueError as error:
-            raise InvalidOption(f"{REGISTRY_PREFIX}{name}={error}") from None
+            raise InvalidOption(f"{option}={error}", option=option) from None
     source = settings.get(_BASIC_SOURCE, _USER_INFO)
     if source != _USER_INFO:
         raise InvalidOption(

@@ -12,6 +12,7 @@ from spark_kafka_sink import errors, foreach_batch
 from spark_kafka_sink.errors import (
     BufferExhausted,
     DeliveryFailed,
+    InvalidOption,
     KafkaSinkError,
     MetadataTimeout,
     SchemaIncompatible,
@@ -28,6 +29,7 @@ CLASSES = [
 ]
 FIELDS = {
     BufferExhausted: {"accepted_rows": 7},
+    InvalidOption: {"option": "topic"},
     DeliveryFailed: {"topic": "flights", "partition": -1, "code": "_MSG_TIMED_OUT"},
     MetadataTimeout: {"topic": "flights"},
     SchemaIncompatible: {"subject": "flights-value"},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from job_output import Said
 
@@ -10,7 +13,6 @@ from spark_kafka_sink.tools.job.model import Restart
 from spark_kafka_sink.tools.job.restart import (
     DONE,
     FAILED,
-    PERMANENT,
     Backoff,
     Failure,
     until_done,
@@ -98,7 +100,14 @@ def test_a_micro_batch_that_ended_begins_a_new_row_of_restarts(stop):
     assert outcome(stop, Restart(attempts=2, **QUICK), *outcomes)[:2] == (FAILED, 5)
 
 
-@pytest.mark.parametrize("error", [*PERMANENT, errors.SchemaMismatch, errors.UnsupportedType])
+PERMANENT = [
+    error
+    for error in vars(errors).values()
+    if isinstance(error, type) and getattr(error, "is_permanent", False)
+]
+
+
+@pytest.mark.parametrize("error", PERMANENT)
 def test_an_error_that_lasts_is_not_tried_again(error, stop):
     failure = Failure("the query failed: x", error.__name__, has_progressed=True)
     code, attempts, said = outcome(stop, Restart(**QUICK), failure, None)
@@ -106,6 +115,15 @@ def test_an_error_that_lasts_is_not_tried_again(error, stop):
     assert said[-1] == f"{error.__name__}: restarting the query would not help"
     with pytest.raises(error):
         outcome(stop, Restart(**QUICK), error.__new__(error, "x"), None)
+
+
+def test_the_page_on_jobs_names_the_errors_that_last():
+    page = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text(encoding="utf-8")
+    (names,) = re.findall("These errors end the job at once(.*?)Without", page, re.DOTALL)
+    documented = set(re.findall(r"`(\w+)`", names))
+    assert documented | {"InvalidConfiguration", "UnsupportedSaveMode"} == {
+        error.__name__ for error in PERMANENT
+    }
 
 
 @pytest.mark.parametrize("name", ["DeliveryFailed", "TopicUnavailable", "DeadlineExceeded", None])

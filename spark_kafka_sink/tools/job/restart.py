@@ -7,53 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spark_kafka_sink import errors
-from spark_kafka_sink.errors import (
-    AuthenticationFailed,
-    InvalidConfiguration,
-    InvalidOption,
-    InvalidRecord,
-    InvalidSchema,
-    KafkaSinkError,
-    LedgerAhead,
-    LedgerLost,
-    LibraryUnavailable,
-    PartitionsChanged,
-    RegistryRefused,
-    ReplayDiffers,
-    SchemaIncompatible,
-    TransactionFenced,
-    UnsupportedSaveMode,
-)
+from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.tools.job.model import Restart
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.stop import Stop
 
 #: exit codes
 DONE, FAILED, INVALID = 0, 1, 2
-
-#: A restart would fail with these and their subclasses again, or do harm: a login that is refused
-#: too often may be locked, and a fenced query would fence the one that fenced it.
-PERMANENT: tuple[type[KafkaSinkError], ...] = (
-    AuthenticationFailed,
-    InvalidConfiguration,
-    InvalidOption,
-    InvalidRecord,
-    InvalidSchema,
-    LedgerAhead,
-    LedgerLost,
-    LibraryUnavailable,
-    PartitionsChanged,
-    RegistryRefused,
-    ReplayDiffers,
-    SchemaIncompatible,
-    TransactionFenced,
-    UnsupportedSaveMode,
-)
-_PERMANENT_NAMES = frozenset(
-    name
-    for name, each in vars(errors).items()
-    if isinstance(each, type) and issubclass(each, PERMANENT)
-)
 
 # As Kafka's clients do it, so that queries that failed together do not start together.
 _JITTER = 0.2
@@ -135,15 +95,16 @@ def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
     """The outcome, also if the query could not start; raises the permanent errors."""
     try:
         return attempt()
-    except PERMANENT:
-        raise
     except KafkaSinkError as error:
+        if error.is_permanent:
+            raise
         name = type(error).__name__
         return Failure(f"the query cannot start: {name}: {error}", name)
 
 
 def _seconds_to_restart(failure: Failure, backoff: Backoff, output: Output) -> float | None:
-    if failure.error_name in _PERMANENT_NAMES:
+    error = getattr(errors, failure.error_name or "", KafkaSinkError)
+    if error.is_permanent:
         output.say(f"{failure.error_name}: restarting the query would not help")
         return None
     if failure.has_progressed:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from spark_kafka_sink.config.option_table import BOOTSTRAP_SERVERS
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -51,42 +50,29 @@ def _parsed(
 ) -> tuple[SinkOptions | None, list[Mistake]]:
     """The options, checked, or all mistakes in them.
 
-    ``parse`` raises the first mistake, so the option that it names is left out and the others are
-    parsed again. What may be wrong only because an option was left out is not reported.
+    ``parse`` raises the first mistake, so an option that is wrong is left out and the others are
+    parsed again. Then it is not known any more whether they contradict each other.
     """
-    left = dict(options)
-    left_out = {name.lower() for name in without_value}
+    remaining = dict(options)
     mistakes: list[Mistake] = []
     servers = BOOTSTRAP_SERVERS.name
-    if servers not in (name.lower() for name in left):
-        if servers not in left_out:
+    if servers not in (name.lower() for name in remaining):
+        if servers not in (name.lower() for name in without_value):
             mistakes.append(document.mistake(OPTIONS, f"{servers} is required"))
-        left[servers] = "placeholder:9092"
-        left_out.add(servers)
+        remaining[servers] = "placeholder:9092"
+    is_complete = not without_value and not mistakes
     while True:
         try:
-            parsed = parse(left)
+            parsed = parse(remaining)
         except InvalidOption as error:
-            message = str(error)
-        else:
-            return (None if left_out else parsed), mistakes
-        named = _named(message, left)
-        if named:
-            del left[named[0]]
-        if not left_out or (named and not _named(message, left_out)):
-            path = (*OPTIONS, *named[:1])
-            mistakes.append(document.mistake(path, message))
-        if not named:
+            wrong = (error.option or "").lower()
+            name = next((name for name in remaining if name.lower() == wrong), None)
+            if name is not None:
+                mistakes.append(document.mistake((*OPTIONS, name), str(error)))
+                del remaining[name]
+                is_complete = False
+                continue
+            if is_complete:
+                mistakes.append(document.mistake(OPTIONS, str(error)))
             return None, mistakes
-        left_out.add(named[0].lower())
-
-
-def _named(message: str, names: Iterable[str]) -> list[str]:
-    """The options that a message names, first the one that it is about."""
-    sentence = message.partition("; did you mean")[0]
-    found = []
-    for name in names:
-        match = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w-]|\.\w)", sentence, re.IGNORECASE)
-        if match is not None:
-            found.append((match.start(), name))
-    return [name for _, name in sorted(found)]
+        return (parsed if is_complete else None), mistakes
