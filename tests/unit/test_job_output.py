@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.output import JsonLines, View, output_of
+from spark_kafka_sink.tools.job.reports import MicroBatch
 
 
 def progress(batch_id=0, rows=10, duration_ms=1500, **fields):
@@ -122,7 +122,7 @@ def test_without_a_terminal_messages_go_to_standard_error(capfd):
 def test_a_reader_of_standard_output_that_ends_does_not_end_the_job(tmp_path):
     code = """
 import sys
-from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.reports import MicroBatch
 from spark_kafka_sink.tools.job.output import JsonLines
 
 output = JsonLines()
@@ -161,7 +161,7 @@ def test_a_reader_of_standard_output_that_reads_no_further_does_not_hold_up_the_
 ):
     code = """
 from spark_kafka_sink.tools.job import output as job_output
-from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.reports import MicroBatch
 from spark_kafka_sink.tools.job.output import JsonLines
 
 job_output._CLOSE_SECONDS = 0.5

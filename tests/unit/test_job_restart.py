@@ -15,7 +15,7 @@ from spark_kafka_sink.tools.job.restart import (
     FAILED,
     Backoff,
     Failure,
-    until_done,
+    run_attempts,
 )
 from spark_kafka_sink.tools.job.stop import Stop
 
@@ -41,7 +41,7 @@ def outcome(stop, restart, *outcomes):
             raise each
         return each() if callable(each) else each
 
-    failure = until_done(attempt, restart, stop, said)
+    failure = run_attempts(attempt, restart, stop, said)
     return (DONE if failure is None else FAILED), len(outcomes) - len(left), said.messages
 
 
@@ -136,7 +136,7 @@ def test_a_signal_ends_the_wait_for_a_restart(stop):
     said = Said()
     said.waits_for = lambda what: stop.request()  # just before it waits
     restart = Restart(initial_backoff_seconds=86_400, max_backoff_seconds=86_400)
-    assert until_done(lambda: AWAY, restart, stop, said) is None
+    assert run_attempts(lambda: AWAY, restart, stop, said) is None
     assert said.messages[-1] == "stopped before the query restarted"
 
 

@@ -7,14 +7,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 
-from spark_kafka_sink.config.option_table import DEAD_LETTER_TOPIC, EXACTLY_ONCE_LEDGER_TOPIC, TOPIC
-from spark_kafka_sink.config.options import SinkOptions, check_for_format
+from spark_kafka_sink.config.option_table import (
+    BOOTSTRAP_SERVERS,
+    DEAD_LETTER_TOPIC,
+    EXACTLY_ONCE_LEDGER_TOPIC,
+    TOPIC,
+)
+from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
-from spark_kafka_sink.tools.job.document import Document, Mistake, Path, Place, invalid
-from spark_kafka_sink.tools.job.keys import read_job
-from spark_kafka_sink.tools.job.model import Job, TopicSettings
-from spark_kafka_sink.tools.job.references import References
-from spark_kafka_sink.tools.job.sink_options import OPTIONS, parse_options
+from spark_kafka_sink.tools.job.document import (
+    Document,
+    Mistake,
+    Path,
+    Place,
+    References,
+    invalid,
+)
+from spark_kafka_sink.tools.job.model import CREATED, Job, TopicSettings, read_job
+
+#: where the sink's options are in the file
+OPTIONS: Path = ("sink", "options")
 
 _SEVERAL_SINKS = (
     "a job has one sink: write a file for each, with a checkpoint of its own, and start a job for "
@@ -92,7 +104,7 @@ def check(document: Document, environment: Mapping[str, str] = os.environ) -> Co
         raise invalid([document.mistake(("sinks",), _SEVERAL_SINKS)])
     references = References(document, environment)
     job, key_mistakes = read_job(document, references)
-    options, option_mistakes = parse_options(document, references)
+    options, option_mistakes = _parse_options(document, references)
     mistakes = [*document.mistakes, *references.mistakes, *key_mistakes, *option_mistakes]
     if job is not None and options is not None and job.sink.mode == "format":
         try:
@@ -102,3 +114,64 @@ def check(document: Document, environment: Mapping[str, str] = os.environ) -> Co
     if mistakes or job is None or options is None:
         raise invalid(mistakes)
     return Configuration(job, options, document)
+
+
+def _parse_options(
+    document: Document, references: References
+) -> tuple[SinkOptions | None, list[Mistake]]:
+    """The sink's options, or the mistakes that they have."""
+    sink = references.data.get("sink")
+    section = sink.get("options") if isinstance(sink, dict) else None
+    written = section if isinstance(section, dict) else {}
+    values = {name: value for name, value in written.items() if isinstance(value, str)}
+    without_value = {path[-1] for path in references.unresolved if path[:-1] == OPTIONS}
+    without_value |= written.keys() - values.keys()
+    mistakes = _topics_without_option(document, values)
+    if OPTIONS not in document:
+        return None, mistakes
+    options, option_mistakes = _parsed(values, document, without_value)
+    return options, mistakes + option_mistakes
+
+
+def _topics_without_option(document: Document, options: Mapping[str, str]) -> list[Mistake]:
+    """Topics to create that no option names."""
+    names = {name.lower() for name in options}
+    create = ("sink", "create_topics")
+    return [
+        document.mistake((*create, name), f"has an effect only with sink.options.{name}")
+        for name in CREATED
+        if (*create, name) in document and name not in names
+    ]
+
+
+def _parsed(
+    options: Mapping[str, str], document: Document, without_value: set[str]
+) -> tuple[SinkOptions | None, list[Mistake]]:
+    """The options, checked, or all mistakes in them.
+
+    ``parse`` raises the first mistake, so an option that is wrong is left out and the others are
+    parsed again. Then it is not known any more whether they contradict each other.
+    """
+    remaining = dict(options)
+    mistakes: list[Mistake] = []
+    servers = BOOTSTRAP_SERVERS.name
+    if servers not in (name.lower() for name in remaining):
+        if servers not in (name.lower() for name in without_value):
+            mistakes.append(document.mistake(OPTIONS, f"{servers} is required"))
+        remaining[servers] = "placeholder:9092"
+    is_complete = not without_value and not mistakes
+    while True:
+        try:
+            parsed = parse(remaining)
+        except InvalidOption as error:
+            wrong = (error.option or "").lower()
+            name = next((name for name in remaining if name.lower() == wrong), None)
+            if name is not None:
+                mistakes.append(document.mistake((*OPTIONS, name), str(error)))
+                del remaining[name]
+                is_complete = False
+                continue
+            if is_complete:
+                mistakes.append(document.mistake(OPTIONS, str(error)))
+            return None, mistakes
+        return (parsed if is_complete else None), mistakes

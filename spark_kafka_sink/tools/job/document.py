@@ -1,14 +1,24 @@
-"""YAML text -> plain data, with the line and column of everything in it."""
+"""A configuration file as plain data, with the line and column of everything in it.
+
+Then ``References`` puts in the values of ``${env:NAME}``, ``${file:PATH}`` and, on Databricks,
+``${secrets:SCOPE/KEY}``. Secrets must be written in this way.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
 
+from spark_kafka_sink.config import client_settings, registry_options
+from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
+from spark_kafka_sink.config.secret import Secret, read_secret
 from spark_kafka_sink.errors import InvalidConfiguration
 
 #: where something is in a document, such as ("sink", "options", "kafka.linger.ms")
@@ -47,7 +57,7 @@ class Mistake:
 
 def invalid(mistakes: Iterable[Mistake]) -> InvalidConfiguration:
     """One error for all mistakes, in the order of the file."""
-    lines = [str(each) for each in sorted(set(mistakes))]
+    lines = [str(mistake) for mistake in sorted(set(mistakes))]
     count = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     return InvalidConfiguration("\n".join([f"{count} in the configuration:", *lines]))
 
@@ -73,7 +83,7 @@ class Document:
         self._file = Place(name, 1, 1)
         self._places: dict[Path, Place] = {(): self._file}
         self.data: dict[str, Any] = {}
-        root = self._composed(text, self._file)
+        root = self._compose(text, self._file)
         if isinstance(root, yaml.MappingNode):
             self.data = self._plain(root, (), self._file)
         else:
@@ -93,7 +103,7 @@ class Document:
     def mistake(self, path: Path, what: str) -> Mistake:
         return Mistake(self.place(path), path, what)
 
-    def _composed(self, text: str, origin: Place) -> yaml.Node | None:
+    def _compose(self, text: str, origin: Place) -> yaml.Node | None:
         try:
             return yaml.compose(text, yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
@@ -110,7 +120,7 @@ class Document:
         if isinstance(node, yaml.ScalarNode):
             return None if node.tag == _NULL else node.value
         if isinstance(node, yaml.SequenceNode):
-            return [self._plain(each, (*path, str(i)), origin) for i, each in enumerate(node.value)]
+            return [self._plain(item, (*path, str(i)), origin) for i, item in enumerate(node.value)]
         data: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -156,7 +166,7 @@ class Document:
             self._places.setdefault(path[:depth], origin)
         self._places[path] = origin
         # {...} is YAML, as in --set 'trigger={once: true}'; everything else is text.
-        node = self._composed(text, origin) if text.startswith("{") else None
+        node = self._compose(text, origin) if text.startswith("{") else None
         parent[path[-1]] = text if node is None else self._plain(node, path, origin)
 
 
@@ -164,7 +174,7 @@ def _same(key: str, data: Mapping[str, Any], path: Path) -> str | None:
     """The key of ``data``, at ``path``, that means the same: names of options ignore case."""
     if not is_options(path):
         return key if key in data else None
-    return next((each for each in data if each.lower() == key.lower()), None)
+    return next((name for name in data if name.lower() == key.lower()), None)
 
 
 def _path(name: str) -> Path:
@@ -186,5 +196,134 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
     # What stands in quotes may be a part of a password that needs quotes itself, unless it is the
     # name of a token, or a single character.
     words = [error.context, error.problem]
-    text = ", ".join(each for each in words if each)
-    return _QUOTED.sub(lambda found: found[0] if _SHOWN.fullmatch(found[1]) else "", text)
+    text = ", ".join(word for word in words if word)
+    return _QUOTED.sub(lambda match: match[0] if _SHOWN.fullmatch(match[1]) else "", text)
+
+
+# --- references -----------------------------------------------------------------------------------
+
+_REFERENCE = re.compile(r"\$\{(env|file|secrets):([^{}]+)\}")
+_FORMS = "${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:SCOPE/KEY}"
+_BEGINNINGS = ("${env", "${file", "${secrets")
+_OF_SCOPE = "${secrets:"  # is a secret wherever it stands
+
+# How Spark recognises secrets in the options of other sources (spark.redaction.regex), and the
+# names that it misses: Azure's connection strings, account keys and shared access signatures,
+# and the keys of Google's and Snowflake's sources.
+_SOUNDS_SECRET = re.compile(
+    r"(?i)secret|password|passphrase|token|access[.]?key|account[._]?key|private[._]?key"
+    r"|connection[._]?string|[.]sas[.]|(^|[.])credentials$"
+)
+
+
+class References:
+    """Replaces the references in a document, and rejects secrets in plain text.
+
+    ``data``: the document's, with values instead of references, and every secret as a ``Secret``.
+    ``unresolved``: what has no value because of a mistake; it is left out of ``data``.
+    """
+
+    def __init__(self, document: Document, environment: Mapping[str, str] = os.environ) -> None:
+        self.mistakes: list[Mistake] = []
+        self.unresolved: set[Path] = set()
+        self._document = document
+        self._environment = environment
+        self.data: dict[str, Any] = self._resolve(document.data, ())
+
+    def _resolve(self, data: Any, path: Path) -> Any:
+        if isinstance(data, dict):
+            values = {key: self._resolve(value, (*path, key)) for key, value in data.items()}
+            return {key: v for key, v in values.items() if (*path, key) not in self.unresolved}
+        if isinstance(data, list):
+            return [self._resolve(value, (*path, str(i))) for i, value in enumerate(data)]
+        if path == ("sql",):  # Spark replaces variables there itself
+            return data
+        try:
+            return self._value(data, path)
+        except ValueError as error:
+            self.mistakes.append(self._document.mistake(path, str(error)))
+            self.unresolved.add(path)
+            return None
+
+    def _value(self, text: str, path: Path) -> str:
+        """Raises ValueError with a sentence that does not show the text."""
+        around = _REFERENCE.sub("", text)
+        if any(beginning in around for beginning in _BEGINNINGS):
+            raise ValueError(f"is not a reference of the form {_FORMS}")
+        must_hide = _holds_secret(path)
+        if must_hide and around.strip():
+            raise ValueError(_literal_secret(path))
+        value = _REFERENCE.sub(lambda match: self._referenced(match[1], match[2].strip()), text)
+        if must_hide:
+            return read_secret(value)
+        return Secret(value.strip()) if _OF_SCOPE in text else value
+
+    def _referenced(self, kind: str, name: str) -> str:
+        if kind == "env":
+            if not self._environment.get(name):
+                state = "empty" if name in self._environment else "not set"
+                raise ValueError(f"the environment variable {name} is {state}")
+            return self._environment[name]
+        if kind == "secrets":
+            scope, _, key = name.partition("/")
+            if not scope or not key:
+                raise ValueError(f"is not a reference of the form {_FORMS}")
+            return _databricks_secret(scope, key)
+        try:
+            text = read_secret(FilePath(name).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(f"the file {name} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ValueError(f"the file {name} is not UTF-8") from None
+        if not text.strip("\r\n"):
+            raise ValueError(f"the file {name} is empty")
+        return text
+
+
+def _holds_secret(path: Path) -> bool:
+    if not is_options(path[:-1]):
+        return False
+    name = path[-1].lower()
+    if name.startswith(PREFIX):
+        return client_settings.is_secret(name.removeprefix(PREFIX))
+    if name.startswith(REGISTRY_PREFIX):
+        setting = name.removeprefix(REGISTRY_PREFIX)
+        if registry_options.is_secret(setting):
+            return True
+    return path[0] == "source" and bool(_SOUNDS_SECRET.search(name))
+
+
+def _literal_secret(path: Path) -> str:
+    advice = f"is a secret: write {_FORMS} instead of the value, which is not shown here"
+    if path[-1].lower() == f"{PREFIX}sasl.jaas.config":
+        return (
+            f"{advice}. The reference must be the whole value; or leave it out, and set "
+            f"{PREFIX}sasl.username and {PREFIX}sasl.password"
+        )
+    return advice
+
+
+def _databricks_secret(scope: str, key: str) -> str:
+    """A secret of a scope, by ``dbutils.secrets.get``.
+
+    Raises ValueError with a sentence that hides it.
+    """
+    try:
+        from pyspark.dbutils import DBUtils  # type: ignore[import-not-found]
+    except ImportError:
+        raise ValueError(
+            "${secrets:SCOPE/KEY} works only on Databricks (pyspark.dbutils is missing); write "
+            "${env:NAME} or ${file:PATH} here"
+        ) from None
+    from pyspark.sql import SparkSession
+
+    from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
+
+    try:
+        # On Databricks there is a session already.
+        secret: str = DBUtils(SparkSession.builder.getOrCreate()).secrets.get(scope, key)
+    except SPARK_ERRORS as error:
+        raise ValueError(f"Databricks does not return the secret: {reason(error)}") from None
+    if not secret:
+        raise ValueError(f"the secret {scope}/{key} is empty")
+    return secret

@@ -10,9 +10,8 @@ from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.report.progress import is_micro_batch
 from spark_kafka_sink.spark.query_error import error_name, sink_error
-from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.output import Output
-from spark_kafka_sink.tools.job.reports import Reports
+from spark_kafka_sink.tools.job.reports import MicroBatch, Reports
 from spark_kafka_sink.tools.job.restart import Failure
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import Stop

@@ -1,19 +1,24 @@
-"""The keys of a job's configuration file."""
+"""The keys of a job's configuration file: their types, and every mistake in them."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     InstanceOf,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+
+from spark_kafka_sink.config.option import did_you_mean
+from spark_kafka_sink.tools.job.document import Document, Mistake, Path, References
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -150,3 +155,65 @@ class Job(_Keys):
                 "Spark does not support update for Python sinks; set sink.mode to foreach_batch"
             )
         return output_mode
+
+
+# --- data -> job, or mistakes ---------------------------------------------------------------------
+
+#: the options that name topics to create
+CREATED = tuple(field.alias or name for name, field in CreateTopics.model_fields.items())
+#: by the path in the file
+_MODELS: Mapping[Path, type[BaseModel]] = {
+    (): Job,
+    ("source",): Source,
+    ("sink",): Sink,
+    ("sink", "create_topics"): CreateTopics,
+    **{("sink", "create_topics", name): TopicSettings for name in CREATED},
+    ("trigger",): Trigger,
+    ("restart",): Restart,
+    ("metrics",): Metrics,
+}
+_TEXT = "must be text; write names in full, such as kafka.linger.ms"
+_MAPPING = "must be a mapping of keys to values"
+# pydantic's kinds of errors
+_EXPLANATIONS: Mapping[str, str] = {
+    "bool_parsing": "must be true or false",
+    "dict_type": _MAPPING,
+    "float_parsing": "must be a number",
+    "int_parsing": "must be a whole number",
+    "is_instance_of": _TEXT,
+    "model_type": _MAPPING,
+    "string_too_short": "is empty",
+    "string_type": _TEXT,
+}
+
+
+def read_job(document: Document, references: References) -> tuple[Job | None, list[Mistake]]:
+    """The job in the file, or None and the mistakes in its keys; ``document.mistakes`` left out."""
+    try:
+        return Job.model_validate(references.data), []
+    except ValidationError as error:
+        # Neither values nor pydantic's texts with values: they may be secrets in the wrong place.
+        details = error.errors(include_url=False, include_input=False)
+    without_value = {*references.unresolved, *(mistake.path for mistake in document.mistakes)}
+    mistakes = []
+    for detail in details:
+        path = tuple(str(part) for part in detail["loc"])
+        if path not in without_value:
+            mistakes.append(document.mistake(path, _explanation(path, dict(detail))))
+    return None, mistakes
+
+
+def _explanation(path: Path, detail: Mapping[str, Any]) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        fields = _MODELS[path[:-1]].model_fields
+        keys = [field.alias or name for name, field in fields.items()]
+        return f"unknown key{did_you_mean(path[-1], keys)} (allowed: {', '.join(keys)})"
+    if kind == "missing":
+        return f"is required: {_MODELS[path[:-1]].model_fields[path[-1]].description}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"allowed: {context['expected']}".replace("'", "")
+    message = str(detail["msg"]).replace("Input should be", "must be", 1)
+    return _EXPLANATIONS.get(kind, message)

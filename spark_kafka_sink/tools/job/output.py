@@ -17,7 +17,7 @@ from rich.text import Text
 
 from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.report.reading import printable
-from spark_kafka_sink.tools.job.micro_batch import MicroBatch
+from spark_kafka_sink.tools.job.reports import MicroBatch
 
 _MAX_TOPICS = 15
 _OWN_LINE = ""  # so that Java's output does not begin at the end of ours
@@ -210,13 +210,13 @@ class View:
         for column in table.columns[1:]:
             column.justify = "right"
         for topic, _ in everything.most_common(_MAX_TOPICS):
-            delivered, *bad = (each[topic] for each in counts)
+            delivered, *bad = (count[topic] for count in counts)
             cells = (Text(f"{number:,}", "red" if number else "") for number in bad)
             # Text: a bad row's topic is neither rich's markup nor a terminal's control characters.
             table.add_row(Text(printable(topic or _NO_TOPIC)), f"{delivered:,}", *cells)
         others = [topic for topic, _ in everything.most_common()[_MAX_TOPICS:]]
         if others:
-            totals = (f"{sum(each[topic] for topic in others):,}" for each in counts)
+            totals = (f"{sum(count[topic] for topic in others):,}" for count in counts)
             table.add_row(f"{len(others)} other topics", *totals)
         return table
 

@@ -61,7 +61,7 @@ def build(
     except SPARK_ERRORS as error:
         if _NO_KAFKA_SOURCE in str(error):
             raise configuration.invalid(path, _kafka_source_missing(spark)) from None
-        raise _refused(configuration, path, error) from None
+        raise _refusal(configuration, path, error) from None
     return frame
 
 
@@ -73,7 +73,7 @@ def _kafka_source_missing(spark: SparkSession) -> str:
     )
 
 
-def _refused(
+def _refusal(
     configuration: Configuration, path: Path, error: Exception, what: str = ""
 ) -> KafkaSinkError:
     """The error for what Spark refuses: a mistake, unless the cause may be transient."""
@@ -115,7 +115,7 @@ def start(
     try:
         query = writer.start()
     except SPARK_ERRORS as error:
-        raise _refused(configuration, (), error, "Spark refuses the query: ") from None
+        raise _refusal(configuration, (), error, "Spark refuses the query: ") from None
     stop_check.query = query
     return query
 

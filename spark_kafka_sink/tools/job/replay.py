@@ -24,13 +24,12 @@ from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.tools.job.command import job_parser, supervised
-from spark_kafka_sink.tools.job.configuration import Configuration, check, read
+from spark_kafka_sink.tools.job.configuration import OPTIONS, Configuration, check, read
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
-from spark_kafka_sink.tools.job.micro_batch import MicroBatch
 from spark_kafka_sink.tools.job.model import Job
 from spark_kafka_sink.tools.job.output import Output
+from spark_kafka_sink.tools.job.reports import MicroBatch
 from spark_kafka_sink.tools.job.restart import DONE, INVALID
-from spark_kafka_sink.tools.job.sink_options import OPTIONS
 from spark_kafka_sink.tools.job.stop import Stop
 
 if TYPE_CHECKING:

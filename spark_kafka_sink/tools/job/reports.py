@@ -1,22 +1,90 @@
-"""The sink's reports of a job's micro-batches, in either mode."""
+"""What a job reports of its micro-batches: Spark's progress, and the sink's reports."""
 
 from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.progress import rows_per_second
 from spark_kafka_sink.report.reading import ReportFiles
 from spark_kafka_sink.report.reading import parse as parse_report
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.tools.job.configuration import Configuration
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """From Spark's progress, and from the sink's report if there is one.
+
+    ``report``: as ``DeliveryReport.to_dict``, or None if there is none: then it is not known what
+    was delivered.
+    """
+
+    batch_id: int
+    started_at: str
+    duration_ms: int
+    input_rows: int
+    rows_per_second: float | None
+    report: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None) -> MicroBatch:
+        """From an entry of ``StreamingQuery.recentProgress``."""
+        return cls(
+            batch_id=progress["batchId"],
+            started_at=progress["timestamp"],
+            duration_ms=progress["durationMs"]["triggerExecution"],
+            input_rows=progress["numInputRows"],
+            rows_per_second=rows_per_second(progress),
+            report=report,
+        )
+
+    def delivered_records(self) -> Counter[str] | None:
+        """By topic; None if that is not known."""
+        return None if self.report is None else Counter(self.report["records_by_topic"])
+
+    def failed_records(self) -> Counter[str] | None:
+        """By topic; None if that is not known."""
+        return None if self.report is None else Counter(self.report["failed_records_by_topic"])
+
+    def dead_letters(self) -> Counter[str] | None:
+        """Refused records by the topic that they were meant for; None if that is not known."""
+        if self.report is None:
+            return None
+        by_topic = self.report["dead_letters_by_topic"]
+        return Counter({topic: sum(by_error.values()) for topic, by_error in by_topic.items()})
+
+    def to_json(self) -> str:
+        """One line: Spark's progress, and the names of ``DeliveryReport.to_json``.
+
+        Null means not known.
+        """
+        report = self.report
+        if report is None:
+            report = dict.fromkeys(DeliveryReport().to_dict())
+        return json.dumps(
+            {
+                **report,  # first: so that every line begins with {"version"
+                "batch_id": self.batch_id,
+                "started_at": self.started_at,
+                "duration_ms": self.duration_ms,
+                "input_rows": self.input_rows,
+                "rows_per_second": _rounded(self.rows_per_second),
+            }
+        )
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 1)
 
 
 class Reports:
@@ -65,10 +133,10 @@ def collected_reports(configuration: Configuration) -> Iterator[tuple[Configurat
         with tempfile.TemporaryDirectory(
             prefix="spark-kafka-sink-reports-", ignore_cleanup_errors=True
         ) as folder:
-            yield _with_report_path(configuration, folder), Reports(Path(folder))
+            yield _set_report_path(configuration, folder), Reports(Path(folder))
 
 
-def _with_report_path(configuration: Configuration, folder: str) -> Configuration:
+def _set_report_path(configuration: Configuration, folder: str) -> Configuration:
     sink = configuration.job.sink
     options = {**sink.options, REPORT_PATH.name: folder}
     job = configuration.job.model_copy(

@@ -67,10 +67,10 @@ class Backoff:
         return min(seconds, self._restart.max_backoff_seconds)
 
 
-def until_done(
+def run_attempts(
     attempt: Callable[[], Failure | None], restart: Restart | None, stop: Stop, output: Output
 ) -> Failure | None:
-    """Attempt again after failures, if ``restart`` is given; returns the final one.
+    """Attempt again after failures, if ``restart`` says how often; returns the final one.
 
     Without ``restart``, what ``attempt`` raises is raised.
     """

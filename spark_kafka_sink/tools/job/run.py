@@ -24,7 +24,7 @@ from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.pipeline import build, start
 from spark_kafka_sink.tools.job.reports import Reports, collected_reports
-from spark_kafka_sink.tools.job.restart import DONE, FAILED, Failure, until_done
+from spark_kafka_sink.tools.job.restart import DONE, FAILED, Failure, run_attempts
 from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import SIGNALS, Stop, StopCheck, handle_signals
 from spark_kafka_sink.tools.job.topic_creation import create_missing
@@ -98,7 +98,7 @@ class _QueryRun:
     def run(self) -> int:
         """Attempt to write the rows as often as the configuration says; returns the exit code."""
         restart = self.configuration.job.restart
-        failure = until_done(self._attempt, restart, self.stop, self.output)
+        failure = run_attempts(self._attempt, restart, self.stop, self.output)
         return DONE if failure is None else FAILED
 
     def _attempt(self) -> Failure | None:
@@ -106,7 +106,7 @@ class _QueryRun:
         rows = self._rows()  # again, not only the query: a table may have another schema by now
         if not self.stop.has_begun:
             self._handle_signals()
-        query = start(rows, self.configuration, StopCheck(self.stop), self._on_report)
+        query = start(rows, self.configuration, StopCheck(self.stop), self._keep_report)
         return follow(query, self.stop, Progress(query, self.reports, self.output), self.output)
 
     def _rows(self) -> DataFrame:
@@ -128,7 +128,7 @@ class _QueryRun:
         handle_java_signals(self.spark, SIGNALS, self.stop.request)
         self.spark.conf.set("spark.sql.streaming.stopTimeout", f"{_INTERRUPTION_SECONDS}s")
 
-    def _on_report(self, report: DeliveryReport) -> None:
+    def _keep_report(self, report: DeliveryReport) -> None:
         self.reports.keep(report)
         if self.listener is not None:
             self.listener.on_report(report)

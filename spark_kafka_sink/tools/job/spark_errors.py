@@ -36,8 +36,8 @@ def is_transient(error: Exception) -> bool:
     if not isinstance(error, Py4JJavaError):
         return False
     causes = list(_causes(error))
-    is_known = not any(is_java_instance(each, _NO_SUCH_FILE_SYSTEM) for each in causes)
-    return is_known and any(is_java_instance(each, _IO) for each in causes)
+    is_known = not any(is_java_instance(cause, _NO_SUCH_FILE_SYSTEM) for cause in causes)
+    return is_known and any(is_java_instance(cause, _IO) for cause in causes)
 
 
 def _causes(error: Py4JJavaError) -> Iterator[Any]:

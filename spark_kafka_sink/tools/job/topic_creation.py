@@ -99,7 +99,7 @@ class _Admin(Brokers):
             if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
-        return [each.leader is not None and each.leader.id >= 0 for each in partitions]
+        return [p.leader is not None and p.leader.id >= 0 for p in partitions]
 
 
 def _log_in(admin: _Admin, client: ClientSettings, deadline: Deadline) -> None:
@@ -140,14 +140,14 @@ def _create_if_missing(
     except KafkaException as error:
         # Another client may have created it in the meantime.
         if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise _refused(topic, path, configuration, error) from None
+            raise _refusal(topic, path, configuration, error) from None
     except FutureTimeoutError:
         raise BrokerUnavailable(
             f"topic {topic} was not created within {_SECONDS:g} s. Run doctor"
         ) from None
 
 
-def _refused(
+def _refusal(
     topic: str, path: Path, configuration: Configuration, error: KafkaException
 ) -> KafkaSinkError:
     code, name = error_code(error), error.args[0].name()
