@@ -80,8 +80,8 @@ class SparkHome:
         write_package(self.python, "py4j")
         for archive, package in ((self.pyspark, "pyspark"), (self.py4j, "py4j")):
             with zipfile.ZipFile(archive, "w") as file:
-                for each in ("__init__.py", "version.py"):
-                    file.write(self.python / package / each, f"{package}/{each}")
+                for name in ("__init__.py", "version.py"):
+                    file.write(self.python / package / name, f"{package}/{name}")
         shutil.rmtree(self.python / "py4j")
         # In this order, for every Python that Spark starts.
         self.entries = (self.pyspark, self.py4j, self.core)
@@ -99,9 +99,9 @@ def spark(tmp_path):
 
 def test_installed_pyspark_of_sparks_version_is_imported_instead_of_the_zip(environment, spark):
     environment.install_pyspark()
-    found = environment.report(*spark.entries)
-    assert Path(found["pyspark"]).is_relative_to(environment.site_packages)
-    assert found["PYTHONPATH"] == ""
+    report = environment.report(*spark.entries)
+    assert Path(report["pyspark"]).is_relative_to(environment.site_packages)
+    assert report["PYTHONPATH"] == ""
 
 
 def test_other_entries_stay_in_their_order(environment, spark, tmp_path):
@@ -124,35 +124,32 @@ def test_a_lone_empty_entry_still_means_the_current_folder(environment, spark, t
 
 def test_sparks_folder_python_goes_with_its_zip(environment, spark):
     environment.install_pyspark()
-    found = environment.report(*spark.entries, spark.py4j, spark.python, "")
-    assert Path(found["pyspark"]).is_relative_to(environment.site_packages)
+    report = environment.report(*spark.entries, spark.py4j, spark.python, "")
+    assert Path(report["pyspark"]).is_relative_to(environment.site_packages)
 
 
 def test_archives_in_the_current_folder_are_recognized(environment, spark):
     environment.install_pyspark()
     pythonpath = "pyspark.zip:py4j-0.10.9.9-src.zip"
     options = {"cwd": spark.pyspark.parent, "env": {"PYTHONPATH": pythonpath}}
-    found = json.loads(environment.run("-c", REPORT, **options))
-    assert Path(found["pyspark"]).is_relative_to(environment.site_packages)
+    report = json.loads(environment.run("-c", REPORT, **options))
+    assert Path(report["pyspark"]).is_relative_to(environment.site_packages)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("4.2.9", "4.3.0"), ("4.3.0", "4.2.9"), ("4.3.0", "4.3.0.dev0")],
-)
+@pytest.mark.parametrize(("before", "after"), [("4.2.9", SPARK), (SPARK, "4.2.9")])
 def test_of_two_zips_the_first_decides_as_it_does_for_python(environment, tmp_path, before, after):
     environment.install_pyspark(SPARK)
     first, second = SparkHome(tmp_path / "1", before), SparkHome(tmp_path / "2", after)
-    found = environment.report(first.pyspark, second.pyspark)
+    imported = environment.report(first.pyspark, second.pyspark)["pyspark"]
     expected = environment.site_packages if before == SPARK else first.pyspark
-    assert Path(found["pyspark"]).is_relative_to(expected)
+    assert Path(imported).is_relative_to(expected)
 
 
 POOLS = "MALLOC_ARENA_MAX", "ARROW_DEFAULT_MEMORY_POOL"
 
 
 @pytest.mark.parametrize(
-    ("variables", "pools"),
+    ("variables", "expected"),
     [
         ({}, [None, None]),
         ({"PYSPARK_EXECUTOR_MEMORY_MB": "600"}, ["2", "system"]),
@@ -160,57 +157,25 @@ POOLS = "MALLOC_ARENA_MAX", "ARROW_DEFAULT_MEMORY_POOL"
         ({"PYSPARK_EXECUTOR_MEMORY_MB": "600", "MALLOC_ARENA_MAX": "4"}, ["4", "system"]),
     ],
 )
-def test_memory_is_reserved_sparingly_only_under_a_limit(environment, variables, pools):
+def test_memory_is_reserved_sparingly_only_under_a_limit(environment, variables, expected):
     show = f"import json, os; print(json.dumps([os.environ.get(name) for name in {POOLS}]))"
-    assert json.loads(environment.run("-c", show, env=variables)) == pools
+    assert json.loads(environment.run("-c", show, env=variables)) == expected
     limited = f'ulimit -v 4000000; exec "{environment.command}" "$@"'
-    found = json.loads(environment.run("-c", limited, "sh", "-c", show, program="/bin/sh"))
-    assert found == ["2", "system"]
+    pools = json.loads(environment.run("-c", limited, "sh", "-c", show, program="/bin/sh"))
+    assert pools == ["2", "system"]
 
 
-def nothing(environment: Environment, spark: SparkHome) -> None:
-    pass
-
-
-def another_version(environment: Environment, spark: SparkHome) -> None:
-    environment.install_pyspark("4.3.1")
-
-
-def no_py4j(environment: Environment, spark: SparkHome) -> None:
-    write_package(environment.site_packages, "pyspark")
-
-
-def no_version(environment: Environment, spark: SparkHome) -> None:
-    environment.install_pyspark()
-    (environment.site_packages / "pyspark" / "version.py").unlink()
-
-
-def broken_version(environment: Environment, spark: SparkHome) -> None:
-    environment.install_pyspark()
-    (environment.site_packages / "pyspark" / "version.py").write_text("(")
-
-
-def module_instead_of_package(environment: Environment, spark: SparkHome) -> None:
-    write_package(environment.site_packages, "py4j")
-    (environment.site_packages / "pyspark.py").touch()
-
-
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        nothing,
-        another_version,
-        no_py4j,
-        no_version,
-        broken_version,
-        module_instead_of_package,
-    ],
-)
-def test_otherwise_everything_stays_as_it_was(environment, spark, prepare):
-    prepare(environment, spark)
-    found = environment.report(*spark.entries, spark.python, "")
-    assert found["pyspark"] == f"{spark.pyspark}/pyspark/__init__.py"
-    assert found["PYTHONPATH"] == ":".join([*map(str, spark.entries), str(spark.python), ""])
+@pytest.mark.parametrize("installed", ["nothing", "another version", "no py4j", "a broken version"])
+def test_otherwise_everything_stays_as_it_was(environment, spark, installed):
+    if installed == "no py4j":
+        write_package(environment.site_packages, "pyspark")
+    elif installed != "nothing":
+        environment.install_pyspark("4.3.1" if installed == "another version" else SPARK)
+    if installed == "a broken version":
+        (environment.site_packages / "pyspark" / "version.py").write_text("(")
+    report = environment.report(*spark.entries, spark.python, "")
+    assert report["pyspark"] == f"{spark.pyspark}/pyspark/__init__.py"
+    assert report["PYTHONPATH"] == ":".join([*map(str, spark.entries), str(spark.python), ""])
 
 
 def test_a_zip_that_cannot_be_read_stays(environment, spark):
@@ -222,8 +187,8 @@ def test_a_zip_that_cannot_be_read_stays(environment, spark):
 def test_pyspark_elsewhere_on_pythonpath_does_not_come_to_light(environment, spark, tmp_path):
     environment.install_pyspark()
     write_package(tmp_path / "mine", "pyspark", "3.5.0")
-    found = environment.report(*spark.entries, tmp_path / "mine")
-    assert found["pyspark"] == f"{spark.pyspark}/pyspark/__init__.py"
+    report = environment.report(*spark.entries, tmp_path / "mine")
+    assert report["pyspark"] == f"{spark.pyspark}/pyspark/__init__.py"
 
 
 def test_pyspark_in_the_current_folder_does_not_count_as_installed(environment, spark, tmp_path):
@@ -239,17 +204,17 @@ def test_pyspark_in_the_current_folder_does_not_count_as_installed(environment, 
 def test_without_the_zip_nothing_changes(environment, spark):
     environment.install_pyspark()
     # What bin/pyspark sets.
-    found = environment.report(spark.py4j, f"{spark.python}/", "")
-    assert found["PYTHONPATH"] == f"{spark.py4j}:{spark.python}/:"
-    assert found["pyspark"] == f"{spark.python}/pyspark/__init__.py"
+    report = environment.report(spark.py4j, f"{spark.python}/", "")
+    assert report["PYTHONPATH"] == f"{spark.py4j}:{spark.python}/:"
+    assert report["pyspark"] == f"{spark.python}/pyspark/__init__.py"
 
 
 def test_editable_pyspark_counts_as_installed(environment, spark, tmp_path):
     write_package(tmp_path / "source", "pyspark")
     write_package(tmp_path / "source", "py4j")
     (environment.site_packages / "source.pth").write_text(f"{tmp_path / 'source'}\n")
-    found = environment.report(*spark.entries)
-    assert Path(found["pyspark"]).is_relative_to(tmp_path / "source")
+    report = environment.report(*spark.entries)
+    assert Path(report["pyspark"]).is_relative_to(tmp_path / "source")
 
 
 @pytest.mark.parametrize(("without_user_site", "imported"), [("", "home"), ("1", "spark home")])
@@ -263,68 +228,62 @@ def test_pyspark_of_the_user_counts_if_python_looks_there(
     write_package(site_packages, "pyspark")
     write_package(site_packages, "py4j")
     variables = {"PYTHONUSERBASE": str(user), "PYTHONNOUSERSITE": without_user_site}
-    found = environment.report(*spark.entries, **variables)
-    assert Path(found["pyspark"]).is_relative_to(tmp_path / imported)
+    report = environment.report(*spark.entries, **variables)
+    assert Path(report["pyspark"]).is_relative_to(tmp_path / imported)
 
 
-@pytest.fixture(params=["without Spark", "installed", "zip"])
-def situation(request, environment, spark):
-    """The environment variables in each of the three cases: nothing to do, done, refused."""
-    environment.install_pyspark(SPARK if request.param == "installed" else "4.3.1")
-    entries = () if request.param == "without Spark" else spark.entries
-    return {"PYTHONPATH": ":".join(map(str, entries))}
+@pytest.fixture
+def started_by_spark(environment, spark):
+    """The variables with which Spark starts the command, which takes its entries out."""
+    environment.install_pyspark()
+    return {"PYTHONPATH": ":".join(map(str, spark.entries))}
 
 
-def test_python_gets_its_arguments_and_options_as_they_are(environment, situation):
+def test_python_gets_its_arguments_and_options_as_they_are(environment, started_by_spark):
     arguments = ["", "a b", " c ", "*", "$HOME", "'", '"', "\\", "two\nlines", "-c", "--", "é"]
     echo = environment.site_packages / "echo.py"
     echo.write_text(ECHO)
     python = environment.bin / "python3"
     for start in (["-u", "-c", ECHO], ["-m", "echo"], ["-u", "-W", "error", str(echo)]):
         expected = environment.run(*start, *arguments, program=python)
-        assert environment.run(*start, *arguments, env=situation) == expected
+        assert environment.run(*start, *arguments, env=started_by_spark) == expected
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 126, 255])
-def test_the_exit_code_is_pythons(environment, situation, code):
-    command = [environment.command, "-c", f"raise SystemExit({code})"]
-    assert run(command, env=situation).returncode == code
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_signals_reach_python_and_its_parent_sees_what_ended_it(environment, situation, number):
-    wait = "import os, signal, sys; print(os.getpid(), flush=True); sys.stdin.read()"
-    if number == signal.SIGINT:
-        wait = f"import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); {wait}"
+def test_the_exit_code_and_the_signal_are_pythons(environment, started_by_spark):
+    for code in (3, 255):
+        command = [environment.command, "-c", f"raise SystemExit({code})"]
+        assert run(command, env=started_by_spark).returncode == code
+    wait = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([environment.command, "-c", wait], env=situation, **pipes) as python:
+    command = [environment.command, "-c", wait]
+    with subprocess.Popen(command, env=started_by_spark, **pipes) as python:
         assert int(python.stdout.readline()) == python.pid
-        python.send_signal(number)
-        assert python.wait(60) == -number
+        python.send_signal(signal.SIGTERM)
+        assert python.wait(60) == -signal.SIGTERM
 
 
-def test_standard_input_and_open_files_are_pythons(environment, situation):
+def test_standard_input_and_open_files_are_pythons(environment, started_by_spark):
     reader, writer = os.pipe()
     os.write(writer, b"through the pipe")
     os.close(writer)
     program = f"import os, sys; print(os.read({reader}, 99), sys.stdin.read())"
-    options = {"input": "two\nlines", "pass_fds": [reader], "env": situation}
+    options = {"input": "two\nlines", "pass_fds": [reader], "env": started_by_spark}
     assert environment.run("-c", program, **options) == "b'through the pipe' two\nlines\n"
     os.close(reader)
 
 
-def test_no_other_variable_changes(environment, situation):
+def test_no_other_variable_changes(environment, started_by_spark):
     program = "import json, os; print(json.dumps(dict(os.environ)))"
     # A script's own variables would be exported if the environment had variables of their names.
     common = ("python", "bin", "self", "target", "entry", "rest", "kept", "zip", "answer")
-    variables = situation | dict.fromkeys(common, "mine") | {"EMPTY": "", "LINES": "a\nb"}
+    variables = started_by_spark | dict.fromkeys(common, "mine") | {"EMPTY": "", "LINES": "a\nb"}
     python = environment.bin / "python3"
     expected = json.loads(environment.run("-c", program, program=python, env=variables))
-    got = json.loads(environment.run("-c", program, env=variables))
-    for each in ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"):  # the last four are the shell's
-        expected.pop(each, None)
-        got.pop(each, None)
-    assert got == expected
+    actual = json.loads(environment.run("-c", program, env=variables))
+    for name in ("PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "_"):  # the last four are the shell's
+        expected.pop(name, None)
+        actual.pop(name, None)
+    assert actual == expected
 
 
 @pytest.mark.parametrize(
@@ -332,12 +291,9 @@ def test_no_other_variable_changes(environment, situation):
     [
         (f"environment/bin/{NAME}", ".", os.defpath),
         (f"./{NAME}", "environment/bin", os.defpath),
-        (f"../bin/{NAME}", "environment/lib", os.defpath),
         (NAME, ".", f"{{0}}/environment/bin:{os.defpath}"),
-        (NAME, ".", f"environment/bin:{os.defpath}"),
         (NAME, "environment/bin", f":{os.defpath}"),
         (f"{{0}}/links/absolute/{NAME}", ".", os.defpath),
-        (f"{{0}}/links/relative/{NAME}", ".", os.defpath),
         (f"links/relative/{NAME}", ".", os.defpath),
         (NAME, ".", f"{{0}}/links/twice:{os.defpath}"),
         (f"{{0}}/linked folder/bin/{NAME}", ".", os.defpath),
