@@ -18,7 +18,7 @@ from spark_kafka_sink.tools.job import run
 from spark_kafka_sink.tools.job.command import main
 from spark_kafka_sink.tools.job.configuration import load
 
-JOB = Path(__file__).parents[2] / "jobs" / "stream_to_kafka.py"
+JOBS = Path(__file__).parents[2] / "jobs"
 
 
 def test_a_wrong_configuration_ends_with_2_and_all_mistakes(tmp_path, capsys):
@@ -38,7 +38,7 @@ def test_a_spark_that_does_not_start_ends_with_1_and_says_what_to_check(tmp_path
         "{kafka.bootstrap.servers: '127.0.0.1:1', topic: t}}\ncheckpoint: /nowhere\n"
     )
     done = subprocess.run(
-        [sys.executable, str(JOB), "--config", str(file)],
+        [sys.executable, str(JOBS / "stream_to_kafka.py"), "--config", str(file)],
         env=os.environ | {"JAVA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -76,11 +76,16 @@ def test_a_missing_config_is_refused_with_the_usage(capsys):
     assert "--config" in capsys.readouterr().err
 
 
-def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(tmp_path):
-    arguments = [str(JOB), "--config", str(tmp_path / "no.yaml")]
+@pytest.mark.parametrize(
+    "command",
+    [["stream_to_kafka.py"], ["replay_dead_letters.py", "--checkpoint", "c"]],
+)
+def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(command, tmp_path):
+    script, *arguments = command
+    words = [str(JOBS / script), "--config", str(tmp_path / "no.yaml"), *arguments]
     code = (
         "import runpy, sys\n"
-        f"sys.argv = {arguments!r}\n"
+        f"sys.argv = {words!r}\n"
         "try:\n"
         "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
         "except SystemExit as end:\n"

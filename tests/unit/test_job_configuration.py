@@ -41,19 +41,11 @@ def mistakes(text=GOOD, *overrides, **environment):
 def test_a_short_file_gets_the_defaults():
     configuration = checked()
     job = configuration.job
-    assert (job.name, job.source.format, job.trigger, job.warm_up) == (
-        "numbers",
-        "rate",
-        None,
-        False,
-    )
-    assert (job.sink.mode, job.output_mode, job.stop_timeout_seconds) == (
-        "foreach_batch",
-        "append",
-        60,
-    )
+    assert (job.name, job.source.format, job.source.options) == ("numbers", "rate", {})
+    assert (job.sink.mode, job.output_mode, job.warm_up) == ("foreach_batch", "append", False)
+    assert (job.trigger, job.restart, job.metrics) == (None, None, None)
+    assert job.stop_timeout_seconds == 60
     assert configuration.sink_options.topic == "numbers"
-    assert configuration.job.source.options == {}
 
 
 def test_an_option_without_a_value_is_not_set():
@@ -81,19 +73,13 @@ def test_triggers_have_sparks_names(text, name, expected):
     assert getattr(checked(f"{GOOD}trigger: {text}\n").job.trigger, name) == expected
 
 
-def test_metrics_are_served_on_loopback_unless_an_address_is_given():
-    metrics = checked(f"{GOOD}metrics: {{port: 9464}}\n").job.metrics
-    assert (metrics.port, metrics.address) == (9464, "127.0.0.1")
+def test_metrics_are_served_on_loopback_and_restarts_bounded_unless_the_file_says_otherwise():
+    job = checked(f"{GOOD}metrics: {{port: 9464}}\nrestart: {{}}\n").job
+    assert (job.metrics.port, job.metrics.address) == (9464, "127.0.0.1")
+    assert (job.restart.attempts, job.restart.initial_backoff_seconds) == (10, 1)
+    assert job.restart.max_backoff_seconds == 60
     metrics = checked(f"{GOOD}metrics: {{port: 9464, address: 10.0.0.7}}\n").job.metrics
     assert metrics.address == "10.0.0.7"
-    assert checked().job.metrics is None
-
-
-def test_a_failed_query_is_started_again_only_by_choice():
-    assert checked().job.restart is None
-    restart = checked(f"{GOOD}restart: {{}}\n").job.restart
-    assert (restart.attempts, restart.initial_backoff_seconds) == (10, 1)
-    assert restart.max_backoff_seconds == 60
 
 
 def test_topics_are_created_as_the_options_name_them():
@@ -112,14 +98,14 @@ def test_topics_are_created_as_the_options_name_them():
 
 def test_a_topic_to_create_that_no_option_names_is_a_mistake():
     create = "  create_topics: {dead.letter.topic: {partitions: 1}}\n"
-    (found,) = mistakes(GOOD.replace("checkpoint:", f"{create}checkpoint:"))
+    (line,) = mistakes(GOOD.replace("checkpoint:", f"{create}checkpoint:"))
     what = "has an effect only with sink.options.dead.letter.topic"
-    assert found == f"job.yaml:9:19: sink.create_topics.dead.letter.topic: {what}"
+    assert line == f"job.yaml:9:19: sink.create_topics.dead.letter.topic: {what}"
 
 
 def test_topics_to_create_are_named_like_options():
     known = {option.name for option in OPTIONS}
-    assert {each.alias or name for name, each in CreateTopics.model_fields.items()} <= known
+    assert {field.alias or name for name, field in CreateTopics.model_fields.items()} <= known
 
 
 def test_a_table_is_a_source():
@@ -149,8 +135,8 @@ trigger: {processingTime: soon}
 warm_up: maybe
 name: again
 """
-    found = mistakes(text)
-    assert [line.split(": ")[:2] for line in found] == [
+    lines = mistakes(text)
+    assert [line.split(": ")[:2] for line in lines] == [
         ["job.yaml:1:1", "checkpoint"],
         ["job.yaml:4:3", "source.optoins"],
         ["job.yaml:6:3", "sink.mode"],
@@ -172,25 +158,16 @@ name: again
         (
             "name: numbers\n",
             "",
-            "job.yaml:1:1: name: is required: the query's name, also in Spark's UI",
+            "job.yaml:1:1: name: is required: the query's name, also in Spark's",
         ),
         ("name: numbers", "name:", "job.yaml:1:1: name: has no value; leave it out"),
         ("name: numbers", "name: ''", "job.yaml:1:1: name: is empty"),
         ("name: numbers", "name: [a]", "job.yaml:1:1: name: must be text"),
         ("sql:", "slq:", "slq: unknown key; did you mean sql? (allowed: name, source, sql, sink,"),
-        (
-            "format: rate",
-            "formt: rate",
-            "source.formt: unknown key; did you mean format? (allowed: ",
-        ),
+        ("format: rate", "formt: rate", "source.formt: unknown key; did you mean format? (allowed"),
         ("format: rate", "options: {}", "job.yaml:2:1: source: needs either format or table"),
         ("format: rate", "table: t\n  schema: a INT", "a table has its own schema"),
-        ("  format: rate\n", "", "source: has no value"),
-        (
-            "source:\n  format: rate",
-            "source: rate",
-            "source: must be a mapping of keys to values",
-        ),
+        ("source:\n  format: rate", "source: rate", "source: must be a mapping of keys to values"),
         (
             "topic: numbers",
             "kafka: {linger.ms: 5}",
@@ -198,20 +175,19 @@ name: again
         ),
         ("topic: numbers", "? [a]\n    : b", "job.yaml:8:7: sink.options: a key must be text"),
         (
-            "    kafka.bootstrap.servers: localhost:9092\n",
+            "kafka.bootstrap.servers: localhost:9092\n    ",
             "",
             "kafka.bootstrap.servers is required",
         ),
-        ("checkpoint:", "stop_timeout_seconds: -1\ncheckpoint:", "must be greater than or equal"),
-        ("checkpoint:", "restart: {attempts: 0}\ncheckpoint:", "greater than or equal to 1"),
+        ("sql:", "stop_timeout_seconds: -1\nsql:", "must be greater than or equal to 0"),
         (
-            "checkpoint:",
-            "restart: {initial_backoff_seconds: soon}\ncheckpoint:",
+            "sql:",
+            "restart: {initial_backoff_seconds: soon}\nsql:",
             "restart.initial_backoff_seconds: must be a number",
         ),
         (
-            "checkpoint:",
-            "restart: {initial_backoff_seconds: 120}\ncheckpoint:",
+            "sql:",
+            "restart: {initial_backoff_seconds: 120}\nsql:",
             "restart: max_backoff_seconds=60 is less than initial_backoff_seconds=120",
         ),
         (
@@ -229,41 +205,22 @@ name: again
             "  create_topics: {other: {partitions: 1}}\ncheckpoint:",
             "sink.create_topics.other: unknown key (allowed: topic, dead.letter.topic, exactly.o",
         ),
-        ("checkpoint:", "metrics: {}\ncheckpoint:", "metrics.port: is required: the port"),
-        (
-            "checkpoint:",
-            "metrics: {port: http}\ncheckpoint:",
-            "metrics.port: must be a whole number",
-        ),
-        ("checkpoint:", "metrics: {port: 70000}\ncheckpoint:", "less than or equal to 65535"),
-        (
-            "checkpoint:",
-            "metrics: {port: 1, prt: 1}\ncheckpoint:",
-            "did you mean port? (allowed: port, addr",
-        ),
-        ("checkpoint:", "trigger: {}\ncheckpoint:", "trigger: needs exactly one of availableNow"),
-        ("checkpoint:", "trigger: {once: false}\ncheckpoint:", "trigger: needs exactly one of"),
+        ("sql:", "metrics: {port: http}\nsql:", "metrics.port: must be a whole number"),
+        ("sql:", "trigger: {}\nsql:", "trigger: needs exactly one of availableNow"),
         (
             "sink:\n",
             "output_mode: update\nsink:\n  mode: format\n",
             "job.yaml:5:1: output_mode: Spark does not support update for Python sinks; set sink",
         ),
         ("topic: numbers", "topic: ${env:A", "sink.options.topic: is not a reference of the form"),
-        (
-            "checkpoint: /tmp/numbers",
-            "checkpoint: ${env:A}",
-            "the environment variable A is not set",
-        ),
-        (
-            "checkpoint: /tmp/numbers",
-            "checkpoint: ${file:/no}",
-            "the file /no cannot be read: No such",
-        ),
+        ("/tmp/numbers", "${env:A}", "checkpoint: the environment variable A is not set"),
+        ("/tmp/numbers", "${env:EMPTY}", "checkpoint: the environment variable EMPTY is empty"),
+        ("/tmp/numbers", "${file:/no}", "the file /no cannot be read: No such"),
     ],
 )
 def test_a_mistake_says_where_it_is_and_what_is_allowed(old, new, expected):
     assert old in GOOD
-    (line,) = mistakes(GOOD.replace(old, new, 1))
+    (line,) = mistakes(GOOD.replace(old, new, 1), EMPTY="")
     assert expected in line
 
 
@@ -286,14 +243,10 @@ def test_an_option_that_differs_only_in_case_is_there_a_second_time():
     [
         ("a: [1", "job.yaml:1:6: not YAML: while parsing a flow sequence, expected"),
         ("a: {b: ${env:C}}", "flow mapping, expected ',' or '}', but got '{'"),
-        ("a: b: c", "job.yaml:1:5: not YAML: mapping values are not allowed here"),
-        ("a: 1\n b: 2\n  c", "not YAML: mapping values are not allowed here"),
         ("a:\n- b\nc\n- d", "not YAML: while scanning a simple key, could not find expected"),
-        ("- a\nb: c", "expected <block end>, but found '?'"),
         ("a: \x00", "job.yaml:1:1: not YAML: character 4 is not allowed"),
         ("a: 1\n---\nb: 2", "not YAML: expected a single document in the stream"),
         ("", "job.yaml:1:1: the file must be a mapping of keys"),
-        ("- a", "job.yaml:1:1: the file must be a mapping of keys"),
         ("name: &a {b: *a}", "nested too deeply"),
     ],
 )
@@ -320,9 +273,9 @@ def test_no_mistake_is_reported_that_is_only_the_consequence_of_another():
     kafka.enable.idempotence: fasle
     kafka.acks: 1
 """
-    found = mistakes(GOOD.replace("    topic: numbers\n", options))
+    lines = mistakes(GOOD.replace("    topic: numbers\n", options))
     names = ["sasl.mechanism", "sasl.password", "enable.idempotence"]
-    assert [line.split(": ")[1] for line in found] == [f"sink.options.kafka.{n}" for n in names]
+    assert [line.split(": ")[1] for line in lines] == [f"sink.options.kafka.{n}" for n in names]
 
 
 # --- secrets --------------------------------------------------------------------------------------
@@ -388,21 +341,19 @@ def test_what_comes_from_a_scope_is_secret_wherever_it_stands(databricks):
             "kafka/no",
             "Databricks does not return the secret: Secret does not exist with scope: kafka",
         ),
-        ("no/jaas", "Databricks does not return the secret: Secret does not exist with scope: no"),
         ("kafka/empty", "the secret kafka/empty is empty"),
         ("kafka", "is not a reference of the form ${env:NAME}"),
-        ("/jaas", "is not a reference of the form ${env:NAME}"),
     ],
 )
 def test_a_secret_that_a_scope_does_not_have_is_a_mistake(reference, what, databricks):
-    (found,) = mistakes(with_login(f"kafka.sasl.jaas.config: ${{secrets:{reference}}}"))
-    assert found.startswith(f"job.yaml:11:5: sink.options.kafka.sasl.jaas.config: {what}")
+    (line,) = mistakes(with_login(f"kafka.sasl.jaas.config: ${{secrets:{reference}}}"))
+    assert line.startswith(f"job.yaml:11:5: sink.options.kafka.sasl.jaas.config: {what}")
 
 
 def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
-    (found,) = mistakes(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
-    assert "works only on Databricks" in found
-    assert found.endswith("write ${env:NAME} or ${file:PATH} here")
+    (line,) = mistakes(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    assert "works only on Databricks" in line
+    assert line.endswith("write ${env:NAME} or ${file:PATH} here")
 
 
 @pytest.mark.parametrize(
@@ -416,26 +367,24 @@ def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
     ],
 )
 def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
-    (found,) = mistakes(with_login(line), USER="u")
-    assert "is a secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in found
-    assert "hunter2" not in found
+    (line,) = mistakes(with_login(line), USER="u")
+    assert "is a secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in line
+    assert "hunter2" not in line
 
 
 def test_a_secret_in_set_is_refused_and_not_shown():
-    (found,) = mistakes(GOOD, "sink.options.kafka.sasl.password=hunter2")
-    assert found.startswith("--set sink.options.kafka.sasl.password: sink.options.kafka.sasl.pass")
-    assert "is a secret" in found
-    assert "hunter2" not in found
+    (line,) = mistakes(GOOD, "sink.options.kafka.sasl.password=hunter2")
+    assert line.startswith("--set sink.options.kafka.sasl.password: sink.options.kafka.sasl.pass")
+    assert "is a secret" in line
+    assert "hunter2" not in line
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "basic.auth.user.info",
         "Bearer.Auth.Token",
         "bearer.auth.client.secret",
         "proxy",
-        "ssl.key.password",
     ],
 )
 def test_secrets_of_the_schema_registry_are_refused_too(name):
@@ -445,9 +394,9 @@ def test_secrets_of_the_schema_registry_are_refused_too(name):
     schema.registry.{name}: """
     secret = "socks5://u:hunter2@proxy" if name == "proxy" else "hunter2"
     text = GOOD.replace("topic: numbers", registry + secret)
-    (found,) = mistakes(text)
-    assert f"sink.options.schema.registry.{name}: is a secret" in found
-    assert "hunter2" not in found
+    (line,) = mistakes(text)
+    assert f"sink.options.schema.registry.{name}: is a secret" in line
+    assert "hunter2" not in line
     configuration = checked(text.replace(secret, "${env:P}"), P=secret)
     assert configuration.job.sink.options[f"schema.registry.{name}"] == secret
     assert "hunter2" not in repr(configuration.job)
@@ -457,24 +406,22 @@ def test_secrets_of_the_schema_registry_are_refused_too(name):
     "name",
     [
         "password",
-        "schema.registry.ssl.truststore.password",
         "kafka.sasl.jaas.config",
         "fs.s3a.access.key",
         "eventhubs.connectionString",
         "fs.azure.account.key.example.dfs.core.windows.net",
-        "fs.azure.sas.in.example.blob.core.windows.net",
         "credentials",
         "pem_private_key",
     ],
 )
 def test_the_sources_secrets_are_refused_too(name):
     text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: hunter2}}")
-    (found,) = mistakes(text)
-    assert f"source.options.{name}: is a secret" in found
-    assert "hunter2" not in found
-    given = checked(text.replace("hunter2", "'${env:P}'"), P="hunter2")
-    assert given.job.source.options == {name: "hunter2"}
-    assert "hunter2" not in repr(given)
+    (line,) = mistakes(text)
+    assert f"source.options.{name}: is a secret" in line
+    assert "hunter2" not in line
+    configuration = checked(text.replace("hunter2", "'${env:P}'"), P="hunter2")
+    assert configuration.job.source.options == {name: "hunter2"}
+    assert "hunter2" not in repr(configuration)
 
 
 @pytest.mark.parametrize(
@@ -496,11 +443,6 @@ def test_the_endpoint_of_tokens_is_no_secret():
 def test_a_secret_in_a_wrong_place_is_not_shown():
     text = GOOD.replace("sql:", "warm_up: ${env:P}\noutput_mode: ${env:P}\nsql:")
     assert not any("hunter2" in line for line in mistakes(text, P="hunter2"))
-
-
-def test_an_empty_variable_is_a_mistake():
-    (found,) = mistakes(GOOD.replace("topic: numbers", "topic: ${env:TOPIC}"), TOPIC="")
-    assert found == "job.yaml:8:5: sink.options.topic: the environment variable TOPIC is empty"
 
 
 def test_references_may_stand_inside_a_text_but_sql_is_left_alone():
@@ -554,8 +496,6 @@ def test_set_repairs_a_mistake():
         ("name.first=x", "--set name.first: name.first: name is not a mapping"),
         ("trigger={once", "--set trigger: not YAML"),
         ("sink.mode", "--set: write --set KEY=VALUE"),
-        ("=x", "--set: write --set KEY=VALUE"),
-        ("name=", "--set name: name: is empty"),
     ],
 )
 def test_a_mistake_in_set_names_it(override, expected):

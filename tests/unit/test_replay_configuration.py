@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import datetime, timezone
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,6 @@ from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.tools.job.replay import Selection, _parser, load_replay, main, source_options
 
-JOB = Path(__file__).parents[2] / "jobs" / "replay_dead_letters.py"
 EVERYTHING = Selection()
 
 
@@ -283,25 +279,3 @@ def test_a_wrong_command_is_refused_with_the_usage(arguments, expected, capsys):
         main(arguments)
     assert raised.value.code == 2
     assert expected in capsys.readouterr().err
-
-
-def test_a_wrong_configuration_is_reported_before_pyspark_is_loaded(tmp_path):
-    arguments = [str(JOB), "--config", str(tmp_path / "no.yaml"), "--checkpoint", "c"]
-    code = (
-        "import runpy, sys\n"
-        f"sys.argv = {arguments!r}\n"
-        "try:\n"
-        "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "except SystemExit as end:\n"
-        "    print(end.code, 'pyspark' in sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert done.stdout == "2 False\n"
-    assert "no.yaml: the file cannot be read" in done.stderr
