@@ -23,7 +23,7 @@ def restore_dead_letters(records: DataFrame) -> DataFrame:
     ``records``: as Spark's Kafka source reads them with ``includeHeaders``, in a batch or a stream.
     Returns the sink's columns with their original values; then ``error`` (null for a record that is
     no dead letter), ``message``, ``query_id``, ``batch_id``, ``task_partition`` and ``row``; then
-    the dead letter's place, ``dead_letter_partition`` and ``dead_letter_offset``.
+    the dead letter's place, ``dead_letter_partition`` and ``dead_letter_offset``. Needs Spark 4.0.
     """
     return records.select(
         *(_original(column).alias(column.name) for column in COLUMNS.values()),

@@ -82,7 +82,9 @@ def test_files_arrive_in_kafka_and_every_micro_batch_is_a_line(how, mode, start,
     topic = topics.create()
     sql = "SELECT upper(word) AS value, word AS key FROM source"
     configuration = words(tmp_path, topic, mode, sql, warm_up="true")
-    code, lines, said = finished(start(how, configuration), tmp_path)
+    guarantee = "at-least-once" if mode == "format" else "exactly-once"
+    job = start(how, configuration, "--set", f"sink.options.delivery.guarantee={guarantee}")
+    code, lines, said = finished(job, tmp_path)
     assert code == 0, said
     assert [(r.key, r.value) for r in topics.read(topic)] == [
         (b"a", b"A"),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
@@ -30,10 +30,9 @@ from spark_kafka_sink.tools.job.stop import SIGNALS, Stop, StopCheck, handle_sig
 from spark_kafka_sink.tools.job.topic_creation import create_missing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-BuildRows = Callable[[SparkSession, Configuration], "DataFrame"]
+BuildRows = Callable[[SparkSession, Configuration], DataFrame]
 
 _DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 _INTERRUPTION_SECONDS = 30  # query.stop() may wait for the query's planner
