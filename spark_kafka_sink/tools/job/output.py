@@ -125,7 +125,7 @@ class _LineWriter:
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
-            self.problem = error.strerror
+            self.problem = error.strerror or str(error)
 
 
 def _printable_lines(message: str) -> str:

@@ -42,15 +42,12 @@ _AFTER_FAILURE = (
 # Each row has its topic; a record that is rejected again ends the replay, so that the dead letter
 # topic gets no copies; and the folder of reports and the ledger belong to the stream's query.
 _OF_STREAM = {
-    option.name
-    for option in (
-        option_table.TOPIC,
-        option_table.DEAD_LETTER_TOPIC,
-        option_table.ON_RECORD_ERROR,
-        option_table.REPORT_PATH,
-        option_table.DELIVERY_GUARANTEE,
-        *option_table.ONLY_EXACTLY_ONCE,
-    )
+    option_table.TOPIC.name,
+    option_table.DEAD_LETTER_TOPIC.name,
+    option_table.ON_RECORD_ERROR.name,
+    option_table.REPORT_PATH.name,
+    option_table.DELIVERY_GUARANTEE.name,
+    *(option.name for option in option_table.ONLY_EXACTLY_ONCE),
 }
 _SOURCE_DEFAULTS = {
     "maxoffsetspertrigger": "10000",  # a replay that is killed repeats at most these
