@@ -129,7 +129,7 @@ def _parse_options(
     mistakes = _topics_without_option(document, values)
     if OPTIONS not in document:
         return None, mistakes
-    options, option_mistakes = _parsed(values, document, without_value)
+    options, option_mistakes = _parse_repeatedly(values, document, without_value)
     return options, mistakes + option_mistakes
 
 
@@ -144,7 +144,7 @@ def _topics_without_option(document: Document, options: Mapping[str, str]) -> li
     ]
 
 
-def _parsed(
+def _parse_repeatedly(
     options: Mapping[str, str], document: Document, without_value: set[str]
 ) -> tuple[SinkOptions | None, list[Mistake]]:
     """The options, checked, or all mistakes in them.
@@ -166,12 +166,12 @@ def _parsed(
         except InvalidOption as error:
             wrong = (error.option or "").lower()
             name = next((name for name in remaining if name.lower() == wrong), None)
-            if name is not None:
-                mistakes.append(document.mistake((*OPTIONS, name), str(error)))
-                del remaining[name]
-                is_complete = False
-                continue
-            if is_complete:
-                mistakes.append(document.mistake(OPTIONS, str(error)))
-            return None, mistakes
-        return (parsed if is_complete else None), mistakes
+            if name is None:
+                if is_complete:
+                    mistakes.append(document.mistake(OPTIONS, str(error)))
+                return None, mistakes
+            mistakes.append(document.mistake((*OPTIONS, name), str(error)))
+            del remaining[name]
+            is_complete = False
+        else:
+            return (parsed if is_complete else None), mistakes
