@@ -107,10 +107,9 @@ def test_a_failed_query_ends_with_1_and_the_sinks_own_error(start, tmp_path):
     assert f"the query failed: InvalidRecord: {place}: null topic" in said
 
 
-@pytest.mark.parametrize("how", ["python", "spark-submit"])
-def test_a_wrong_configuration_ends_with_2(how, start, tmp_path):
+def test_a_wrong_configuration_ends_spark_submit_with_2(start, tmp_path):
     configuration = words(tmp_path, "t", "both", "SELECT word AS value FROM source")
-    code, lines, said = finished(start(how, configuration), tmp_path)
+    code, lines, said = finished(start("spark-submit", configuration), tmp_path)
     assert (code, lines) == (2, []), said
     assert "job.yaml:13:3: sink.mode: allowed: foreach_batch or format" in said
 

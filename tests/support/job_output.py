@@ -5,7 +5,11 @@ from __future__ import annotations
 
 class Said:
     def __init__(self):
+        self.micro_batches = []
         self.messages = []
+
+    def ended(self, micro_batch):
+        self.micro_batches.append(micro_batch)
 
     def say(self, message):
         self.messages.append(message)

@@ -60,11 +60,10 @@ def test_a_dry_run_checks_the_columns_against_the_formats(tmp_path, monkeypatch)
         f"{{kafka.bootstrap.servers: '127.0.0.1:1', topic: audit, {registry}}}}}\n"
     )
     rows = SimpleNamespace(schema=StructType().add("value", YearMonthIntervalType()))
-    monkeypatch.setattr(run, "build", lambda spark, configuration: rows)
     monkeypatch.setattr(run, "session", lambda name, output: nullcontext())
     monkeypatch.setenv("COLUMNS", "300")
     output = Said()
-    assert run.dry_run(load(file), output) == 1
+    assert run.dry_run(load(file), output, lambda spark, configuration: rows) == 1
     said = "\n".join(output.messages)
     assert re.search("failed +columns .*the column value has no Avro schema", said)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from job_output import Said
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from spark_kafka_sink.tools.job.following import Progress, follow
@@ -34,26 +35,6 @@ class FakeQuery:
 
     def awaitTermination(self, timeout):  # noqa: N802 - Spark's name
         raise StreamingQueryException("what exception() returns")
-
-
-class Said:
-    """An output that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.micro_batches = []
-        self.messages = []
-
-    def ended(self, micro_batch):
-        self.micro_batches.append(micro_batch)
-
-    def waits_for(self, what):
-        pass
-
-    def say(self, message):
-        self.messages.append(message)
-
-    def sum_up(self, summary):
-        raise AssertionError
 
 
 @pytest.fixture
@@ -86,7 +67,7 @@ def test_a_failure_has_the_sinks_own_error_and_its_name(stopped_at_once):
     query.lastProgress = query.recentProgress[-1]
     failure = follow(query, stopped_at_once, Progress(query, Reports(), said), said)
     assert failure == replace(expected, has_progressed=True)
-    assert [each.batch_id for each in said.micro_batches] == [0, 1]
+    assert [micro_batch.batch_id for micro_batch in said.micro_batches] == [0, 1]
 
 
 def progress(batch_id):

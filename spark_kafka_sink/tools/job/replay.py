@@ -21,7 +21,7 @@ from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import as_bytes, parse
 from spark_kafka_sink.config.secret import Secret
-from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
+from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.tools.job.command import job_parser, supervised
 from spark_kafka_sink.tools.job.configuration import OPTIONS, Configuration, check, read
@@ -182,25 +182,10 @@ class Replay:
         return code
 
     def dry_run(self, _: Stop, output: Output) -> int:
-        """Check everything and count the dead letters; writes nothing. Returns the exit code."""
-        from spark_kafka_sink.tools.job.run import run_doctor, session
-        from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
+        """Check everything; writes nothing, not even the checkpoint. Returns the exit code."""
+        from spark_kafka_sink.tools.job.run import dry_run
 
-        with session(self.configuration.job.name, output) as spark:
-            rows = self.rows(spark, self.configuration)
-            code = run_doctor(spark, self.configuration, rows.schema, output)
-            if code != DONE:  # Spark might wait for brokers for minutes
-                return code
-            output.waits_for("counting the dead letters")
-            options = self.configuration.job.source.options
-            records = spark.read.format("kafka").options(**options).load()
-            try:
-                selected = self._select(records).count()
-            except SPARK_ERRORS as error:
-                what = f"the dead letters in {options['subscribe']} cannot be counted"
-                raise KafkaSinkError(f"{what}: {reason(error)}") from None
-            output.say(f"{selected} dead letters are selected, of {records.count()} records")
-            return code
+        return dry_run(self.configuration, output, self.rows)
 
     def rows(self, spark: SparkSession, configuration: Configuration) -> DataFrame:
         """The selected dead letters, repaired; raises KafkaSinkError."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,39 +28,29 @@ from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import SIGNALS, Stop, StopCheck, handle_signals
 from spark_kafka_sink.tools.job.topic_creation import create_missing
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 BuildRows = Callable[[SparkSession, Configuration], DataFrame]
 
 _DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 _INTERRUPTION_SECONDS = 30  # query.stop() may wait for the query's planner
 
 
-def dry_run(configuration: Configuration, output: Output) -> int:
+def dry_run(configuration: Configuration, output: Output, build_rows: BuildRows = build) -> int:
     """Check source, SQL and schema, then everything that doctor checks; writes nothing.
 
     Returns the exit code. Raises KafkaSinkError.
     """
     with session(configuration.job.name, output) as spark:
         output.waits_for("checking source and schema")
-        rows = build(spark, configuration)
-        return run_doctor(spark, configuration, rows.schema, output)
-
-
-def run_doctor(
-    spark: SparkSession, configuration: Configuration, schema: StructType, output: Output
-) -> int:
-    """Run doctor on the sink's options, the rows' schema and the brokers; returns the exit code."""
-    output.waits_for("running doctor")
-    results = diagnose(
-        configuration.job.sink.options,
-        timeout_seconds=_DOCTOR_SECONDS,
-        spark=spark,
-        created_topics=configuration.created_topics(),
-        schema=schema,
-    )
-    return DONE if report.say_text(results, output.say) else FAILED
+        rows = build_rows(spark, configuration)
+        output.waits_for("running doctor")
+        results = diagnose(
+            configuration.job.sink.options,
+            timeout_seconds=_DOCTOR_SECONDS,
+            spark=spark,
+            created_topics=configuration.created_topics(),
+            schema=rows.schema,
+        )
+        return DONE if report.say_text(results, output.say) else FAILED
 
 
 def run(
