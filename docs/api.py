@@ -61,7 +61,7 @@ def figures(each: Object) -> Iterator[str]:
 
 def public_modules(package: Module) -> list[Module]:
     """The package and the tools that say what they export."""
-    tools = package.modules["tools"].modules.values()
+    tools = sorted(package.modules["tools"].modules.values(), key=lambda module: module.name)
     return [each for each in (package, *tools) if each.exports is not None]
 
 

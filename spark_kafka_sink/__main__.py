@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _kafka(choice: argparse.Namespace) -> int:
     def start(server: DetachedServer) -> str:
-        return server.start(LocalKafka(choice.brokers), attrgetter("bootstrap_servers"))
+        return server.start(LocalKafka(), attrgetter("bootstrap_servers"))
 
     return _local_server(choice, start)
 
@@ -92,23 +92,20 @@ def _parser() -> argparse.ArgumentParser:
             "report", help="show what a stream's micro-batches did, and what took the time"
         )
     )
-    kafka = commands.add_parser("kafka", help="run a real Apache Kafka on this machine")
-    _add_actions(kafka).add_argument(
-        "--brokers", type=int, choices=(1, 3), default=1, help="how many brokers (default: 1)"
-    )
+    _add_actions(commands.add_parser("kafka", help="run a real Apache Kafka on this machine"))
     _add_actions(commands.add_parser("registry", help="run a schema registry on this machine"))
     return parser
 
 
-def _add_actions(server: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add what can be done with a local server; returns the parser of ``start``."""
+def _add_actions(server: argparse.ArgumentParser) -> None:
+    """Add what can be done with a local server."""
     actions = server.add_subparsers(dest="action", required=True)
     actions.add_parser(
         "stop",
         help="stop it; its logs and data stay in its folder, but the next start begins empty",
     )
     actions.add_parser("status", help="print its address if it runs")
-    return actions.add_parser("start", help="start it and print its address")
+    actions.add_parser("start", help="start it and print its address")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

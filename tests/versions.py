@@ -23,8 +23,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from spark_kafka_sink.config.java_home import cache_folder
 from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_servers.java import cache_folder
 
 ROOT = Path(__file__).parents[1]
 NEWEST_MINOR = 30  # look for Pythons below this minor version

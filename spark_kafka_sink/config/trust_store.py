@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 
-from spark_kafka_sink.errors import InvalidOption, LocalServerError
+from spark_kafka_sink.errors import InvalidOption
 
 _NAME = "kafka.ssl.truststore"
 _PASSWORD = "SPARK_KAFKA_SINK_STORE_PASSWORD"  # noqa: S105 - the name of a variable
@@ -42,26 +43,24 @@ def _certificates(location: str, kind: str, password: str | None, _version: obje
     listing = _listing(location, kind, password)
     # Java trusts the first certificate of every entry, also of one with a key.
     first = [_CERTIFICATE.search(entry) for entry in _ENTRY.split(listing)[1:]]
-    found = [matched[0] for matched in first if matched is not None]
-    if not found:
+    certificates = [matched[0] for matched in first if matched is not None]
+    if not certificates:
         raise _unreadable(location, kind, "it has no certificate that this password shows")
-    return "\n".join([*found, ""])
+    return "\n".join([*certificates, ""])
 
 
 def _listing(location: str, kind: str, password: str | None) -> str:
     """What keytool prints about the store."""
-    # Imported here: few jobs need it.
-    from spark_kafka_sink.config.java_home import java_home
-
-    try:
-        java = java_home() / "bin" / "java"
-    except LocalServerError as error:
-        raise _unreadable(location, kind, str(error)) from None
+    # Spark's.
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        raise _unreadable(location, kind, "there is none: neither JAVA_HOME nor java on the PATH")
     command = [
-        str(java),
+        java,
         "-XX:TieredStopAtLevel=1",
         "-Duser.language=en",
-        # keytool, also where java_home is a wrapper that has no other command than java
+        # keytool, also where JAVA_HOME has no other command than java
         "-m", "java.base/sun.security.tools.keytool.Main",
         "-list", "-rfc",
         "-keystore", location,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from common import create_topics, table, write_table
 from crowd import PARTITIONS, QUERY, Crowd, Done, Work
 from kafka.admin import ConfigResourceType
+from local_cluster import LocalCluster
 from request_log import (
     NODES,
     Requests,
@@ -35,7 +36,6 @@ from request_log import (
 
 from spark_kafka_sink.config.options import SinkOptions, parse
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 TOPIC = "many-producers"
 CLIENTS = "crowd-"
@@ -95,7 +95,7 @@ class Run:
 class Cluster:
     """Three brokers, and crowds of producers that start against them."""
 
-    def __init__(self, kafka: LocalKafka) -> None:
+    def __init__(self, kafka: LocalCluster) -> None:
         self._kafka = kafka
         create_topics(kafka.bootstrap_servers, [TOPIC], partitions=PARTITIONS)
 
@@ -211,13 +211,13 @@ def _name(guarantee: str, by_column: bool) -> str:
 
 def main() -> None:
     producers, *others = [int(each) for each in sys.argv[1:]] or [200, 50, 100]
-    with LocalKafka(3, SETTINGS) as kafka:
+    with LocalCluster(3, SETTINGS) as kafka:
         cluster = Cluster(kafka)
         cluster.warm_up()
         timed = timed_runs(cluster, producers, others)
         limited = limited_runs(cluster, producers)
         log = counted_runs(cluster, producers)
-    with LocalKafka(3, {**SETTINGS, BACKLOG: str(LONG_BACKLOG)}) as kafka:
+    with LocalCluster(3, {**SETTINGS, BACKLOG: str(LONG_BACKLOG)}) as kafka:
         cluster = Cluster(kafka)
         cluster.warm_up()
         timed += [

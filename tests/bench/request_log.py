@@ -16,8 +16,7 @@ from pathlib import Path
 
 import psutil
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-
-from spark_kafka_sink.tools.local_kafka import LocalKafka
+from local_cluster import LocalCluster
 
 NODES = (1, 2, 3)
 _LOGGER = "kafka.request.logger"
@@ -48,7 +47,7 @@ class Requests:
 
 
 @contextmanager
-def counted(kafka: LocalKafka, prefix: str) -> Iterator[Requests]:
+def counted(kafka: LocalCluster, prefix: str) -> Iterator[Requests]:
     """Complete after the block: what clients whose ids begin with ``prefix`` sent inside it."""
     requests = Requests()
     logs = {node: kafka.folder / f"broker-{node}.log" for node in NODES}
@@ -63,7 +62,7 @@ def counted(kafka: LocalKafka, prefix: str) -> Iterator[Requests]:
 
 
 def set_on_brokers(
-    kafka: LocalKafka, kind: ConfigResourceType, settings: Mapping[str, str]
+    kafka: LocalCluster, kind: ConfigResourceType, settings: Mapping[str, str]
 ) -> None:
     servers = kafka.internal_servers.split(",")
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
@@ -95,7 +94,7 @@ def _is_of_claim(content: Mapping[str, object]) -> bool:
     return str(content.get("transactionalId")).endswith(_CLAIMS)
 
 
-def open_connections(kafka: LocalKafka) -> list[int]:
+def open_connections(kafka: LocalCluster) -> list[int]:
     """Established connections to the clients' listener of each broker."""
     ports = [int(server.rpartition(":")[2]) for server in kafka.bootstrap_servers.split(",")]
     counts = []
@@ -106,7 +105,7 @@ def open_connections(kafka: LocalKafka) -> list[int]:
     return counts
 
 
-def cpu_seconds(kafka: LocalKafka) -> float:
+def cpu_seconds(kafka: LocalCluster) -> float:
     """Of all brokers, since their start."""
     times = [psutil.Process(pid).cpu_times() for pid in kafka.pids]
     return sum(each.user + each.system for each in times)

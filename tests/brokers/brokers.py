@@ -16,12 +16,16 @@ from types import TracebackType
 
 import pytest
 
-from spark_kafka_sink.config.java_home import java_home
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
-from spark_kafka_sink.tools.local_kafka.broker_files import format_storage, write_servers
-from spark_kafka_sink.tools.local_kafka.cluster import _free_ports
-from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
+from spark_kafka_sink.tools.local_kafka import (
+    format_storage,
+    free_ports,
+    java_home,
+    server_properties,
+    wait_until_ready,
+    write_properties,
+)
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 from spark_kafka_sink.tools.local_servers.processes import GuardedProcess, is_running, send_signal
 
@@ -44,7 +48,7 @@ _ZOOKEEPER_SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",
 }
 
-#: what runs a node, the broker last: from its folder, and from three ports, the broker's first
+#: what runs a node, the broker last: from its folder, and from two ports, the broker's first
 _Commands = Callable[[Path, Sequence[int]], list[list[str]]]
 
 
@@ -67,7 +71,7 @@ class Broker:
         self._processes: list[GuardedProcess] = []
 
     def __enter__(self) -> Broker:
-        ports = _free_ports(3)
+        ports = free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{ports[0]}"
         self._commands = self.kind.commands(self._folder, ports)
         self._processes = [self._run(number) for number in range(len(self._commands))]
@@ -124,14 +128,14 @@ class Broker:
 
 def _kraft(version: str, folder: Path, ports: Sequence[int]) -> list[list[str]]:
     java = _java(version)
-    port, controller, internal = ([number] for number in ports)
-    [server] = write_servers(folder, port, controller, internal, None, _SETTINGS)
+    server = folder / "server.properties"
+    write_properties(server, server_properties(*ports, folder / "data") | _SETTINGS)
     format_storage(java, [server])
     return [[*java, "kafka.Kafka", str(server)]]
 
 
 def _zookeeper(version: str, folder: Path, ports: Sequence[int]) -> list[list[str]]:
-    port, zookeeper, _ = ports
+    port, zookeeper = ports
     settings = folder / "zookeeper.properties"
     settings.write_text(
         f"dataDir={folder / 'zookeeper'}\nclientPort={zookeeper}\nclientPortAddress=127.0.0.1\n"
@@ -140,7 +144,8 @@ def _zookeeper(version: str, folder: Path, ports: Sequence[int]) -> list[list[st
     added = _SETTINGS | _ZOOKEEPER_SETTINGS
     added |= {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
     added |= {"broker.id": "1", "zookeeper.connect": f"127.0.0.1:{zookeeper}"}
-    [server] = write_servers(folder, [port], [zookeeper], [zookeeper], None, added)
+    server = folder / "server.properties"
+    write_properties(server, server_properties(port, zookeeper, folder / "data") | added)
     java = _java(version)
     return [
         [*java, "org.apache.zookeeper.server.ZooKeeperServerMain", str(settings)],

@@ -23,11 +23,11 @@ from kafka import TopicPartition as Place
 from kafka.admin import KafkaAdminClient, UpdateFeatureType
 from kafka.errors import KafkaError
 from kafka_proxy import KafkaProxy
+from local_cluster import LocalCluster
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
-from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
+from spark_kafka_sink.tools.local_kafka import wait_until_ready
 from spark_kafka_sink.tools.local_servers.processes import is_running, send_signal
 
 NODES = (1, 2, 3)
@@ -72,7 +72,7 @@ class ThreeBrokers:
         with ExitStack() as stack:
             self.proxies = {node: stack.enter_context(KafkaProxy(node)) for node in NODES}
             ports = [self.proxies[node].port for node in NODES]
-            self._kafka = LocalKafka(3, _SETTINGS, self._folder, advertised_ports=ports)
+            self._kafka = LocalCluster(3, _SETTINGS, self._folder, advertised_ports=ports)
             for proxy in self.proxies.values():
                 proxy.kafka = self._kafka
             stack.enter_context(self._kafka)

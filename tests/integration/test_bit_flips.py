@@ -8,12 +8,12 @@ import pytest
 import trustme
 from bit_flips import BitFlips
 from certificates import write_pem
+from local_cluster import LocalCluster, Security
 from pyspark.errors import StreamingQueryException
 from streams import stream_of
 from topics import Topics
 
 from spark_kafka_sink import errors, foreach_batch
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 WORDS = [[f"{batch}-{row} {'x' * 90}" for row in range(400)] for batch in range(6)]
 SHARE = 0.02
@@ -34,7 +34,7 @@ def flips(authority, tmp_path_factory):
     folder = tmp_path_factory.mktemp("flips")
     security = Security(write_pem(authority.issue_cert("127.0.0.1"), folder / "broker.pem"))
     with BitFlips(lambda: kafka.bootstrap_servers, seed=29) as flips:
-        kafka = LocalKafka(security=security, advertised_ports=[flips.port])
+        kafka = LocalCluster(security=security, advertised_ports=[flips.port])
         with kafka:
             flips.topics = Topics(kafka.internal_servers)
             yield flips

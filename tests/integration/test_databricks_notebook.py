@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from local_cluster import LocalCluster, Security
 from topics import Topics
-
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 APP = Path(__file__).parent.parent / "support" / "notebook_app.py"
 MODES = ["format", "foreach_batch"]
@@ -26,7 +25,7 @@ RESULT = re.compile(r"^({.*})\n", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def kafka():
-    with LocalKafka(security=Security(users={"alice": PASSWORD})) as kafka:
+    with LocalCluster(security=Security(users={"alice": PASSWORD})) as kafka:
         yield kafka
 
 

@@ -79,7 +79,7 @@ def options(kafka, dead_letter_topic):
 @pytest.fixture
 def deny(kafka):
     """Forbid one operation on a topic; the others stay allowed."""
-    return partial(Acls(kafka.internal_servers).deny, "ANONYMOUS")
+    return partial(Acls(kafka.bootstrap_servers).deny, "ANONYMOUS")
 
 
 def set_max_message_bytes(admin, topic, limit):

@@ -10,13 +10,13 @@ from acls import Acls
 from certificates import write_pem
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from kafka_proxy import proxied_kafka
+from local_cluster import LocalCluster, Security
 from topics import Topics
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 from spark_kafka_sink.transactions.ledger import BatchMarker, marker_group
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
@@ -44,7 +44,7 @@ def kafka(folder):
     certificate = write_pem(authority.issue_cert("127.0.0.1"), folder / "server.pem")
     security = Security(certificate, {"alice": PASSWORD})
     settings = {"auto.create.topics.enable": "false"}
-    with LocalKafka(settings=settings, security=security) as kafka:
+    with LocalCluster(settings=settings, security=security) as kafka:
         yield kafka
 
 

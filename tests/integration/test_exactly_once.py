@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
 from kafka_commands import kafka_command
+from local_cluster import LocalCluster
 from pyspark.errors import StreamingQueryException
 from streams import run, stream_of
 from suspension import suspended
@@ -132,7 +133,7 @@ def test_a_zombie_that_takes_over_in_between_makes_the_other_attempt_fail(sink):
 
 def test_a_coordinator_that_dies_during_the_commit():
     sooner = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-    with LocalKafka(brokers=3, settings=SETTINGS | sooner) as kafka:
+    with LocalCluster(brokers=3, settings=SETTINGS | sooner) as kafka:
         topics = Topics(kafka.bootstrap_servers)
         sink = Sink(kafka.bootstrap_servers, topics, replicas=3)
         task = Process(sink, 0, 0, ["0-a", "0-b"], "committing")

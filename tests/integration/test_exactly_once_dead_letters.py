@@ -61,7 +61,7 @@ def kafka():
 
 @pytest.fixture
 def deny(kafka):
-    return partial(Acls(kafka.internal_servers).deny, "ANONYMOUS")
+    return partial(Acls(kafka.bootstrap_servers).deny, "ANONYMOUS")
 
 
 @pytest.fixture

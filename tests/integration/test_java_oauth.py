@@ -7,13 +7,13 @@ import os
 import pytest
 from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
 from kafka_proxy import KafkaProxy
+from local_cluster import LocalCluster, Security
 from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import AuthenticationFailed
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 KAFKAS = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{KAFKAS}.OAuthBearerLoginModule"
@@ -53,7 +53,7 @@ def kafka(provider):
     allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={provider.keys_url}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KAFKA_OPTS", f"{os.environ.get('KAFKA_OPTS', '')} {allowed}")
-        kafka = LocalKafka(settings=settings, security=Security(users={"nobody": "unused"}))
+        kafka = LocalCluster(settings=settings, security=Security(users={"nobody": "unused"}))
         with kafka:
             yield kafka
 

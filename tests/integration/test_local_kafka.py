@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from operator import attrgetter
 from unittest.mock import patch
 
+import local_cluster
 import pytest
 import spark_jars
 import trustme
@@ -20,15 +21,17 @@ from certificates import write_pem
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka_proxy import KafkaProxy
+from local_cluster import LocalCluster, Security
 from topics import Topics
 
 from spark_kafka_sink.bounded import call_each
-from spark_kafka_sink.config.java_home import cache_folder, java_home
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security, cluster
+from spark_kafka_sink.tools import local_kafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka, java_home
 from spark_kafka_sink.tools.local_servers.detached import DetachedServer
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
+from spark_kafka_sink.tools.local_servers.java import cache_folder
 from spark_kafka_sink.tools.local_servers.processes import is_running
 
 pytestmark = pytest.mark.slow
@@ -64,7 +67,7 @@ def proxy():
 @pytest.fixture(scope="module")
 def kafka(tried_ports, proxy):
     """A broker behind a proxy; at its first start, its port was taken."""
-    free_ports = cluster._free_ports
+    free_ports = local_cluster.free_ports
     with socket.create_server(("127.0.0.1", 0)) as taken, ExitStack() as stack:
 
         def ports(count):
@@ -73,8 +76,8 @@ def kafka(tried_ports, proxy):
                 tried_ports[0][0] = taken.getsockname()[1]
             return tried_ports[-1]
 
-        proxy.kafka = LocalKafka(advertised_ports=[proxy.port])
-        with patch.object(cluster, "_free_ports", ports):
+        proxy.kafka = LocalCluster(advertised_ports=[proxy.port])
+        with patch.object(local_cluster, "free_ports", ports):
             stack.enter_context(proxy.kafka)
         yield proxy.kafka
 
@@ -106,17 +109,12 @@ def test_a_broker_that_was_killed_starts_again_with_its_data(kafka):
     assert [record.value for record in topics.read(topic)] == [b"v"]
 
 
-def test_every_broker_needs_an_advertised_port():
-    with pytest.raises(ValueError, match="3 brokers need as many ports, not 1"):
-        LocalKafka(3, advertised_ports=[9092])
-
-
 def test_three_secured_brokers_take_records_of_users_who_log_in_and_end_with_the_block(tmp_path):
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     certificate = write_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
     security = Security(certificate, {"alice": "secret-of-alice"})
-    with LocalKafka(brokers=3, security=security) as kafka:
+    with LocalCluster(brokers=3, security=security) as kafka:
         settings = {
             "bootstrap.servers": kafka.bootstrap_servers,
             "security.protocol": security.protocol,
@@ -167,15 +165,10 @@ def test_a_broker_that_cannot_start_is_reported_with_its_log():
 def test_ports_are_free(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        monkeypatch.setattr(cluster, "_PORTS", range(number, number + 1))
+        monkeypatch.setattr(local_kafka, "_PORTS", range(number, number + 1))
         with pytest.raises(LocalServerError, match=f"no 1 ports of {number} to {number} are free"):
-            cluster._free_ports(1)
-    assert cluster._free_ports(1) == [number]
-
-
-def test_only_one_or_three_brokers():
-    with pytest.raises(ValueError, match="1 or 3, not 2"):
-        LocalKafka(brokers=2)
+            local_kafka.free_ports(1)
+    assert local_kafka.free_ports(1) == [number]
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import time
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from spark_kafka_sink.config.java_home import cache_folder
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
-from spark_kafka_sink.tools.local_registry import LocalRegistry, server
+from spark_kafka_sink.tools import local_registry
+from spark_kafka_sink.tools.local_registry import LocalRegistry
+from spark_kafka_sink.tools.local_servers.java import cache_folder
 from spark_kafka_sink.tools.local_servers.processes import is_running
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,7 @@ def wait_until_ended(pid, seconds):
 @pytest.fixture
 def fresh_cache(tmp_path, monkeypatch):
     """A cache folder that holds the program and nothing else."""
-    name = f"apicurio-registry-app-{server.APICURIO_VERSION}"
+    name = f"apicurio-registry-app-{local_registry.APICURIO_VERSION}"
     fresh = tmp_path / "cache" / "spark-kafka-sink"
     fresh.mkdir(parents=True)
     with LocalRegistry():
@@ -99,7 +100,7 @@ def test_it_ends_when_its_holder_is_killed():
 def test_one_that_exits_during_startup_is_reported_with_its_log(tmp_path, monkeypatch):
     program = tmp_path / "program"
     program.mkdir()
-    monkeypatch.setattr(server, "fetch_archive", lambda *_, **__: program)
+    monkeypatch.setattr(local_registry, "fetch_archive", lambda *_, **__: program)
     registry = LocalRegistry(folder=tmp_path / "logs")
     message = r"(?s)exited during startup; see .*registry\.log.*quarkus-run\.jar"
     with pytest.raises(LocalServerError, match=message), registry:

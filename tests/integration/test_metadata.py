@@ -8,11 +8,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from local_cluster import LocalCluster
 from pyspark.sql import functions as F
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_servers.processes import send_signal
 
 ROWS = 100_000
@@ -20,7 +20,7 @@ ROWS = 100_000
 
 @pytest.fixture
 def three_brokers():
-    with LocalKafka(brokers=3) as kafka:
+    with LocalCluster(brokers=3) as kafka:
         topics = Topics(kafka.bootstrap_servers)
         yield kafka, topics
 

@@ -11,6 +11,7 @@ import exactly_once_task
 import pyarrow as pa
 import pytest
 import token_functions
+from local_cluster import LocalCluster, Security
 from token_endpoint import token_endpoint
 from topics import Topics
 
@@ -25,7 +26,6 @@ from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 from spark_kafka_sink.tools.doctor.result import Outcome
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset, borrow_offset
 
 SHORT_SECONDS = 5.0  # a token's life
@@ -38,7 +38,7 @@ def kafka():
         # Connections end with the token that they began with, unless they log in again.
         "listener.name.client.oauthbearer.connections.max.reauth.ms": "3600000",
     }
-    with LocalKafka(settings=settings, security=Security(users={"nobody": "unused"})) as kafka:
+    with LocalCluster(settings=settings, security=Security(users={"nobody": "unused"})) as kafka:
         yield kafka
 
 

@@ -28,7 +28,7 @@ def guarded_kafka():
 def forbid(guarded_kafka):
     """Make a topic on which one operation is denied."""
     topics = Topics(guarded_kafka.bootstrap_servers)
-    acls = Acls(guarded_kafka.internal_servers)
+    acls = Acls(guarded_kafka.bootstrap_servers)
 
     def forbid(operation):
         topic = topics.create()

@@ -7,11 +7,11 @@ import signal
 from collections import Counter, defaultdict
 
 import pytest
+from local_cluster import LocalCluster
 from pyspark.sql import functions as f
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_servers.processes import send_signal
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ ROWS = 2_000
 
 @pytest.fixture(scope="module")
 def kafka():
-    with LocalKafka(brokers=3) as kafka:
+    with LocalCluster(brokers=3) as kafka:
         yield kafka
 
 

@@ -14,6 +14,7 @@ import trustme
 from certificates import write_pem
 from dead_letters import dead_letter, produce
 from job_processes import PROPERTIES, SECONDS, finished, jobs, warm_java
+from local_cluster import LocalCluster, Security
 from spark_jars import kafka_jars
 from stub_registry import running_stub
 from topics import Topics
@@ -22,7 +23,6 @@ from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.task import write_partition
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 pytestmark = pytest.mark.timeout(3 * SECONDS)
 
@@ -340,7 +340,7 @@ def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars, j
         "kafka.sasl.password": f"${{file:{tmp_path / 'password'}}}",
         "kafka.ssl.ca.location": str(tmp_path / "ca.pem"),
     }
-    with LocalKafka(security=Security(certificate, {"alice": PASSWORD})) as kafka:
+    with LocalCluster(security=Security(certificate, {"alice": PASSWORD})) as kafka:
         topics = Topics(kafka.internal_servers)
         topic, dead_letters = topics.create(), topics.create()
         with jobs(tmp_path, kafka.bootstrap_servers, with_jars, java) as start:

@@ -16,11 +16,11 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from local_cluster import LocalCluster, Security
 from restarted_stream import EXACTLY_ONCE, FOREACH_BATCH, FORMAT, SECONDS, RestartedStream
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 REAUTHENTICATION_MS = 2000
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -60,7 +60,7 @@ def values(topics, topic):
 def reauthenticating():
     """Brokers that ask for the password again and again on a connection (KIP-368)."""
     settings = {"connections.max.reauth.ms": str(REAUTHENTICATION_MS)}
-    with LocalKafka(settings=settings, security=Security(users={"alice": "first"})) as kafka:
+    with LocalCluster(settings=settings, security=Security(users={"alice": "first"})) as kafka:
         yield kafka
 
 
@@ -134,7 +134,7 @@ def mutual_tls(authority, tmp_path_factory):
         "allow.everyone.if.no.acl.found": "false",
         "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/",
     }
-    with LocalKafka(settings=settings, security=security) as kafka:
+    with LocalCluster(settings=settings, security=security) as kafka:
         kafka.acls = Acls(kafka.internal_servers)
         for user in ("alice", "bob"):
             for kind in (ResourceType.TRANSACTIONAL_ID, ResourceType.GROUP):

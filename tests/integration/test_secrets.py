@@ -12,11 +12,10 @@ import pytest
 import secret_tokens
 import trustme
 from certificates import chain_pem, key_pem, write_pem, write_pkcs12, write_trust_store
+from local_cluster import LocalCluster, Security
 from token_endpoint import token_endpoint
 from token_functions import BROKER_SETTINGS
 from topics import Topics
-
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
@@ -39,7 +38,7 @@ def secured(tmp_path_factory):
     client = authority.issue_cert("u@example.org", common_name="u")
     security = Security(broker, {"u": PASSWORD}, folder / "ca.pem")
     with (
-        LocalKafka(settings=BROKER_SETTINGS, security=security) as kafka,
+        LocalCluster(settings=BROKER_SETTINGS, security=security) as kafka,
         token_endpoint(secret_tokens.token) as endpoint,
     ):
         yield {

@@ -22,6 +22,7 @@ from certificates import (
     write_trust_store,
 )
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
+from local_cluster import LocalCluster, Security
 from streams import stream_of
 from topics import Topics
 
@@ -32,7 +33,6 @@ from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
-from spark_kafka_sink.tools.local_kafka import LocalKafka, Security
 
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 60 s
 DOCTOR_SECONDS = 120.0  # a busy machine is no failure
@@ -93,13 +93,13 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sasl_ssl(store):
     """TLS and logins. Alice may write to all topics, Bob to none."""
-    with LocalKafka(settings=ONLY_WITH_ACL, security=Security(store.broker, USERS)) as kafka:
+    with LocalCluster(settings=ONLY_WITH_ACL, security=Security(store.broker, USERS)) as kafka:
         yield ready(kafka)
 
 
 @pytest.fixture(scope="module")
 def sasl_plaintext():
-    with LocalKafka(settings=ONLY_WITH_ACL, security=Security(users=USERS)) as kafka:
+    with LocalCluster(settings=ONLY_WITH_ACL, security=Security(users=USERS)) as kafka:
         yield ready(kafka)
 
 
@@ -107,7 +107,7 @@ def sasl_plaintext():
 def mutual_tls(store):
     security = Security(store.broker, client_ca=store.client_ca)
     names = {"ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/"}
-    with LocalKafka(settings=ONLY_WITH_ACL | names, security=security) as kafka:
+    with LocalCluster(settings=ONLY_WITH_ACL | names, security=security) as kafka:
         yield ready(kafka)
 
 
@@ -396,7 +396,7 @@ def test_the_driver_says_at_once_what_is_wrong(spark, request, store, topics, na
 
 
 def test_the_driver_says_that_a_brokers_certificate_has_expired(spark, store):
-    with LocalKafka(security=Security(store.expired_broker)) as kafka:
+    with LocalCluster(security=Security(store.expired_broker)) as kafka:
         given = options(kafka, "SSL", trusting(store.ca), "t")
         said = failure(lambda: save(spark, "kafka-nb", given))
     assert re.search(f"{NO_TLS}.*certificate has expired. Renew the server's certificate", said)

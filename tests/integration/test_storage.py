@@ -12,14 +12,14 @@ from base64 import urlsafe_b64encode
 import psutil
 import pytest
 from confluent_kafka import Producer
+from local_cluster import LocalCluster
 from pyspark.errors import StreamingQueryException
 from restarted_stream import EXACTLY_ONCE, FOREACH_BATCH, SECONDS, RestartedStream
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.query_error import sink_error
-from spark_kafka_sink.tools.local_kafka import LocalKafka
-from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
+from spark_kafka_sink.tools.local_kafka import wait_until_ready
 from spark_kafka_sink.tools.local_servers.processes import is_running
 
 NODES = (1, 2, 3)
@@ -41,7 +41,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def kafka():
     """Three brokers with two log directories each; the second one holds no metadata."""
-    with LocalKafka(3, SOONER) as kafka:
+    with LocalCluster(3, SOONER) as kafka:
         for node in NODES:
             properties = kafka.folder / f"server-{node}.properties"
             own = f"log.dirs={kafka.folder}/data-{node}"

@@ -8,11 +8,11 @@ import time
 
 import pytest
 from exactly_once_sink import SECONDS, SETTINGS, Sink
+from local_cluster import LocalCluster
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerLost
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LEDGER = "__consumer_offsets"
@@ -29,7 +29,7 @@ UNCLEAN = {
 
 @pytest.fixture(scope="module")
 def kafka():
-    with LocalKafka(3, SETTINGS | UNCLEAN) as kafka:
+    with LocalCluster(3, SETTINGS | UNCLEAN) as kafka:
         yield kafka
 
 

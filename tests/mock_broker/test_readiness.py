@@ -8,7 +8,7 @@ import pytest
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
-from spark_kafka_sink.tools.local_kafka.readiness import wait_until_ready
+from spark_kafka_sink.tools.local_kafka import wait_until_ready
 
 
 def alive():

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509 import load_pem_x509_certificate
 
-from spark_kafka_sink.config.java_home import java_home
+from spark_kafka_sink.tools.local_servers.java import java_home
 
 
 def chain_pem(certificate: trustme.LeafCert) -> str:

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.local_kafka import LocalKafka, broker_files
+from spark_kafka_sink.tools import local_kafka
+from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_servers.processes import is_running
 
 SECONDS = 300.0
@@ -56,12 +57,12 @@ def run_spark() -> None:
 
 def run_kafka() -> None:
     """A broker that has served some requests; formatting its storage makes no archive."""
-    format_storage = broker_files.format_storage
+    format_storage = local_kafka.format_storage
 
     def formatted(java, *arguments):
         format_storage([each for each in java if not each.startswith(AT_EXIT)], *arguments)
 
-    with patch.object(broker_files, "format_storage", formatted), LocalKafka() as kafka:
+    with patch.object(local_kafka, "format_storage", formatted), LocalKafka() as kafka:
         topics = Topics(kafka.bootstrap_servers)
         topics.read(topics.create())
         topics.close()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from spark_kafka_sink.config.java_home import java_home
-from spark_kafka_sink.tools.local_kafka import cluster
+from spark_kafka_sink.tools.local_kafka import class_path, java_home
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 
 _TOOLS = ("org.apache.kafka", "kafka-tools", "4.3.0")
@@ -18,5 +17,5 @@ def kafka_command(script: str) -> list[str]:
     """The words that run it without a shell script."""
     name = f"{_TOOLS[1]}-{_TOOLS[2]}.jar"
     tools: Path = fetch_jars(*_TOOLS, {name: _SHA256}, transitive=False)
-    class_path = f"{cluster._class_path()}{os.pathsep}{tools / name}"
-    return [str(java_home() / "bin" / "java"), "-cp", class_path, _CLASSES[script]]
+    jars = f"{class_path()}{os.pathsep}{tools / name}"
+    return [str(java_home() / "bin" / "java"), "-cp", jars, _CLASSES[script]]

@@ -6,11 +6,11 @@ import tarfile
 
 import pytest
 
-from spark_kafka_sink.config import java_home as module
-from spark_kafka_sink.config.java_home import cache_folder, java_home
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_servers import downloads
+from spark_kafka_sink.tools.local_servers import java as module
 from spark_kafka_sink.tools.local_servers.downloads import fetch_archive, fetch_jars
+from spark_kafka_sink.tools.local_servers.java import cache_folder, java_home
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_what_to_set(tmp_pa
     with pytest.raises(LocalServerError, match=r"a-file.*Set XDG_CACHE_HOME"):
         fetch_jars("org", "module", "1", {})
     with pytest.raises(LocalServerError, match=r"a-file.*Set XDG_CACHE_HOME"):
-        module._without_vector_module(tmp_path / "jdk")
+        module._hide_vector_module(tmp_path / "jdk")
 
 
 def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
@@ -136,7 +136,7 @@ def test_the_wrapped_java_starts_in_whatever_folder_it_is(cache, tmp_path):
     java = home / "bin" / "java"
     java.write_text('#!/bin/sh\necho "$@"\n')
     java.chmod(0o755)
-    wrapped = module._without_vector_module(home) / "bin" / "java"
+    wrapped = module._hide_vector_module(home) / "bin" / "java"
     command = [wrapped, "--add-modules=jdk.incubator.vector", "-version", "a b"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout == "-version a b\n"

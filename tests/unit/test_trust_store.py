@@ -168,12 +168,13 @@ def test_a_store_that_java_cannot_read_is_refused_with_the_command_that_converts
 def test_without_a_java_the_command_that_converts_the_store_is_named_too(
     store, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     message = refusal(store)
-    assert "found no Java 17 or later" in message
+    assert "there is none: neither JAVA_HOME nor java on the PATH" in message
     assert conversion(store) in message
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "Java: keytool: No such file" in refusal(store)
 
 
 @pytest.mark.parametrize(

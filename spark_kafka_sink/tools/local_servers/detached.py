@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, os_errors_as
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_servers.java import CACHE_ADVICE, cache_folder, os_errors_as
 from spark_kafka_sink.tools.local_servers.processes import has_argument, send_signal
 
 _STOP_SECONDS = 5.0

@@ -11,8 +11,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from spark_kafka_sink.config.java_home import CACHE_ADVICE, cache_folder, java_home, os_errors_as
 from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_servers.java import (
+    CACHE_ADVICE,
+    cache_folder,
+    java_home,
+    os_errors_as,
+)
 
 _FETCH_SECONDS = 600
 

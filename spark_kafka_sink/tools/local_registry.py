@@ -11,13 +11,14 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
-from spark_kafka_sink.config.java_home import java_home, os_errors_as
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_servers.downloads import fetch_archive
+from spark_kafka_sink.tools.local_servers.java import java_home, os_errors_as
 from spark_kafka_sink.tools.local_servers.processes import GuardedProcess, is_running
+
+__all__ = ["LocalRegistry"]
 
 APICURIO_VERSION = "3.3.3"
 _SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
@@ -76,12 +77,7 @@ class LocalRegistry:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
         if self._is_temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -123,8 +119,8 @@ class LocalRegistry:
         """Where it listens, once it says so."""
         while True:
             log = self._log.read_text(errors="replace")
-            if found := _LISTENING.search(log):
-                return found.group(1)
+            if listening := _LISTENING.search(log):
+                return listening.group(1)
             if not is_running(pid):
                 raise LocalServerError(
                     f"the registry exited during startup; see {self._log}\n{log[-1500:]}"
