@@ -6,7 +6,6 @@ tasks of the new number fail before they send, and the former number completes i
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
@@ -22,7 +21,8 @@ from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 ROWS = ["a", "b", "c", "d", "e", "f"]
-CHANGES = list(itertools.permutations((1, 2, 3), 2))
+# tests/search visits every number in every order.
+CHANGES = [(1, 3), (3, 2)]
 
 
 @pytest.fixture(scope="module")
