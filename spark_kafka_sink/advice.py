@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
+from spark_kafka_sink.librdkafka.error_codes import error_name, error_text
 
 # Brokers delay their answers to clients that exceed a quota, and say so nowhere else.
 _CHECK_BROKERS = (

@@ -5,48 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
 from spark_kafka_sink.config.java_settings import REFUSED
 from spark_kafka_sink.config.option import PREFIX, as_texts, did_you_mean
-from spark_kafka_sink.config.option_table import (
-    BATCH_ID,
-    BOOTSTRAP_SERVERS,
-    BUFFER_MEMORY,
-    CLIENT_RACK,
-    CLIENT_RACK_VARIABLE,
-    CLIENT_SETTINGS,
-    CLOSE_TIMEOUT_MS,
-    DEAD_LETTER_TOPIC,
-    DELIVERY_GUARANTEE,
-    EXACTLY_ONCE_FIRST_BATCH,
-    EXACTLY_ONCE_LEDGER_TOPIC,
-    EXACTLY_ONCE_PARTITIONS,
-    INCLUDE_HEADERS,
-    KEY_FORMAT,
-    KEY_SCHEMA,
-    MAX_BLOCK_METADATA_MS,
-    MAX_BLOCK_MS,
-    MAX_BLOCK_MS_INCLUDE_METADATA,
-    METADATA_EVICT_MS,
-    METADATA_MAX_AGE_MS,
-    OAUTH_CALLBACK,
-    ON_RECORD_ERROR,
-    ONLY_EXACTLY_ONCE,
-    ONLY_WITH_REGISTRY,
-    OPTIONS,
-    PARTITIONER_RACK_AWARE,
-    PREFLIGHT,
-    PRODUCER_CACHE_TIMEOUT,
-    REGISTRY_SETTINGS,
-    REPORT_PATH,
-    TOPIC,
-    TRANSACTION_TIMEOUT_MS,
-    TRANSACTIONAL_ID_PREFIX,
-    USE_LATEST_VERSION,
-    VALUE_FORMAT,
-    VALUE_SCHEMA,
-)
 from spark_kafka_sink.config.producer_options import (
     MAX_REQUEST_SIZE,
     BlockBudget,
@@ -65,9 +28,9 @@ from spark_kafka_sink.errors import InvalidOption
 
 _NAMES: Mapping[str, str] = {
     name.lower(): name
-    for option in OPTIONS
+    for option in table.OPTIONS
     for name in option.names
-    if option not in (CLIENT_SETTINGS, REGISTRY_SETTINGS)
+    if option not in (table.CLIENT_SETTINGS, table.REGISTRY_SETTINGS)
 }
 
 # Spark passes these to every sink; they are not ours.
@@ -93,8 +56,8 @@ class SinkOptions:
     @property
     def serialized_columns(self) -> tuple[str, ...]:
         """The columns that a format turns into bytes: ``key``, ``value``, both or none."""
-        given = () if self.serialization is None else self.serialization.columns
-        return tuple(each.column for each in given)
+        columns = () if self.serialization is None else self.serialization.columns
+        return tuple(column.column for column in columns)
 
     @property
     def dead_letter_topic(self) -> str | None:
@@ -105,29 +68,31 @@ def check_for_format(options: SinkOptions) -> None:
     """Raise InvalidOption for options that only ``foreach_batch`` accepts, or can do without."""
     if options.exactly_once is None:
         return
-    wanted = f"{DELIVERY_GUARANTEE.name}=exactly-once"
+    wanted = f"{table.DELIVERY_GUARANTEE.name}=exactly-once"
     if options.exactly_once.partitions is None:
         raise InvalidOption(
-            f"{wanted} needs {EXACTLY_ONCE_PARTITIONS.name}: how many Spark partitions every "
+            f"{wanted} needs {table.EXACTLY_ONCE_PARTITIONS.name}: how many Spark partitions every "
             "micro-batch has. End the query with repartition(P, key), or repartition(1). Or use "
             "foreach_batch without this option: it repartitions"
         )
     if options.batch_id is not None:
         raise InvalidOption(
-            f"{BATCH_ID.name}={options.batch_id} cannot be combined with {wanted}: Spark's own id "
-            "of the micro-batch identifies what was committed; remove it"
+            f"{table.BATCH_ID.name}={options.batch_id} cannot be combined with {wanted}: Spark's "
+            "own id of the micro-batch identifies what was committed; remove it"
         )
 
 
 def at_least_once(options: Mapping[str, str]) -> dict[str, str]:
     """The options without those for exactly-once."""
-    left_out = {option.name for option in (DELIVERY_GUARANTEE, *ONLY_EXACTLY_ONCE)}
+    left_out = {option.name for option in (table.DELIVERY_GUARANTEE, *table.ONLY_EXACTLY_ONCE)}
     return {name: value for name, value in options.items() if name.lower() not in left_out}
 
 
 def as_bytes(options: Mapping[str, str]) -> dict[str, str]:
     """The options without formats, for rows that are bytes already."""
-    left_out = {option.name for option in (VALUE_FORMAT, KEY_FORMAT, *ONLY_WITH_REGISTRY)}
+    left_out = {
+        option.name for option in (table.VALUE_FORMAT, table.KEY_FORMAT, *table.ONLY_WITH_REGISTRY)
+    }
     return {
         name: value
         for name, value in options.items()
@@ -141,26 +106,26 @@ def parse(options: Mapping[str, object]) -> SinkOptions:
     Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
     Needs librdkafka, which defines the names and ranges of the client's settings.
     """
-    given = {
+    texts = {
         name.lower(): _redacted(name.lower(), text)
         for name, text in as_texts(options).items()
         if name.lower() not in _SPARKS_OWN
     }
-    _check_asynchronous_progress(given)
-    _check_names(given)
-    INCLUDE_HEADERS.read(given)  # without effect, but checked
-    topic = TOPIC.read(given)
-    producer = _producer_options(given)
+    _check_asynchronous_progress(texts)
+    _check_names(texts)
+    table.INCLUDE_HEADERS.read(texts)  # without effect, but checked
+    topic = table.TOPIC.read(texts)
+    producer = _producer_options(texts)
     return SinkOptions(
         topic=topic,
-        close_timeout_ms=CLOSE_TIMEOUT_MS.read(given),
-        preflight=PREFLIGHT.read(given),
-        producer_cache_timeout_ms=PRODUCER_CACHE_TIMEOUT.read(given),
-        batch_id=BATCH_ID.read(given),
-        report_path=REPORT_PATH.read(given),
+        close_timeout_ms=table.CLOSE_TIMEOUT_MS.read(texts),
+        preflight=table.PREFLIGHT.read(texts),
+        producer_cache_timeout_ms=table.PRODUCER_CACHE_TIMEOUT.read(texts),
+        batch_id=table.BATCH_ID.read(texts),
+        report_path=table.REPORT_PATH.read(texts),
         producer=producer,
-        exactly_once=_exactly_once(given, producer),
-        serialization=read_serialization(given),
+        exactly_once=_exactly_once(texts, producer),
+        serialization=read_serialization(texts),
     )
 
 
@@ -173,10 +138,10 @@ def _redacted(name: str, value: str) -> str:
     return redact_unless_public(name.removeprefix(PREFIX), value) if is_clients else Secret(value)
 
 
-def _check_names(given: Mapping[str, str]) -> None:
+def _check_names(texts: Mapping[str, str]) -> None:
     known = {**_NAMES, **{PREFIX + name: PREFIX + name for name in known_names()}}
-    unknown = [name for name in given if name not in known]
-    for name in (each for each in unknown if not each.startswith(REGISTRY_PREFIX)):
+    unknown = [name for name in texts if name not in known]
+    for name in (name for name in unknown if not name.startswith(REGISTRY_PREFIX)):
         hint = _hint(name, known)
         if name.startswith(PREFIX):
             what = f"{name} is not a setting of the Kafka producer{hint}"
@@ -196,132 +161,139 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     return did_you_mean(name, set(known.values()) - {PREFIX + refused for refused in REFUSED})
 
 
-def _producer_options(given: Mapping[str, str]) -> ProducerOptions:
-    buffer_memory_bytes = BUFFER_MEMORY.read(given)
+def _producer_options(texts: Mapping[str, str]) -> ProducerOptions:
+    buffer_memory_bytes = table.BUFFER_MEMORY.read(texts)
     settings = {
         name.removeprefix(PREFIX): value
-        for name, value in given.items()
+        for name, value in texts.items()
         if name.startswith(PREFIX) and name not in _NAMES
     }
-    settings[BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = BOOTSTRAP_SERVERS.read(given)
-    translated = translate(settings, OAUTH_CALLBACK.read(given) or "")
+    settings[table.BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = table.BOOTSTRAP_SERVERS.read(
+        texts
+    )
+    translated = translate(settings, table.OAUTH_CALLBACK.read(texts) or "")
     client = producer_settings(translated, buffer_memory_bytes)
     if buffer_memory_bytes < client.max_request_bytes:
         raise InvalidOption(
-            f"{BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "
+            f"{table.BUFFER_MEMORY.name}={buffer_memory_bytes} is less than "
             f"{MAX_REQUEST_SIZE}={client.max_request_bytes}: the largest records could never be "
             "sent; raise the former or lower the latter"
         )
     return ProducerOptions(
         client=client,
         buffer_memory_bytes=buffer_memory_bytes,
-        budget=_block_budget(given),
+        budget=_block_budget(texts),
         lifetime=MetadataLifetime(
-            max_age_ms=METADATA_MAX_AGE_MS.read(given), evict_ms=METADATA_EVICT_MS.read(given)
+            max_age_ms=table.METADATA_MAX_AGE_MS.read(texts),
+            evict_ms=table.METADATA_EVICT_MS.read(texts),
         ),
-        dead_letter_topic=_dead_letter_topic(given),
-        rack=_rack(given),
+        dead_letter_topic=_dead_letter_topic(texts),
+        rack=_rack(texts),
     )
 
 
-def _rack(given: Mapping[str, str]) -> RackOptions | None:
-    name, variable = CLIENT_RACK.read(given) or None, CLIENT_RACK_VARIABLE.read(given)
-    is_preferred = PARTITIONER_RACK_AWARE.read(given)
+def _rack(texts: Mapping[str, str]) -> RackOptions | None:
+    name, variable = table.CLIENT_RACK.read(texts) or None, table.CLIENT_RACK_VARIABLE.read(texts)
+    is_preferred = table.PARTITIONER_RACK_AWARE.read(texts)
     if name is not None and variable is not None:
         raise InvalidOption(
-            f"{CLIENT_RACK.name} and {CLIENT_RACK_VARIABLE.name} both say where executors are; "
-            "remove one"
+            f"{table.CLIENT_RACK.name} and {table.CLIENT_RACK_VARIABLE.name} both say where "
+            "executors are; remove one"
         )
     if name is None and variable is None:
         if is_preferred:
             raise InvalidOption(
-                f"{PARTITIONER_RACK_AWARE.name}=true needs {CLIENT_RACK.name}, or "
-                f"{CLIENT_RACK_VARIABLE.name} if executors are in several racks"
+                f"{table.PARTITIONER_RACK_AWARE.name}=true needs {table.CLIENT_RACK.name}, or "
+                f"{table.CLIENT_RACK_VARIABLE.name} if executors are in several racks"
             )
         return None
     return RackOptions(name, variable, is_preferred)
 
 
-def _dead_letter_topic(given: Mapping[str, str]) -> str | None:
-    topic = DEAD_LETTER_TOPIC.read(given)
-    if ON_RECORD_ERROR.read(given) == "fail":
+def _dead_letter_topic(texts: Mapping[str, str]) -> str | None:
+    topic = table.DEAD_LETTER_TOPIC.read(texts)
+    if table.ON_RECORD_ERROR.read(texts) == "fail":
         if topic is not None:
             raise InvalidOption(
-                f"{DEAD_LETTER_TOPIC.name} has an effect only with "
-                f"{ON_RECORD_ERROR.name}=dead-letter; set that, or remove it"
+                f"{table.DEAD_LETTER_TOPIC.name} has an effect only with "
+                f"{table.ON_RECORD_ERROR.name}=dead-letter; set that, or remove it"
             )
         return None
     if topic is None:
         raise InvalidOption(
-            f"{ON_RECORD_ERROR.name}=dead-letter needs {DEAD_LETTER_TOPIC.name}: the topic for "
-            "rejected records"
+            f"{table.ON_RECORD_ERROR.name}=dead-letter needs {table.DEAD_LETTER_TOPIC.name}: the "
+            "topic for rejected records"
         )
-    if topic == TOPIC.read(given):
+    if topic == table.TOPIC.read(texts):
         raise InvalidOption(
-            f"{DEAD_LETTER_TOPIC.name} and {TOPIC.name} are both {topic}; a dead letter would be "
-            "rejected like its record"
+            f"{table.DEAD_LETTER_TOPIC.name} and {table.TOPIC.name} are both {topic}; a dead "
+            "letter would be rejected like its record"
         )
     return topic
 
 
-def _block_budget(given: Mapping[str, str]) -> BlockBudget:
+def _block_budget(texts: Mapping[str, str]) -> BlockBudget:
     budget = BlockBudget(
-        max_block_ms=MAX_BLOCK_MS.read(given),
-        includes_metadata=MAX_BLOCK_MS_INCLUDE_METADATA.read(given),
-        max_block_metadata_ms=MAX_BLOCK_METADATA_MS.read(given),
+        max_block_ms=table.MAX_BLOCK_MS.read(texts),
+        includes_metadata=table.MAX_BLOCK_MS_INCLUDE_METADATA.read(texts),
+        max_block_metadata_ms=table.MAX_BLOCK_METADATA_MS.read(texts),
     )
-    if budget.is_shared and MAX_BLOCK_METADATA_MS.is_given(given):
+    if budget.is_shared and table.MAX_BLOCK_METADATA_MS.is_given(texts):
         raise InvalidOption(
-            f"{MAX_BLOCK_METADATA_MS.name} has an effect only with "
-            f"{MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {MAX_BLOCK_MS.name}=0; "
+            f"{table.MAX_BLOCK_METADATA_MS.name} has an effect only with "
+            f"{table.MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {table.MAX_BLOCK_MS.name}=0; "
             "set one of them, or remove it"
         )
     return budget
 
 
-def _exactly_once(given: Mapping[str, str], producer: ProducerOptions) -> ExactlyOnceOptions | None:
-    wanted = f"{DELIVERY_GUARANTEE.name}=exactly-once"
-    if DELIVERY_GUARANTEE.read(given) != "exactly-once":
-        for option in ONLY_EXACTLY_ONCE:
-            if option.is_given(given):
+def _exactly_once(texts: Mapping[str, str], producer: ProducerOptions) -> ExactlyOnceOptions | None:
+    wanted = f"{table.DELIVERY_GUARANTEE.name}=exactly-once"
+    if table.DELIVERY_GUARANTEE.read(texts) != "exactly-once":
+        for option in table.ONLY_EXACTLY_ONCE:
+            if option.is_given(texts):
                 raise InvalidOption(
                     f"{option.name} has an effect only with {wanted}; set that, or remove it"
                 )
         return None
-    ledger_topic = EXACTLY_ONCE_LEDGER_TOPIC.read(given) or TOPIC.read(given)
+    ledger_topic = table.EXACTLY_ONCE_LEDGER_TOPIC.read(texts) or table.TOPIC.read(texts)
     if ledger_topic is None:
         raise InvalidOption(
-            f"{wanted} needs {EXACTLY_ONCE_LEDGER_TOPIC.name} if the option {TOPIC.name} is not "
-            "set: an existing topic for whose partition 0 it commits offsets"
+            f"{wanted} needs {table.EXACTLY_ONCE_LEDGER_TOPIC.name} if the option "
+            f"{table.TOPIC.name} is not set: an existing topic for whose partition 0 it commits "
+            "offsets"
         )
-    prefix = TRANSACTIONAL_ID_PREFIX.read(given)
+    prefix = table.TRANSACTIONAL_ID_PREFIX.read(texts)
     if prefix == "":
-        raise InvalidOption(f"{TRANSACTIONAL_ID_PREFIX.name} is empty; set a name, or remove it")
-    if USE_LATEST_VERSION.read(given):
         raise InvalidOption(
-            f"{wanted} cannot be combined with {USE_LATEST_VERSION.name}=true: a version that is "
-            "registered between two attempts of a micro-batch would change its records. Remove it, "
-            f"and give the schema as {VALUE_SCHEMA.name} (of the key: {KEY_SCHEMA.name})"
+            f"{table.TRANSACTIONAL_ID_PREFIX.name} is empty; set a name, or remove it"
+        )
+    if table.USE_LATEST_VERSION.read(texts):
+        raise InvalidOption(
+            f"{wanted} cannot be combined with {table.USE_LATEST_VERSION.name}=true: a version "
+            "that is registered between two attempts of a micro-batch would change its records. "
+            f"Remove it, and give the schema as {table.VALUE_SCHEMA.name} or "
+            f"{table.KEY_SCHEMA.name}"
         )
     if producer.client["enable.idempotence"] == "false":
         raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; remove the option")
     return ExactlyOnceOptions(
-        partitions=EXACTLY_ONCE_PARTITIONS.read(given),
+        partitions=table.EXACTLY_ONCE_PARTITIONS.read(texts),
         prefix=prefix,
         ledger_topic=ledger_topic,
-        first_batch=EXACTLY_ONCE_FIRST_BATCH.read(given),
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS.read(given),
+        first_batch=table.EXACTLY_ONCE_FIRST_BATCH.read(texts),
+        transaction_timeout_ms=table.TRANSACTION_TIMEOUT_MS.read(texts),
     )
 
 
 _ASYNCHRONOUS_PROGRESS = "asyncProgressTrackingEnabled"
 
 
-def _check_asynchronous_progress(given: Mapping[str, str]) -> None:
-    is_on = given.get(_ASYNCHRONOUS_PROGRESS.lower(), "false").strip().lower() != "false"
-    if is_on and DELIVERY_GUARANTEE.read(given) == "exactly-once":
+def _check_asynchronous_progress(texts: Mapping[str, str]) -> None:
+    is_on = texts.get(_ASYNCHRONOUS_PROGRESS.lower(), "false").strip().lower() != "false"
+    if is_on and table.DELIVERY_GUARANTEE.read(texts) == "exactly-once":
         raise InvalidOption(
-            f"{DELIVERY_GUARANTEE.name}=exactly-once cannot be combined with "
+            f"{table.DELIVERY_GUARANTEE.name}=exactly-once cannot be combined with "
             f"{_ASYNCHRONOUS_PROGRESS}: with it, Spark does not record every micro-batch "
             "before it starts; remove it"
         )

@@ -5,23 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_kafka_sink.config.option_table import (
-    AUTO_REGISTER_SCHEMAS,
-    KEY_FORMAT,
-    KEY_RECORD_NAME,
-    KEY_SCHEMA,
-    KEY_SUBJECT_NAME_STRATEGY,
-    NORMALIZE_SCHEMAS,
-    ONLY_WITH_REGISTRY,
-    SCHEMA_ID_LOCATION,
-    SCHEMA_REGISTRY_TIMEOUT_MS,
-    SCHEMA_REGISTRY_URL,
-    USE_LATEST_VERSION,
-    VALUE_FORMAT,
-    VALUE_RECORD_NAME,
-    VALUE_SCHEMA,
-    VALUE_SUBJECT_NAME_STRATEGY,
-)
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.registry_options import (
     REGISTRY_PREFIX,
     RegistryOptions,
@@ -36,8 +20,8 @@ from spark_kafka_sink.errors import InvalidOption
 class ColumnFormat:
     """How one column is serialized.
 
-    ``column``: ``key`` or ``value``. ``format``: ``avro`` or ``json``. ``schema``: the given one,
-    or None to derive it from the column's type. ``record_name``: the full one of a derived schema;
+    ``column``: ``key`` or ``value``. ``format``: ``avro`` or ``json``. ``schema``: the option's, or
+    None to derive it from the column's type. ``record_name``: the full one of a derived schema;
     None: the default. ``subject_name_strategy``: ``topic``, ``record`` or ``topic-record``.
     """
 
@@ -63,16 +47,28 @@ class SerializationOptions:
     id_location: str
 
     def of(self, column: str) -> ColumnFormat | None:
-        return next((each for each in self.columns if each.column == column), None)
+        return next((one for one in self.columns if one.column == column), None)
 
 
 _FORMATS = (
-    ("key", KEY_FORMAT, KEY_SCHEMA, KEY_RECORD_NAME, KEY_SUBJECT_NAME_STRATEGY),
-    ("value", VALUE_FORMAT, VALUE_SCHEMA, VALUE_RECORD_NAME, VALUE_SUBJECT_NAME_STRATEGY),
+    (
+        "key",
+        table.KEY_FORMAT,
+        table.KEY_SCHEMA,
+        table.KEY_RECORD_NAME,
+        table.KEY_SUBJECT_NAME_STRATEGY,
+    ),
+    (
+        "value",
+        table.VALUE_FORMAT,
+        table.VALUE_SCHEMA,
+        table.VALUE_RECORD_NAME,
+        table.VALUE_SUBJECT_NAME_STRATEGY,
+    ),
 )
 
 
-def read_serialization(given: Mapping[str, str]) -> SerializationOptions | None:
+def read_serialization(texts: Mapping[str, str]) -> SerializationOptions | None:
     """The options of formats and of the registry, whose names are in lower case, or None.
 
     Raises InvalidOption.
@@ -80,82 +76,83 @@ def read_serialization(given: Mapping[str, str]) -> SerializationOptions | None:
     columns = tuple(
         ColumnFormat(
             column,
-            format_.read(given),
-            schema.read(given) or None,
-            name.read(given),
-            strategy.read(given),
+            format_.read(texts),
+            schema.read(texts) or None,
+            name.read(texts),
+            strategy.read(texts),
         )
         for column, format_, schema, name, strategy in _FORMATS
-        if format_.read(given) != "bytes"
+        if format_.read(texts) != "bytes"
     )
     for _, format_, schema, name, strategy in _FORMATS:
-        is_unused = columns and format_.read(given) == "bytes"
+        is_unused = columns and format_.read(texts) == "bytes"
         for option in (schema, name, strategy) if is_unused else ():
-            if option.is_given(given):
+            if option.is_given(texts):
                 raise InvalidOption(
                     f"{option.name} has an effect only with {format_.name}=avro or json; set that, "
                     "or remove it"
                 )
-    settings = _client_settings(given)
+    settings = _client_settings(texts)
     if not columns:
-        names = [option.name for option in ONLY_WITH_REGISTRY if option.is_given(given)]
+        names = [option.name for option in table.ONLY_WITH_REGISTRY if option.is_given(texts)]
         names += [REGISTRY_PREFIX + name for name in settings]
         if names:
             raise InvalidOption(
-                f"{names[0]} has an effect only with {VALUE_FORMAT.name} or {KEY_FORMAT.name}, "
-                "avro or json; set one of them, or remove it"
+                f"{names[0]} has an effect only with {table.VALUE_FORMAT.name} or "
+                f"{table.KEY_FORMAT.name}, avro or json; set one of them, or remove it"
             )
         return None
-    for each in columns:
-        _check_column_format(each, given)
-    url = SCHEMA_REGISTRY_URL.read(given)
+    for column in columns:
+        _check_column_format(column, texts)
+    url = table.SCHEMA_REGISTRY_URL.read(texts)
     if not url:
         raise InvalidOption(
-            f"{columns[0].column}.format={columns[0].format} needs {SCHEMA_REGISTRY_URL.name}"
+            f"{columns[0].column}.format={columns[0].format} needs {table.SCHEMA_REGISTRY_URL.name}"
         )
-    if USE_LATEST_VERSION.read(given) and AUTO_REGISTER_SCHEMAS.read(given):
+    if table.USE_LATEST_VERSION.read(texts) and table.AUTO_REGISTER_SCHEMAS.read(texts):
         raise InvalidOption(
-            f"{USE_LATEST_VERSION.name}=true needs {AUTO_REGISTER_SCHEMAS.name}=false: a "
-            "registered schema would always be the latest one"
+            f"{table.USE_LATEST_VERSION.name}=true needs {table.AUTO_REGISTER_SCHEMAS.name}=false: "
+            "a registered schema would always be the latest one"
         )
     return SerializationOptions(
         columns=columns,
         registry=RegistryOptions(
             url,
             tuple(sorted(settings.items())),
-            SCHEMA_REGISTRY_TIMEOUT_MS.read(given),
+            table.SCHEMA_REGISTRY_TIMEOUT_MS.read(texts),
         ),
-        auto_register=AUTO_REGISTER_SCHEMAS.read(given),
-        use_latest_version=USE_LATEST_VERSION.read(given),
-        normalize=NORMALIZE_SCHEMAS.read(given),
-        id_location=SCHEMA_ID_LOCATION.read(given),
+        auto_register=table.AUTO_REGISTER_SCHEMAS.read(texts),
+        use_latest_version=table.USE_LATEST_VERSION.read(texts),
+        normalize=table.NORMALIZE_SCHEMAS.read(texts),
+        id_location=table.SCHEMA_ID_LOCATION.read(texts),
     )
 
 
-def _check_column_format(each: ColumnFormat, given: Mapping[str, str]) -> None:
-    is_latest = USE_LATEST_VERSION.read(given)
-    if each.schema is not None and is_latest:
+def _check_column_format(column: ColumnFormat, texts: Mapping[str, str]) -> None:
+    is_latest = table.USE_LATEST_VERSION.read(texts)
+    if column.schema is not None and is_latest:
         raise InvalidOption(
-            f"{each.column}.schema has no effect with {USE_LATEST_VERSION.name}=true; remove one"
+            f"{column.column}.schema has no effect with {table.USE_LATEST_VERSION.name}=true; "
+            "remove one"
         )
-    is_in_subject = each.subject_name_strategy != "topic"
-    if each.record_name is None:
-        if is_in_subject and each.schema is None:
+    is_in_subject = column.subject_name_strategy != "topic"
+    if column.record_name is None:
+        if is_in_subject and column.schema is None:
             raise InvalidOption(
-                f"{each.column}.subject.name.strategy={each.subject_name_strategy} needs "
-                f"{each.column}.schema or {each.column}.record.name"
+                f"{column.column}.subject.name.strategy={column.subject_name_strategy} needs "
+                f"{column.column}.schema or {column.column}.record.name"
             )
-    elif each.schema is not None or (is_latest and not is_in_subject):
-        what = USE_LATEST_VERSION.name if is_latest else f"{each.column}.schema"
-        raise InvalidOption(f"{each.column}.record.name has no effect with {what}; remove one")
+    elif column.schema is not None or (is_latest and not is_in_subject):
+        what = table.USE_LATEST_VERSION.name if is_latest else f"{column.column}.schema"
+        raise InvalidOption(f"{column.column}.record.name has no effect with {what}; remove one")
 
 
-def _client_settings(given: Mapping[str, str]) -> dict[str, str]:
+def _client_settings(texts: Mapping[str, str]) -> dict[str, str]:
     """The settings of the registry's client, named without prefix; raises InvalidOption."""
-    in_table = {option.name for option in ONLY_WITH_REGISTRY}
+    in_table = {option.name for option in table.ONLY_WITH_REGISTRY}
     settings = {
         name.removeprefix(REGISTRY_PREFIX): text
-        for name, text in given.items()
+        for name, text in texts.items()
         if name.startswith(REGISTRY_PREFIX) and name not in in_table
     }
     return check_settings(

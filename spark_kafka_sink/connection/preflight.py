@@ -24,8 +24,11 @@ from spark_kafka_sink.errors import (
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.error_codes import (
+    NON_RETRIABLE_TOPIC_ERRORS,
+    ErrorCode,
+    error_name,
+)
 from spark_kafka_sink.librdkafka.events import (
     ApiVersion,
     BrokerError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 from bisect import bisect_right
@@ -22,7 +23,6 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.event_reader import Names, read, read_reports
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, FailedRecords
 from spark_kafka_sink.librdkafka.log_lines import LogLines
-from spark_kafka_sink.librdkafka.memory import require_memory_for_client
 from spark_kafka_sink.librdkafka.messages import (
     MessageArray,
     MessageBatch,
@@ -31,7 +31,12 @@ from spark_kafka_sink.librdkafka.messages import (
     prepare,
 )
 from spark_kafka_sink.librdkafka.setting_specs import ERROR_TEXT_SIZE, set_value
-from spark_kafka_sink.process_limits import start_thread, thread_limit_reached
+from spark_kafka_sink.process_limits import (
+    free_address_space,
+    memory_limit_reached,
+    start_thread,
+    thread_limit_reached,
+)
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
@@ -40,6 +45,10 @@ _Result = TypeVar("_Result")
 # One look-up for many events costs hardly more than for one. Their records are not freed meanwhile.
 _REPORTS_AT_ONCE = 64
 _NO_THREAD = "Failed to create thread"  # librdkafka's text
+_M_ARENA_MAX = -8  # glibc's
+_ARENAS = 2
+# Of three brokers: the stacks of six threads, 8 MiB each, and its own memory.
+_CLIENT_BYTES = 64 << 20
 
 
 class Client:
@@ -80,7 +89,7 @@ class Client:
         self._calls: list[threading.Thread] = []
         #: brokers answer without offsets only to clients that want no acknowledgement
         self._requires_offsets = settings.get("acks") != "0"
-        require_memory_for_client()
+        _require_memory()
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true", "metadata.recovery.strategy": "none"}
         self._log_lines = LogLines()
@@ -488,3 +497,26 @@ class Client:
 
 def milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
+
+
+# --- memory of the C library ----------------------------------------------------------------------
+
+
+def release_freed_memory() -> None:
+    """Return unused memory to the system (glibc's ``malloc_trim``; does nothing elsewhere)."""
+    if c.malloc_trim is not None:
+        c.malloc_trim(0)
+
+
+def _require_memory() -> None:
+    """Raise LimitReached if the limit on address space leaves no room for a client.
+
+    librdkafka would abort the process. Under such a limit, threads share two of glibc's arenas:
+    each reserves 64 MiB or more, and by default every thread gets its own.
+    """
+    if free_address_space() == math.inf:
+        return
+    if c.mallopt is not None:
+        c.mallopt(_M_ARENA_MAX, _ARENAS)
+    if free_address_space() < _CLIENT_BYTES:
+        raise memory_limit_reached("there is no room for a Kafka client")

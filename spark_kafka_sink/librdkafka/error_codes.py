@@ -97,3 +97,18 @@ BATCH_ERRORS = frozenset({ErrorCode.MSG_SIZE_TOO_LARGE, ErrorCode.INVALID_TIMEST
 
 #: errors of records that a closing producer drops
 PURGE_ERRORS = frozenset({ErrorCode.PURGE_QUEUE, ErrorCode.PURGE_INFLIGHT})
+
+
+def error_name(code: int) -> str:
+    """librdkafka's short name of an error code, e.g. ``_MSG_TIMED_OUT`` (``rd_kafka_err2name``)."""
+    # Imported here: the codes need no library.
+    from spark_kafka_sink.librdkafka import _prototypes as c
+
+    return str(c.err2name(code).decode())
+
+
+def error_text(code: int) -> str:
+    """librdkafka's sentence for an error code (``rd_kafka_err2str``)."""
+    from spark_kafka_sink.librdkafka import _prototypes as c
+
+    return str(c.err2str(code).decode())

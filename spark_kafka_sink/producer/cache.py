@@ -15,7 +15,7 @@ from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.idle_clients import IdleClients
 from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.errors import KafkaSinkError, add_sentence
-from spark_kafka_sink.librdkafka.memory import release_freed_memory
+from spark_kafka_sink.librdkafka.client import release_freed_memory
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.error_codes import error_name
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.producer.deliveries import TooLarge
 from spark_kafka_sink.producer.error_messages import rejection_reason

@@ -12,8 +12,12 @@ from spark_kafka_sink.errors import (
     MetadataTimeout,
     TopicUnavailable,
 )
-from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
-from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
+from spark_kafka_sink.librdkafka.error_codes import (
+    NON_RETRIABLE_TOPIC_ERRORS,
+    ErrorCode,
+    error_name,
+    error_text,
+)
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries, TooLarge
 from spark_kafka_sink.producer.metadata_waits import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED

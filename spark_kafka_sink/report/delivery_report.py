@@ -155,7 +155,7 @@ class DeliveryReport(Counted):
         if not self.failed_records:
             return Counter()
         # Imported here: the driver, which adds reports up, needs no client unless records failed.
-        from spark_kafka_sink.librdkafka.error_texts import error_name
+        from spark_kafka_sink.librdkafka.error_codes import error_name
 
         by_error: Counter[str] = Counter()
         for (_, _, code), records in self.failed_records.items():

@@ -20,8 +20,7 @@ from spark_kafka_sink.connection.idle_clients import IdleClients
 from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded, KafkaSinkError, TransactionFailed
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name, error_text
 from spark_kafka_sink.librdkafka.events import BrokerError, Statistics
 from spark_kafka_sink.librdkafka.group_offsets import (
     CommittedOffset,

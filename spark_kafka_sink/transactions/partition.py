@@ -14,7 +14,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     add_sentence,
 )
-from spark_kafka_sink.librdkafka.memory import release_freed_memory
+from spark_kafka_sink.librdkafka.client import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.origin import Origin

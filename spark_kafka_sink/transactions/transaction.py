@@ -24,8 +24,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka import transaction_calls as calls
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import REJECTIONS, ErrorCode
-from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.error_codes import REJECTIONS, ErrorCode, error_name
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer

@@ -23,9 +23,8 @@ from mock_reader import read
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
 from spark_kafka_sink.librdkafka import client as client_module
-from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.error_texts import error_name, error_text
+from spark_kafka_sink.librdkafka.client import Client, release_freed_memory
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name, error_text
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
     BrokerError,
@@ -35,7 +34,6 @@ from spark_kafka_sink.librdkafka.events import (
     TokenNeeded,
     TopicDescription,
 )
-from spark_kafka_sink.librdkafka.memory import release_freed_memory
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned

@@ -30,8 +30,7 @@ from spark_kafka_sink.errors import (
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.error_texts import error_name
+from spark_kafka_sink.librdkafka.error_codes import ErrorCode, error_name
 from spark_kafka_sink.producer.lifecycle import ProducerState
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
