@@ -169,7 +169,8 @@ def _seconds(text: str) -> float:
 
 
 def _doctor(choice: argparse.Namespace) -> int:
-    from spark_kafka_sink.tools.doctor import diagnose, report
+    from spark_kafka_sink.tools.doctor import diagnose
+    from spark_kafka_sink.tools.doctor.result import say_json, say_text
 
     try:
         options, created_topics = _options(choice)
@@ -182,7 +183,7 @@ def _doctor(choice: argparse.Namespace) -> int:
         write_test_record=choice.write_test_record,
         created_topics=created_topics,
     )
-    say_results = report.say_json if choice.json else report.say_text
+    say_results = say_json if choice.json else say_text
     with closing(results):
         return 0 if say_results(results, partial(print, flush=True)) else 1
 

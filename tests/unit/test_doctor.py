@@ -10,9 +10,16 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_kafka_sink.__main__ import main
-from spark_kafka_sink.tools.doctor import Outcome, Result, diagnose, diagnosis, report
+from spark_kafka_sink.tools.doctor import Outcome, Result, diagnose, diagnosis
 from spark_kafka_sink.tools.doctor.diagnosis import CHECKS, Check
-from spark_kafka_sink.tools.doctor.result import failed, not_applicable, passed
+from spark_kafka_sink.tools.doctor.result import (
+    _NAME_WIDTH,
+    failed,
+    not_applicable,
+    passed,
+    say_json,
+    say_text,
+)
 
 SERVERS = "--option=kafka.bootstrap.servers=127.0.0.1:1"
 
@@ -189,9 +196,10 @@ RESULTS = [
 
 
 def test_text_fits_the_terminal_and_counts(monkeypatch):
+    assert max(len(check.name) for check in CHECKS) == _NAME_WIDTH
     monkeypatch.setenv("COLUMNS", "90")
     said = []
-    assert not report.say_text(RESULTS, said.append)
+    assert not say_text(RESULTS, said.append)
     lines = "\n".join(said).splitlines()
     assert lines[0] == "passed   options                0.25 s  2 options, all valid"
     assert lines[1].startswith("failed   login                  1.00 s  refused: long")
@@ -205,7 +213,7 @@ def test_what_was_skipped_for_one_reason_is_one_line_at_the_end():
         Result(name, "", Outcome.SKIPPED, 0.0, "needs login", "") for name in ("cluster", "topic")
     ]
     said = []
-    report.say_text([skipped[0], RESULTS[0], skipped[1]], said.append)
+    say_text([skipped[0], RESULTS[0], skipped[1]], said.append)
     assert said[1:] == ["skipped  needs login: cluster, topic", "1 passed, 2 skipped"]
 
 
@@ -216,7 +224,7 @@ def test_without_a_command_there_is_help(capsys):
 
 def test_json_has_stable_names():
     said = []
-    assert report.say_json(RESULTS[:1], said.append)
+    assert say_json(RESULTS[:1], said.append)
     assert json.loads(said[0]) == {
         "is_well": True,
         "results": [
@@ -244,7 +252,7 @@ def test_ctrl_c_ends_the_command_with_130_and_without_a_traceback(monkeypatch, c
         next(results)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(report, "say_text", interrupted)
+    monkeypatch.setattr("spark_kafka_sink.tools.doctor.result.say_text", interrupted)
     assert main(["doctor", SERVERS]) == 130
     assert capsys.readouterr() == ("", "")
 

@@ -17,7 +17,8 @@ from spark_kafka_sink.spark.listener import KafkaSinkListener
 from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
 from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.warm_up import warm_up
-from spark_kafka_sink.tools.doctor import diagnose, report
+from spark_kafka_sink.tools.doctor import diagnose
+from spark_kafka_sink.tools.doctor.result import say_text
 from spark_kafka_sink.tools.job.configuration import Configuration
 from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.output import Output
@@ -50,7 +51,7 @@ def dry_run(configuration: Configuration, output: Output, build_rows: BuildRows 
             created_topics=configuration.created_topics(),
             schema=rows.schema,
         )
-        return DONE if report.say_text(results, output.say) else FAILED
+        return DONE if say_text(results, output.say) else FAILED
 
 
 def run(
