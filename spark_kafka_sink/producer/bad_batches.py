@@ -18,8 +18,9 @@ MUTED    from the first retry until all retries   once nothing of the topic is u
          are reported; wins over the others       retry of each partition; sends wait
 ======== ======================================== ==================================================
 
-Until the topic's limits are known, the client must not divide a batch that is larger than was
-accepted before: brokers would reject its beginning, and accept the smaller end.
+The first batch that is larger than was accepted before requests the topic's limits. Until they are
+known, the client must not divide such a batch: brokers would reject its beginning, and accept the
+smaller end.
 
 What happens to rejected records, and in which order:
 
@@ -174,6 +175,7 @@ class BadBatches:
         with ExitStack() as held:
 
             def hold() -> None:
+                self._topics.request_limits(topic)
                 held.enter_context(self._client.undivided(topic, range(partitions)))
 
             yield Round(*self._room(topic), has_retries, hold)

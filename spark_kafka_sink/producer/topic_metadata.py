@@ -188,6 +188,11 @@ class TopicMetadata:
         if isinstance(state.metadata, Metadata):
             self.waits.stop(answer.resource)
 
+    def request_limits(self, topic: str) -> None:
+        """Ask what the topic's brokers reject, unless they were asked; no record waits for it."""
+        if isinstance(self._use(topic).limits, NoLimits):
+            self._limits_due.add(topic)
+
     def renew_limits(self, topic: str, max_batch_bytes: int = sys.maxsize) -> None:
         """Let the topic's records wait until its limits have been fetched again.
 

@@ -298,7 +298,26 @@ def test_the_first_batch_is_alone_and_all_others_follow_once_it_is_accepted(engi
     assert sent(engine, first, second) == [list(range(10)), list(range(10))]
     third = engine.send_values("t", [LARGE] * 10)
     assert third.is_enqueued
-    assert engine.client.asked_configurations == []
+    assert engine.client.asked_configurations == ["t"]
+
+
+def test_nothing_awaits_the_first_batch_once_the_limits_are_known(engine):
+    first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
+    engine.answer(described())
+    engine.handle([])
+    assert engine.client.asked_configurations == ["t"]
+    engine.answer(limits(**{"max.message.bytes": "1048588"}))
+    assert sent(engine, first, second) == [list(range(10)), list(range(10))]
+
+
+def test_limits_that_may_not_be_read_are_asked_for_once_and_the_first_batch_is_awaited(engine):
+    first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
+    engine.answer(described())
+    engine.answer(limits(FORBIDDEN))
+    assert sent(engine, first, second) == [list(range(8)), []]
+    engine.report(first.delivery, range(8))
+    assert sent(engine, first, second) == [list(range(10)), list(range(10))]
+    assert engine.client.asked_configurations == ["t"]
 
 
 def test_small_batches_are_not_held_up_before_brokers_have_accepted_any(engine):
@@ -306,6 +325,7 @@ def test_small_batches_are_not_held_up_before_brokers_have_accepted_any(engine):
     engine.answer(described())
     assert all(engine.send_values("t", ["v" * 100]).is_enqueued for _ in range(50))
     assert engine.client.undivided_records == 0
+    assert engine.client.asked_configurations == []
 
 
 def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_awaited(engine):
