@@ -343,27 +343,31 @@ def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_
 
 
 @pytest.mark.parametrize(
-    ("answer", "parts"),
+    ("answer", "parts", "undivided"),
     [
-        (limits(**{"max.message.bytes": "300000"}), [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]),
-        (limits(ErrorCode.TIMED_OUT), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]),
-        (limits(FORBIDDEN), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]),
+        (limits(**{"max.message.bytes": "300000"}), [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]], 0),
+        (limits(ErrorCode.TIMED_OUT), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
+        (limits(FORBIDDEN), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
     ],
     ids=["known", "no-answer", "forbidden"],
 )
-def test_a_rejected_batch_is_sent_again_in_parts_and_before_later_records(engine, answer, parts):
+def test_a_rejected_batch_is_sent_again_in_parts_and_before_later_records(
+    engine, answer, parts, undivided
+):
     request, later = (engine.send_values("t", [LARGE] * count) for count in (10, 2))
     engine.answer(described())
     engine.client.positions.clear()
     engine.report(request.delivery, range(8), TOO_LARGE)
     assert engine.client.asked_configurations == ["t"]
     assert sent(engine, request) == [[]]  # they wait for the answer
+    engine.client.undivided_records = 0
     engine.answer(answer)
     for part in parts:
         assert sent(engine, request, later) == [part, []]
         engine.client.positions.clear()
         engine.report(request.delivery, part)
     assert sent(engine, later) == [[0, 1]]
+    assert engine.client.undivided_records == undivided
     assert engine.client.asked_configurations == ["t"]
     assert engine.deliveries.first_failed is None
 
