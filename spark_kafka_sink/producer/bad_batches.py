@@ -58,10 +58,8 @@ from spark_kafka_sink.librdkafka.error_codes import BATCH_ERRORS, MISSING_ERRORS
 from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
-from spark_kafka_sink.producer.deliveries import Delivery
-from spark_kafka_sink.producer.precheck import PreCheck
-from spark_kafka_sink.producer.send_request import SendRequest
-from spark_kafka_sink.producer.topic_limits import NO_LIMITS
+from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS, PreCheck
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, PartitionedRecords

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.session import explained
@@ -30,12 +30,14 @@ from spark_kafka_sink.librdkafka.events import (
 )
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.bad_batches import BadBatches
-from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries, TooLarge
-from spark_kafka_sink.producer.metadata_fetcher import MetadataFetcher
+from spark_kafka_sink.producer.deliveries import (
+    Delivery,
+    IncompleteDeliveries,
+    SendRequest,
+    TooLarge,
+)
 from spark_kafka_sink.producer.send_buffer import SendBuffer
-from spark_kafka_sink.producer.send_request import SendRequest
-from spark_kafka_sink.producer.topic_metadata import TopicMetadata
-from spark_kafka_sink.producer.topic_state import assert_never
+from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner
@@ -289,3 +291,8 @@ class Engine:
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
         self._apply_failures(list(self.deliveries.outstanding()))
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Fails the type check if an event is left out (``typing.assert_never`` of Python 3.11)."""
+    raise AssertionError(value)

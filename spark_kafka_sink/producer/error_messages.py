@@ -19,7 +19,7 @@ from spark_kafka_sink.librdkafka.error_codes import (
     error_text,
 )
 from spark_kafka_sink.producer.deliveries import Delivery, IncompleteDeliveries, TooLarge
-from spark_kafka_sink.producer.metadata_waits import MetadataWaits
+from spark_kafka_sink.producer.topic_metadata import MetadataWaits
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.report.delivery_report import ReportBuilder
 

@@ -1,18 +1,140 @@
-"""Which topics' metadata to request next (KIP-526)."""
+"""What is known about a topic, and which topics' metadata to request next (KIP-526).
+
+The parts of a topic's state are immutable: an event replaces a part as a whole, so no field of an
+earlier state stays.
+
+============== ============================= =====================================================
+is             becomes                       when
+============== ============================= =====================================================
+NoMetadata     Metadata, or TopicError       an answer arrives
+Metadata       the same, stale               a leader or a broker was lost
+Metadata       Metadata, or TopicError       an answer arrives
+Metadata       NoMetadata                    the client says that the topic is missing
+TopicError     Metadata, or TopicError       an answer arrives
+TopicError     NoMetadata                    the first records arrive after the answer
+
+NoLimits       KnownLimits                   an answer arrives
+KnownLimits    ExpiredLimits                 they would reject a record, and are not recent
+any            ExpiredLimits                 the brokers rejected a batch, unless unreadable of late
+any            KnownLimits                   an answer arrives
+any            UnreadableLimits              no answer arrives, or one that they may not be read
+============== ============================= =====================================================
+
+Times are in seconds, of one clock.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_kafka_sink.config.producer_options import MetadataLifetime
-from spark_kafka_sink.producer.topic_state import (
-    Metadata,
-    NoMetadata,
-    TopicError,
-    TopicState,
-    assert_never,
-)
+from spark_kafka_sink.producer.topic_limits import TopicLimits
+from spark_kafka_sink.records.partitioner import TopicPartitions
+
+_FIRST_BACKOFF_SECONDS = 0.1
+_LONGEST_BACKOFF_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class NoMetadata:
+    """No answer yet, or none since records arrived. ``missing_since``: as in TopicError."""
+
+    missing_since: float | None = None
+
+
+@dataclass(frozen=True)
+class TopicError:
+    """The latest answer is an error.
+
+    ``missing_since``: since when answers say that the topic does not exist; None: they do not.
+    """
+
+    code: int
+    missing_since: float | None = None
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """``is_stale``: something showed that it has changed, such as a lost partition leader."""
+
+    partitions: TopicPartitions
+    refreshed_at: float
+    is_stale: bool = False
+
+
+MetadataState = NoMetadata | TopicError | Metadata
+
+
+@dataclass(frozen=True)
+class NoLimits:
+    """What its brokers reject is not known yet, or not needed."""
+
+
+@dataclass(frozen=True)
+class KnownLimits:
+    limits: TopicLimits
+    refreshed_at: float
+
+
+@dataclass(frozen=True)
+class ExpiredLimits:
+    """The topic's records wait for the answer. ``max_batch_bytes``: larger batches are rejected."""
+
+    max_batch_bytes: int
+
+
+@dataclass(frozen=True)
+class UnreadableLimits:
+    """The latest request got no limits, so none reject a record. ``max_batch_bytes``: as above."""
+
+    max_batch_bytes: int
+    refreshed_at: float
+
+
+LimitsState = NoLimits | KnownLimits | ExpiredLimits | UnreadableLimits
+
+
+@dataclass(frozen=True)
+class MetadataRequest:
+    """Whether the topic's metadata is requested, and the earliest time of the next request."""
+
+    is_in_flight: bool = False
+    retry_at: float = 0.0
+    backoff_seconds: float = _FIRST_BACKOFF_SECONDS
+
+    def may_be_sent(self, now: float) -> bool:
+        return not self.is_in_flight and now >= self.retry_at
+
+    def sent(self) -> MetadataRequest:
+        return MetadataRequest(True, self.retry_at, self.backoff_seconds)
+
+    def succeeded(self) -> MetadataRequest:
+        return MetadataRequest(False, self.retry_at)
+
+    def delayed(self, now: float) -> MetadataRequest:
+        """The next request waits for the longest backoff."""
+        return MetadataRequest(self.is_in_flight, now + _LONGEST_BACKOFF_SECONDS)
+
+    def failed(self, now: float) -> MetadataRequest:
+        """The next request waits twice as long as this one did."""
+        longer = min(2 * self.backoff_seconds, _LONGEST_BACKOFF_SECONDS)
+        return MetadataRequest(False, now + self.backoff_seconds, longer)
+
+
+@dataclass
+class TopicState:
+    """``is_delegated``: a request got no answer, so the client gets the records, and fetches the
+    metadata itself.
+    """
+
+    last_used: float
+    metadata: MetadataState = field(default_factory=NoMetadata)
+    request: MetadataRequest = field(default_factory=MetadataRequest)
+    limits: LimitsState = field(default_factory=NoLimits)
+    are_limits_in_flight: bool = False
+    is_delegated: bool = False
+
 
 _SMALLEST_TARGET = 20
 
@@ -67,14 +189,12 @@ def plan_fetch(
             # Do not retry an errored topic that no record is waiting for.
             if topic in in_use:
                 urgent.append(topic)
-        elif isinstance(metadata, Metadata):
+        else:
             age_seconds = now - metadata.refreshed_at
             if metadata.is_stale or age_seconds >= lifetime.max_age_seconds:
                 urgent.append(topic)
             elif age_seconds >= lifetime.max_age_seconds / 2:
                 aged.append((metadata.refreshed_at, topic))
-        else:
-            assert_never(metadata)
     target = int(target_size(cached, lifetime.evict_seconds))
     oldest = [topic for _, topic in sorted(aged)]
     if urgent:

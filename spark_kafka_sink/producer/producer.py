@@ -26,10 +26,9 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.producer import error_messages
-from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.lifecycle import Lifecycle, ProducerState
-from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import RejectedRecords

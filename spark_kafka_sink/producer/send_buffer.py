@@ -12,7 +12,7 @@ from spark_kafka_sink.librdkafka.events import FailedRecords
 from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
 from spark_kafka_sink.producer.bad_batches import BadBatches
-from spark_kafka_sink.producer.send_request import SendRequest
+from spark_kafka_sink.producer.deliveries import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner, TopicPartitions
 

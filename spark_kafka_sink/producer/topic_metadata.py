@@ -1,36 +1,154 @@
-"""Which topics have metadata, which records await it, and what to request next (KIP-526)."""
+"""Which topics have metadata, which records wait for it, and what to request next (KIP-526)."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 
-from spark_kafka_sink.config.producer_options import MetadataLifetime
+from spark_kafka_sink.config.producer_options import MISSING_TOPIC_SECONDS, MetadataLifetime
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.error_codes import NON_RETRIABLE_TOPIC_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import ConfigurationDescription, TopicDescription
-from spark_kafka_sink.producer.metadata_plan import plan_fetch
-from spark_kafka_sink.producer.metadata_waits import MetadataWaits
-from spark_kafka_sink.producer.topic_limits import NO_LIMITS, TopicLimits, limits_from
-from spark_kafka_sink.producer.topic_state import (
+from spark_kafka_sink.librdkafka.protocol import ProducerClient
+from spark_kafka_sink.producer.metadata_plan import (
+    ExpiredLimits,
     KnownLimits,
     Metadata,
     NoLimits,
     NoMetadata,
-    RenewedLimits,
     TopicError,
     TopicState,
     UnreadableLimits,
+    plan_fetch,
 )
+from spark_kafka_sink.producer.topic_limits import NO_LIMITS, TopicLimits, limits_from
 from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartitions
 
-# No record waits for topics that are due only because of age, so search only this often.
-_SEARCH_SECONDS = 1.0
+# No record waits for topics that are due only because of age, so scan only this often.
+_SCAN_SECONDS = 1.0
 
 #: Older limits reject no record before the brokers have confirmed them.
 RECENT_SECONDS = 10.0
+
+
+class _Outcome(Enum):
+    """What the latest answer means for the records that wait for a topic's metadata."""
+
+    UNDECIDED = auto()  # they wait for their budget
+    FAILED = auto()  # forbidden or invalid: they fail now
+    MISSING = auto()  # they become dead letters if the next such answer is late enough
+    UNUSABLE = auto()  # they become dead letters now
+
+
+@dataclass
+class _Wait:
+    """``code``: of the latest answer, if that is an error."""
+
+    since: float
+    code: int = ErrorCode.NO_ERROR
+    outcome: _Outcome = _Outcome.UNDECIDED
+
+    @property
+    def ends_in_dead_letters(self) -> bool:
+        return self.outcome in (_Outcome.MISSING, _Outcome.UNUSABLE)
+
+
+class MetadataWaits:
+    """Which topics' records wait for metadata, since when, and how they fail.
+
+    With a ``dead_letter_topic``, records of other topics become dead letters instead of failing.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic, dead_letter_topic: str | None = None) -> None:
+        self._clock = clock
+        self._dead_letter_topic = dead_letter_topic
+        #: by topic; longest wait first
+        self._waits: dict[str, _Wait] = {}
+        #: topics by outcome, so that no call searches all of them
+        self._failed: dict[str, None] = {}
+        self._unusable: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waits)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._waits
+
+    def start(self, topic: str) -> None:
+        """Records wait for the topic from now on, unless some do already."""
+        self._waits.setdefault(topic, _Wait(self._clock()))
+
+    def stop(self, topic: str) -> None:
+        """No record waits for the topic any longer."""
+        self.clear_error(topic)
+        self._waits.pop(topic, None)
+
+    def clear_error(self, topic: str) -> None:
+        """The latest answer is no error."""
+        self._set(topic, ErrorCode.NO_ERROR, _Outcome.UNDECIDED)
+
+    def note_silence(self, topic: str) -> None:
+        """The latest request got no answer: the budget of a missing topic counts again."""
+        wait = self._waits.get(topic)
+        if wait is not None and wait.outcome is _Outcome.MISSING:
+            wait.outcome = _Outcome.UNDECIDED
+
+    def set_error(self, topic: str, error: TopicError) -> None:
+        """The latest answer is an error."""
+        self._set(topic, error.code, self._outcome(topic, error))
+
+    def _outcome(self, topic: str, error: TopicError) -> _Outcome:
+        is_final = error.code in NON_RETRIABLE_TOPIC_ERRORS
+        has_dead_letters = self._dead_letter_topic not in (None, topic)
+        if is_final:
+            return _Outcome.UNUSABLE if has_dead_letters else _Outcome.FAILED
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not has_dead_letters:
+            return _Outcome.UNDECIDED
+        since = error.missing_since
+        if since is not None and self._clock() - since < MISSING_TOPIC_SECONDS:
+            return _Outcome.MISSING
+        return _Outcome.UNUSABLE
+
+    def _set(self, topic: str, code: int, outcome: _Outcome) -> None:
+        wait = self._waits.get(topic)
+        if wait is None:
+            return
+        wait.code, wait.outcome = code, outcome
+        self._failed.pop(topic, None)
+        self._unusable.pop(topic, None)
+        if outcome is _Outcome.FAILED:
+            self._failed[topic] = None
+        elif outcome is _Outcome.UNUSABLE:
+            self._unusable[topic] = None
+
+    def unusable(self) -> list[tuple[str, int]]:
+        """Topics whose records become dead letters now, each with its error.
+
+        They are forbidden or invalid, or answers say that they are missing, the first and the
+        latest of them at least ``MISSING_TOPIC_SECONDS`` apart.
+        """
+        return [(topic, self._waits[topic].code) for topic in self._unusable]
+
+    def first_failure(
+        self, budget_seconds: float, topic: str | None = None
+    ) -> tuple[str, int] | None:
+        """The topic that has failed after the longest wait, with its latest error, else None.
+
+        A topic fails on a non-retriable error, or after waiting ``budget_seconds``. With
+        ``topic``, only that topic counts.
+        """
+        if topic is None:
+            topic = next(iter(self._failed), None) or next(
+                (name for name, wait in self._waits.items() if not wait.ends_in_dead_letters), None
+            )
+        wait = None if topic is None else self._waits.get(topic)
+        if topic is None or wait is None or wait.ends_in_dead_letters:
+            return None
+        is_overdue = self._clock() - wait.since >= budget_seconds
+        return (topic, wait.code) if is_overdue or wait.outcome is _Outcome.FAILED else None
 
 
 class TopicMetadata:
@@ -57,7 +175,7 @@ class TopicMetadata:
         self.waits = MetadataWaits(clock, dead_letter_topic)
         #: topics whose limits are to be requested, as soon as they have metadata
         self._limits_due: set[str] = set()
-        self._search_at = 0.0
+        self._next_scan_at = 0.0
 
     # --- what the producer's records need ---------------------------------------------------------
 
@@ -74,9 +192,9 @@ class TopicMetadata:
         if isinstance(state.metadata, TopicError):
             # The answer is from before these records, and may be outdated.
             state.metadata = NoMetadata(state.metadata.missing_since)
-        # Limits are requested without a search, and one more request cannot come before an answer.
+        # Limits have a due list of their own; a second request in flight would be useless.
         if not isinstance(state.metadata, Metadata) and not state.request.is_in_flight:
-            self._search_at = min(self._search_at, state.request.retry_at)
+            self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
         self.waits.start(topic)
 
     def release(self, topic: str) -> None:
@@ -98,7 +216,7 @@ class TopicMetadata:
             return
         if isinstance(state.metadata, Metadata):
             state.metadata = replace(state.metadata, is_stale=True)
-        self._search_at = 0.0
+        self._next_scan_at = 0.0
 
     def await_answer(self, topic: str) -> None:
         """The client says that the topic is missing: its records wait for the next answer.
@@ -111,7 +229,7 @@ class TopicMetadata:
         if isinstance(state.metadata, Metadata):
             state.metadata = NoMetadata()
             state.request = state.request.delayed(self._clock())
-            self._search_at = min(self._search_at, state.request.retry_at)
+            self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
         self.waits.start(topic)
 
     def request_update_of_all(self) -> None:
@@ -204,7 +322,7 @@ class TopicMetadata:
         if isinstance(state.limits, UnreadableLimits) and self._is_recent(state.limits):
             state.limits = replace(state.limits, max_batch_bytes=max_batch_bytes)
             return
-        state.limits = RenewedLimits(max_batch_bytes)
+        state.limits = ExpiredLimits(max_batch_bytes)
         self._limits_due.add(topic)
 
     def delegate_to_client(self, topic: str) -> None:
@@ -219,7 +337,7 @@ class TopicMetadata:
         Limits that have reached the maximum age become due, too.
         """
         now = self._clock()
-        if now < self._search_at:
+        if now < self._next_scan_at:
             return []
         due = plan_fetch(self._topics, in_use, now, self._lifetime).topics
         for topic in due:
@@ -229,10 +347,10 @@ class TopicMetadata:
             topic for topic, s in self._topics.items() if self._has_aged(s, now)
         )
         half_age = self._lifetime.max_age_seconds / 2
-        pause = min(_SEARCH_SECONDS, half_age / 2, self._lifetime.evict_seconds / 2)
+        pause = min(_SCAN_SECONDS, half_age / 2, self._lifetime.evict_seconds / 2)
         times = (s.request.retry_at for s in self._topics.values())
         retries = (at for at in times if at > now)
-        self._search_at = min([now + pause, *retries])
+        self._next_scan_at = min([now + pause, *retries])
         return due
 
     def next_limits_request(self) -> list[str]:
@@ -249,7 +367,7 @@ class TopicMetadata:
     def evict_idle(self, in_use: Container[str]) -> list[str]:
         """Forget topics without new records for ``metadata.evict.ms``; returns them."""
         now = self._clock()
-        if now < self._search_at:
+        if now < self._next_scan_at:
             return []
         evicted = [
             topic
@@ -303,7 +421,7 @@ class TopicMetadata:
     def max_batch_bytes(self, topic: str) -> int:
         """The largest batch that the topic's brokers accept, as far as it is known."""
         state = self._topics.get(topic)
-        if state is not None and isinstance(state.limits, (RenewedLimits, UnreadableLimits)):
+        if state is not None and isinstance(state.limits, (ExpiredLimits, UnreadableLimits)):
             return state.limits.max_batch_bytes
         return self.limits(topic).max_batch_bytes
 
@@ -334,7 +452,7 @@ class TopicMetadata:
         return isinstance(state.metadata, Metadata) and has_limits
 
     def _is_sendable(self, state: TopicState) -> bool:
-        return self._is_known(state) and not isinstance(state.limits, RenewedLimits)
+        return self._is_known(state) and not isinstance(state.limits, ExpiredLimits)
 
     def _has_aged(self, state: TopicState, now: float) -> bool:
         """Whether its limits have reached the maximum age."""
@@ -347,10 +465,63 @@ class TopicMetadata:
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = TopicState(now)
-            self._search_at = 0.0
+            self._next_scan_at = 0.0
         state.last_used = now
         return state
 
     def _back_off(self, state: TopicState) -> None:
         state.request = state.request.failed(self._clock())
-        self._search_at = min(self._search_at, state.request.retry_at)
+        self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
+
+
+# One broker gets the request for all topics. If it does not answer, the next request has a longer
+# timeout, and the client gets the records: it then requests metadata from other brokers too.
+_FIRST_REQUEST_SECONDS = 5.0
+_LONGEST_REQUEST_SECONDS = 20.0
+
+
+class MetadataFetcher:
+    """Sends one request per plan; never waits."""
+
+    def __init__(self, client: ProducerClient, topics: TopicMetadata) -> None:
+        self._client = client
+        self._topics = topics
+        self._request_seconds = _FIRST_REQUEST_SECONDS
+
+    def connect(self) -> None:
+        """Find the brokers now, so that the first topic request does not have to."""
+        self._client.connect(self._request_seconds)
+
+    def fetch_due(self, in_use: Container[str]) -> bool:
+        """Request all topics that are due; returns whether there were any.
+
+        ``in_use``: topics with incomplete deliveries.
+        """
+        due = self._topics.next_request(in_use)
+        if limits_due := self._topics.next_limits_request():
+            self._client.fetch_topic_configurations(limits_due, _FIRST_REQUEST_SECONDS)
+        if not due:
+            return False
+        if not self._client.has_bootstrapped:
+            # Before the client connects, so that its own first requests name the topics too.
+            # Otherwise they name none, and brokers would answer both of them before ours.
+            for topic in due:
+                self._client.open_topic(topic)
+        self._client.fetch_metadata(due, self._request_seconds)
+        return True
+
+    def apply(self, answer: TopicDescription, *, is_in_use: bool) -> None:
+        """Apply the answer for one topic."""
+        self._request_seconds = _FIRST_REQUEST_SECONDS
+        self._topics.update(answer, is_in_use=is_in_use)
+        is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if is_missing and answer.topic in self._topics.waits:
+            self._client.open_topic(answer.topic)  # this request makes brokers create it
+
+    def apply_failure(self, topics: Iterable[str]) -> list[str]:
+        """Handle a request without an answer; returns the topics delegated to the client."""
+        self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
+        awaited = self._topics.fail_request(topics)
+        for topic in awaited:
+            self._topics.delegate_to_client(topic)
+        return awaited

@@ -15,9 +15,8 @@ from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.librdkafka.events import ConfigurationDescription, Event, TopicDescription
-from spark_kafka_sink.producer.deliveries import Delivery
+from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
-from spark_kafka_sink.producer.send_request import SendRequest
 from spark_kafka_sink.records.arrow import split_by_topic
 
 

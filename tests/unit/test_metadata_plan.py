@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from spark_kafka_sink.config.producer_options import MetadataLifetime
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.producer.metadata_plan import plan_fetch, target_size
-from spark_kafka_sink.producer.topic_state import (
+from spark_kafka_sink.producer.metadata_plan import (
     Metadata,
     MetadataRequest,
     NoMetadata,
     TopicError,
     TopicState,
+    plan_fetch,
+    target_size,
 )
 from spark_kafka_sink.records.partitioner import TopicPartitions
 
