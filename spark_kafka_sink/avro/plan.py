@@ -1,16 +1,17 @@
-"""Which writer writes which Arrow type as which Avro type; every field that does not fit."""
+"""Which writer writes which Arrow type as which Avro type, and what to do where none fits.
+
+In this order: the branch of a union, the words of messages, the fields of a record, the plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from spark_kafka_sink.avro import writers
-from spark_kafka_sink.avro.branches import best
 from spark_kafka_sink.avro.defaults import encoded_default, long_bytes
-from spark_kafka_sink.avro.fields import match_fields
 from spark_kafka_sink.avro.parsed import (
     Array,
     Enum,
@@ -22,9 +23,220 @@ from spark_kafka_sink.avro.parsed import (
     Record,
     Union,
 )
-from spark_kafka_sink.avro.type_names import advice, spark_name
 from spark_kafka_sink.avro.writers import Writer
 from spark_kafka_sink.encoding.arrow_memory import plain_type
+
+
+def best(fitting: Sequence[tuple[int, Writer]]) -> tuple[int, Writer]:
+    """The index and writer of the branch that refuses values of the fewest fields.
+
+    Of several, the one that converts the fewest fields; of several, the first.
+    """
+    return min(fitting, key=lambda each: (*_losses(each[1]), each[0]))
+
+
+def _losses(writer: Writer) -> tuple[int, int]:
+    every = list(_with_inner(writer))
+    return sum(map(_refuses, every)), sum(map(_converts, every))
+
+
+def _with_inner(writer: Writer) -> Iterator[Writer]:
+    yield writer
+    inner: list[Writer] = []
+    if isinstance(writer, writers.Required | writers.Nullable):
+        inner = [writer.inner]
+    elif isinstance(writer, writers.Record):
+        inner = [field for _, field in writer.fields]
+    elif isinstance(writer, writers.Lists):
+        inner = [part for _, part in writer.parts]
+    elif isinstance(writer, writers.Members):
+        inner = [member for _, member in writer.members]
+    for each in inner:
+        yield from _with_inner(each)
+
+
+def _refuses(writer: Writer) -> bool:
+    """Whether it refuses values that the column's type allows."""
+    if isinstance(writer, writers.Required):
+        return writer.is_nullable
+    if isinstance(writer, writers.Integer):
+        return writer.is_int
+    if isinstance(writer, writers.Decimal):
+        return writer.digits is not None
+    return isinstance(writer, writers.FixedBytes | writers.Symbols | writers.Members)
+
+
+def _converts(writer: Writer) -> bool:
+    """Whether readers get values of another kind, or less precise ones."""
+    if isinstance(writer, writers.Integer):
+        return writer.ticks > 1
+    if isinstance(writer, writers.Float):
+        return not writer.dtype.startswith("f")
+    return isinstance(writer, writers.Bytes) and writer.is_text_as_bytes
+
+
+_NAMES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.null(): "void",
+    pa.duration("us"): "interval",
+    pa.time64("ns"): "time",
+}
+_MAX_DIGITS = 38
+
+
+def spark_name(arrow_type: pa.DataType) -> str:
+    """What Spark calls the type; Arrow's name if Spark does not have it."""
+    arrow_type = plain_type(arrow_type)
+    if pa.types.is_timestamp(arrow_type):
+        return "timestamp_ntz" if arrow_type.tz is None else "timestamp"
+    if pa.types.is_decimal128(arrow_type):
+        return f"decimal({arrow_type.precision},{arrow_type.scale})"
+    if pa.types.is_map(arrow_type):
+        return f"map with keys of type {spark_name(arrow_type.key_type)}"
+    if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
+        return "array"
+    return "struct" if pa.types.is_struct(arrow_type) else _NAMES.get(arrow_type, str(arrow_type))
+
+
+_NUMBERS = frozenset({"byte", "short", "int", "long", "float", "double", "decimal"})
+_SCALARS = _NUMBERS | {"boolean", "string"}
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "string"})
+
+#: (logical) type -> the Spark type that fits, and those which Spark casts to it without a change of
+#: their meaning: between times and numbers, a cast counts seconds
+_CASTS = {
+    "boolean": ("boolean", _SCALARS),
+    "int": ("int", _SCALARS),
+    "long": ("long", _SCALARS),
+    "float": ("float", _SCALARS),
+    "double": ("double", _SCALARS),
+    "decimal": ("decimal", _SCALARS),
+    "string": ("string", _SCALARS | _TIMES | {"binary", "time", "interval"}),
+    "fixed": ("binary", frozenset({"string"})),
+    "date": ("date", _TIMES),
+    "time-millis": ("int", _NUMBERS),
+    "time-micros": ("long", _NUMBERS),
+    "timestamp-millis": ("timestamp", _TIMES),
+    "timestamp-micros": ("timestamp", _TIMES),
+    "local-timestamp-millis": ("timestamp_ntz", _TIMES),
+    "local-timestamp-micros": ("timestamp_ntz", _TIMES),
+}
+_BY_UNIT = "timestamp_seconds({0}), timestamp_millis({0}) or timestamp_micros({0})"
+
+#: (Spark type, (logical) type) -> what converts a column where a cast does not
+_CONVERSIONS = {
+    ("date", "long"): "unix_date({0})",
+    ("timestamp", "timestamp-nanos"): "unix_micros({0}) * 1000",
+    ("string", "uuid"): "unhex(replace({0}, '-', ''))",
+    **{(number, "date"): "date_from_unix_date(int({0}))" for number in _NUMBERS},
+    **{
+        (number, f"timestamp-{unit}"): _BY_UNIT if is_whole else "timestamp_seconds({0})"
+        for unit in ("millis", "micros")
+        for numbers, is_whole in (
+            (("byte", "short", "int"), True),
+            (("float", "double", "decimal"), False),
+        )
+        for number in numbers
+    },
+}
+
+
+def advice(node: Node, arrow_type: pa.DataType, path: str) -> str:
+    """What to do if a column does not fit."""
+    if isinstance(node, Union) and pa.types.is_struct(arrow_type):
+        last = len(node.branches) - (1 if node.null is None else 2)
+        return f"name its fields member0 to member{last}, one for each type, or change the schema"
+    kind = _kind(node)
+    has = spark_name(arrow_type).partition("(")[0]
+    if expression := _CONVERSIONS.get((has, kind)):
+        name = path.rpartition(".")[2]
+        return f"convert it with {expression.format(name)}, or change the schema"
+    wanted, castable = _CASTS.get(kind, ("", frozenset()))
+    if isinstance(node, Primitive | Fixed) and kind == "decimal":
+        wanted = f"decimal({node.precision},{node.scale})"
+        has = "" if node.precision > _MAX_DIGITS or wanted == spark_name(arrow_type) else has
+    if has in castable:
+        return f"cast it to {wanted}, or change the schema"
+    return "change the column or the schema"
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Primitive):
+        return node.logical_type or node.type
+    if isinstance(node, Fixed):
+        return node.logical_type or "fixed"
+    return "string" if isinstance(node, Enum) else ""
+
+
+def match_fields(
+    record: Record, names: Sequence[str], path: str, problems: list[str]
+) -> list[tuple[Field, int | None]]:
+    """Each field of the record with the position of its name.
+
+    None: its default is written, or null if it has none.
+    A name is the same, an alias, or the same but for its case. Adds a sentence for each field
+    without a partner.
+    """
+    taken: dict[int, str] = {}
+    found: dict[str, int] = {}
+    exact = _positions(names)
+    lower = _positions([name.lower() for name in names])
+    for positions, accepted in (
+        (exact, lambda field: [field.name]),
+        (exact, lambda field: field.aliases),
+        (lower, lambda field: [field.name.lower()]),
+    ):
+        for field in record.fields:
+            if field.name in found:
+                continue
+            fitting = {i for name in accepted(field) for i in positions.get(name, ())}
+            free = sorted(i for i in fitting if i not in taken)
+            if len(free) > 1:
+                those = ", ".join(names[i] for i in free)
+                problems.append(
+                    f"{path}.{field.name}: several fields of the column fit it: {those}; rename "
+                    "the one that is meant, and drop the others"
+                )
+            if free:
+                found[field.name] = free[0]
+                taken.update(dict.fromkeys(free, field.name))
+    matched: list[tuple[Field, int | None]] = []
+    for field in record.fields:
+        if field.name not in found and not field.has_default and not _may_be_null(field):
+            problems.append(
+                f"{path}.{field.name}: the schema has this field without a default, the column "
+                "does not have it; add it to the column, or give it a default in the schema"
+            )
+        else:
+            matched.append((field, found.get(field.name)))
+    problems += [
+        f"{path}.{name}: the column has this field, the schema does not; add it to the schema, or "
+        "drop it from the column"
+        for i, name in enumerate(names)
+        if i not in taken
+    ]
+    return matched
+
+
+def _may_be_null(field: Field) -> bool:
+    return isinstance(field.type, Union) and field.type.null is not None
+
+
+def _positions(names: Sequence[str]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        positions.setdefault(name, []).append(i)
+    return positions
+
 
 _INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
 

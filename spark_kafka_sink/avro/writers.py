@@ -18,8 +18,7 @@ from spark_kafka_sink.avro.defaults import long_bytes
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import Mask
 from spark_kafka_sink.encoding.encoded import NOT_UTF8
-from spark_kafka_sink.encoding.level import Level
-from spark_kafka_sink.encoding.varint import Lengths, Piece, zigzag
+from spark_kafka_sink.encoding.level import Lengths, Level, Piece, zigzag
 
 #: rows whose reason names their own value; the others of a column share one
 _NAMED_VALUES = 20

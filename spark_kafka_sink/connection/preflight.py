@@ -1,8 +1,16 @@
-"""The driver's check before a micro-batch: a broker answers, accepts the login, has the topic."""
+"""The driver's check before a micro-batch: a broker answers, accepts the login, has the topic.
+
+Which brokers a Spark application has reached before is stored in a folder, shared by all its Python
+workers. Without a folder, nothing is stored.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
+import stat
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +21,6 @@ from spark_kafka_sink.config.added_settings import for_asking
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet, unsupported
-from spark_kafka_sink.connection.reached_brokers import mark_reached, were_reached
 from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.deadline import Deadline
@@ -40,6 +47,40 @@ from spark_kafka_sink.librdkafka.events import (
 )
 from spark_kafka_sink.process_limits import thread_limit_reached
 
+
+def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
+    """Whether ``remember`` was called for these brokers with this folder.
+
+    If nothing can be stored, they count as reached: ending a stream after a short outage is worse
+    than reporting a wrong address late.
+    """
+    if folder is None:
+        return False
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return True
+    try:
+        found = _marker(settings, folder).lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def mark_reached(settings: ClientSettings, folder: Path | None) -> None:
+    """Create an empty marker file for these brokers; never raises."""
+    if folder is not None:
+        flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY
+        with suppress(OSError):
+            os.close(os.open(_marker(settings, folder), flags, 0o600))
+
+
+def _marker(settings: ClientSettings, folder: Path) -> Path:
+    """The file for these brokers. Its name contains no secret, not even hashed."""
+    # A different protocol means other listeners, or the wrong protocol for this one.
+    protocol = settings.get("security.protocol", "plaintext").lower()
+    public = f"{protocol} {settings['bootstrap.servers']}"
+    return folder / f"kafka-nb-reached-{hashlib.sha256(public.encode()).hexdigest()}"
+
+
 _log = logging.getLogger("spark_kafka_sink")
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
@@ -60,7 +101,7 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
     """Raise BrokerUnavailable, AuthenticationFailed or TopicUnavailable if no task could succeed.
 
     Runs once per process and configuration, so it runs again when Spark plans in a new process,
-    which then needs the application's ``folder`` (``reached_brokers``). A failed check runs again.
+    which then needs the application's ``folder``. A failed check runs again.
     A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
     after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
     survives a short outage. The tasks find out what the brokers do not answer in time.

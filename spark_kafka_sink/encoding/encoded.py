@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.records.rejection import RowProblem, first_problems
 
 #: Arrow bytes: so few that what is made of them, several times as large, stays in a cache
 _BYTES_AT_ONCE = 2**21
 
 NOT_UTF8 = "a string is not UTF-8; make the column binary, or replace such strings"
-
-
-@dataclass(frozen=True)
-class RowProblem:
-    """Rows (int64, ascending positions in the column) that cannot be encoded, and why.
-
-    ``reason`` is a sentence that names the field, such as ``value.price: 1234.56 has more than 5
-    digits``.
-    """
-
-    rows: npt.NDArray[np.int64]
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ def encode_in_parts(
     rows = max(count * _BYTES_AT_ONCE // max(array.nbytes, 1), 1)
     if rows >= count:
         whole = encode(array, prefix)
-        return Encoded(whole.values, _first_problems(whole.problems, count))
+        return Encoded(whole.values, first_problems(whole.problems, count))
     # Parts and their concatenation would be the result twice.
     data = bytearray()
     ends = np.zeros(count + 1, dtype=np.int64)
@@ -64,23 +52,11 @@ def encode_in_parts(
         data += own_data[own_ends[0] : own_ends[-1]].data
         if part.values.null_count:
             valid[start : start + rows] = memory.valid_rows(part.values)
-        problems += [RowProblem(each.rows + start, each.reason) for each in part.problems]
+        problems += [replace(problem, rows=problem.rows + start) for problem in part.problems]
     values = memory.binary_array(
         ends,
         np.frombuffer(data, dtype=np.uint8),
         valid=None if valid.all() else valid,
         is_large=memory.exceeds_binary(len(data)),
     )
-    return Encoded(values, _first_problems(problems, count))
-
-
-def _first_problems(problems: list[RowProblem], rows: int) -> list[RowProblem]:
-    """The problems, each row only in the first one that has it."""
-    is_free = np.ones(rows, dtype=bool)
-    first = []
-    for problem in problems:
-        own = problem.rows[is_free[problem.rows]]
-        is_free[own] = False
-        if len(own):
-            first.append(RowProblem(own, problem.reason))
-    return first
+    return Encoded(values, first_problems(problems, count))

@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import binary_scalar
-from spark_kafka_sink.encoding.encoded import Encoded, RowProblem, encode_in_parts
+from spark_kafka_sink.encoding.encoded import Encoded, encode_in_parts
 from spark_kafka_sink.errors import UnsupportedType
 from spark_kafka_sink.json_schema.given import Fit
 from spark_kafka_sink.json_schema.scalars import join, scalar_texts, without
 from spark_kafka_sink.records.columns import ranges
+from spark_kafka_sink.records.rejection import RowProblem
 
 _Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
 

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import binary_scalar
-from spark_kafka_sink.encoding.encoded import NOT_UTF8, RowProblem
+from spark_kafka_sink.encoding.encoded import NOT_UTF8
+from spark_kafka_sink.records.rejection import RowProblem
 
 #: (array, path, problems) -> texts
 Texts = Callable[[pa.Array, str, list[RowProblem]], pa.Array]

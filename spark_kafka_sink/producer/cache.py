@@ -18,8 +18,7 @@ from spark_kafka_sink.errors import KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.client import release_freed_memory
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin
-from spark_kafka_sink.records.rejection import RejectedRecords
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 
 _MOST_IDLE = 4

@@ -10,8 +10,7 @@ from spark_kafka_sink.producer.deliveries import TooLarge
 from spark_kafka_sink.producer.error_messages import rejection_reason
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.dead_letter import dead_letters
-from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin
-from spark_kafka_sink.records.rejection import RejectedRecords
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
 
 
 class DeadLetterQueue:

@@ -39,10 +39,9 @@ from spark_kafka_sink.producer.deliveries import (
 from spark_kafka_sink.producer.send_buffer import SendBuffer
 from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner
 from spark_kafka_sink.records.record_size import batch_bytes, largest_bytes
-from spark_kafka_sink.records.rejection import RejectedRecords
+from spark_kafka_sink.records.rejection import Origin, RejectedRecords
 
 if TYPE_CHECKING:
     from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue

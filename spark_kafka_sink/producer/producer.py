@@ -30,8 +30,7 @@ from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.producer.lifecycle import Lifecycle, ProducerState
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.records.origin import Origin
-from spark_kafka_sink.records.rejection import RejectedRecords
+from spark_kafka_sink.records.rejection import Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
 
 _log = logging.getLogger("spark_kafka_sink")

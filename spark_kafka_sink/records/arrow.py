@@ -7,7 +7,7 @@ values, do not need it; that saves a cold worker 45 ms and 8 MiB.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,30 @@ from spark_kafka_sink.records.rejection import (
     INVALID_TOPIC,
     NEGATIVE_PARTITION,
     NULL_TOPIC,
-    SERIALIZATION_FAILED,
     RejectedRecords,
+    RowProblem,
+    rejected_records,
 )
-from spark_kafka_sink.records.row_problems import RowProblem, rejected_records
-from spark_kafka_sink.records.serialized import ID_HEADERS, Serialized
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
+
+#: by column: the header with the id of its schema, as Confluent's serializers name it
+ID_HEADERS: Mapping[str, bytes] = {"key": b"__key_schema_id", "value": b"__value_schema_id"}
+
+
+@dataclass(frozen=True)
+class Serialized:
+    """An Arrow batch with the columns ``key`` and ``value`` as they are sent.
+
+    ``unserializable``: rows that a schema does not allow; their columns have them as JSON.
+    ``id_bytes``: by column, how many bytes at the beginning of every value are its schema's id.
+    ``id_headers``: by column, the ids that become headers.
+    """
+
+    batch: pa.RecordBatch
+    unserializable: list[RowProblem] = field(default_factory=list)
+    id_bytes: Mapping[str, int] = field(default_factory=dict)
+    id_headers: Mapping[str, BytesColumn] = field(default_factory=dict)
+
 
 # Provides an address for empty strings whose array has no buffer; 0 would mean null.
 _NOTHING = np.zeros(1, dtype=np.uint8)
@@ -66,10 +84,7 @@ def split_by_topic(
     batch = serialized.batch
     indices = {name: batch.schema.get_field_index(name) for name in COLUMNS}
     columns = {name: batch.column(index) for name, index in indices.items() if index >= 0}
-    problems = [
-        RowProblem(each.rows, SERIALIZATION_FAILED, each.reason)
-        for each in serialized.unserializable
-    ]
+    problems = list(serialized.unserializable)
     all_records = RecordColumns(
         topic=topic or "",
         **_record_columns(columns, problems),
@@ -128,7 +143,7 @@ def _record_column(column: Column, array: pa.Array, problems: list[RowProblem]) 
     if column.kind is Kind.HEADERS:
         return _headers(array, problems)
     numbers = _numbers(array, column.if_null)
-    check = _CHECKS.get(column.name)
+    check = _CONVERTERS.get(column.name)
     return numbers if check is None else check(numbers, array, problems)
 
 
@@ -152,7 +167,7 @@ def _topics(
     column = _decoded(column)
     if column.null_count:
         reason = "null topic; give every row a topic or set the option `topic`"
-        problems.append(RowProblem(np.flatnonzero(~_is_valid(column)), NULL_TOPIC, reason))
+        problems.append(RowProblem(np.flatnonzero(~_is_valid(column)), reason, NULL_TOPIC))
     encoded = column.dictionary_encode()
     names = _byte_strings(encoded.dictionary)
     codes = _codes(encoded, -1)
@@ -161,7 +176,7 @@ def _topics(
         text = name.decode(errors="backslashreplace")
         if not is_topic_name(text):
             rows = np.flatnonzero(codes == code)
-            problems.append(RowProblem(rows, INVALID_TOPIC, topic_name_rule(text)))
+            problems.append(RowProblem(rows, topic_name_rule(text), INVALID_TOPIC))
     return names, codes
 
 
@@ -216,7 +231,7 @@ def _partitions(
 ) -> npt.NDArray[np.int32]:
     negative = np.flatnonzero((numbers < 0) & _is_valid(array))
     if len(negative):
-        problems.append(RowProblem(negative, NEGATIVE_PARTITION, "negative partition"))
+        problems.append(RowProblem(negative, "negative partition", NEGATIVE_PARTITION))
     return numbers
 
 
@@ -231,12 +246,12 @@ def _timestamps(
             "timestamp of 1970-01-01 00:00:00 UTC or before, which this client cannot send; use "
             "null for the time of sending"
         )
-        problems.append(RowProblem(impossible, INVALID_TIMESTAMP, reason))
+        problems.append(RowProblem(impossible, reason, INVALID_TIMESTAMP))
     return milliseconds
 
 
 # Columns whose numbers are restricted: column -> its conversion, which also finds rejected rows.
-_CHECKS: Mapping[str, Callable[[Any, pa.Array, list[RowProblem]], Any]] = {
+_CONVERTERS: Mapping[str, Callable[[Any, pa.Array, list[RowProblem]], Any]] = {
     "partition": _partitions,
     "timestamp": _timestamps,
 }
@@ -274,7 +289,7 @@ def _add_header_problem(
     """Add the rows with a header that is in the mask."""
     rows = np.unique(np.searchsorted(starts, np.flatnonzero(headers), side="right") - 1)
     if len(rows):
-        problems.append(RowProblem(rows, INVALID_HEADER, reason))
+        problems.append(RowProblem(rows, reason, INVALID_HEADER))
 
 
 def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:

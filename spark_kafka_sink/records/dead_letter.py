@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, Kind
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns, appended
-from spark_kafka_sink.records.origin import Origin
 from spark_kafka_sink.records.rejection import (
     INVALID_HEADER,
     INVALID_TIMESTAMP,
     NEGATIVE_PARTITION,
+    Origin,
     RejectedRecords,
 )
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from spark_kafka_sink.records.arrow import ID_HEADERS
 from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import BytesColumn, HeaderColumn, RecordColumns, ranges
 from spark_kafka_sink.records.rejection import INVALID_HEADER, NOT_SERIALIZED, RejectedRecords
-from spark_kafka_sink.records.serialized import ID_HEADERS
 
 _ID_NAMES = frozenset(ID_HEADERS.values())
 

@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.counted import Counted, Wait
-from spark_kafka_sink.report.figure import added_up, adds, largest, plus
+from spark_kafka_sink.report.figures import Counted, Wait, added_up, adds, largest, plus
 
 __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 

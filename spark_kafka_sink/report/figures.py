@@ -1,28 +1,315 @@
-"""The table of figures, second half: those that follow from what was counted; and the whole table.
+"""The table of figures: what each one means, how it adds up, and where it is shown.
 
-JSON, schema, pages and metrics follow from it; ``docs/figures.py`` (``make figures``)
-writes what pages say of it. It needs neither Spark nor a client.
+``Counted`` are those that tasks count directly; ``Figures`` adds those that follow from them. JSON,
+schema, pages and metrics follow from the table; ``docs/figures.py`` (``make figures``) writes what
+pages say of it. It needs neither Spark nor a client.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime, timezone
+from enum import Enum
+from functools import cache
+from typing import Any
 
-from spark_kafka_sink.report.counted import Counted
-from spark_kafka_sink.report.figure import (
-    RECORDS,
-    ROUND_TRIPS,
-    TIMES,
-    Figure,
-    counter,
-    figure,
-    gauge,
-    largest,
-    plus,
-    plus_each,
-)
+# Parts of a report, in the order of its JSON.
+MICRO_BATCH, RECORDS, LOSSES, TIMES, CLIENT, ROUND_TRIPS, ERRORS = range(7)
+
+_PER_MS = {"s": 1e-3, "ns": 1e6}
+
+
+# --- how figures add up, over tasks and over micro-batches ----------------------------------------
+
+
+def plus(one: Any, other: Any) -> Any:
+    """The sum of what is known."""
+    return other if one is None else one if other is None else one + other
+
+
+def largest(one: Any, other: Any) -> Any:
+    """The maximum of what is known."""
+    return other if one is None else one if other is None else max(one, other)
+
+
+def latest(one: Any, other: Any) -> Any:
+    """The later one, unless it is empty."""
+    return other or one
+
+
+def plus_each(
+    one: Mapping[str, Counter[str]], other: Mapping[str, Counter[str]]
+) -> dict[str, Counter[str]]:
+    nothing = Counter[str]()
+    return {name: one.get(name, nothing) + other.get(name, nothing) for name in {**one, **other}}
+
+
+def added_up(one: Any, other: Any) -> dict[str, Any]:
+    """The fields of two reports of one class that add up, by name."""
+    report: Any = type(one)
+    return {name: rule(getattr(one, name), getattr(other, name)) for name, rule in _rules(report)}
+
+
+@cache
+def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
+    rules = [(each.name, each.metadata["adds"]) for each in fields(report)]
+    return [(name, rule) for name, rule in rules if rule is not None]
+
+
+# --- an entry -------------------------------------------------------------------------------------
+
+
+class Exported:
+    """The metric that exports a figure; those of the same name are one metric.
+
+    ``labels``: besides those of every metric. ``at``: their values for this figure, unless it has
+    them itself. ``scale``: the factor of each value. ``on_dashboard``: in docs/grafana.json.
+    """
+
+    # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        help_text: str,
+        labels: tuple[str, ...],
+        at: tuple[str, ...],
+        scale: float,
+        on_dashboard: bool,
+    ) -> None:
+        self.kind, self.name, self.help_text, self.labels = kind, name, help_text, labels
+        self.at, self.scale, self.on_dashboard = at, scale, on_dashboard
+
+
+def counter(
+    name: str, help_text: str, *labels: str, unit: str = "", on_dashboard: bool = True
+) -> Exported:
+    """``unit``: s or ns, of a figure in milliseconds."""
+    return Exported("counter", name, help_text, labels, (), _PER_MS.get(unit, 1), on_dashboard)
+
+
+def gauge(
+    name: str, help_text: str, *labels: str, at: tuple[str, ...] = (), unit: str = ""
+) -> Exported:
+    return Exported("gauge", name, help_text, labels, at, _PER_MS.get(unit, 1), True)
+
+
+class Figure:
+    """An entry of the table.
+
+    ``meaning``: in docs/report_format.md and the schema. ``line``: its name on a terminal and on
+    the page of ``python -m spark_kafka_sink report``; without one, it is not shown.
+    ``one_of``: the only values. ``is_new``: reports of earlier releases lack it; then it is None.
+    """
+
+    def __init__(
+        self,
+        part: int,
+        meaning: str,
+        line: str,
+        metric: Exported | None,
+        one_of: Sequence[str],
+        is_new: bool,
+    ) -> None:
+        self.part, self.meaning, self.line = part, meaning, line
+        self.metric, self.one_of, self.is_new = metric, one_of, is_new
+
+
+def figure(
+    part: int,
+    meaning: str,
+    adds: Callable[[Any, Any], Any] | None,
+    *,
+    default: Any = MISSING,
+    default_factory: Any = MISSING,
+    line: str = "",
+    metric: Exported | None = None,
+    one_of: Sequence[str] = (),
+    is_new: bool = False,
+    compare: bool = True,
+) -> Any:
+    """A field. ``adds``: how it adds up; None: a sum has its default."""
+    entry = Figure(part, meaning, line, metric, one_of, is_new)
+    metadata = {"adds": adds, "figure": entry}
+    return field(
+        default=default, default_factory=default_factory, compare=compare, metadata=metadata
+    )
+
+
+def adds(rule: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """The metadata of a field that is no figure itself."""
+    return {"adds": rule}
+
+
+class Wait(Enum):
+    """What a task waits for; the values are names of figures."""
+
+    ROWS = "rows_wait_ms"
+    METADATA = "metadata_wait_ms"
+    BUFFER = "buffer_wait_ms"
+    ACKNOWLEDGEMENT = "acknowledgement_wait_ms"
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)
+class Counted:
+    """The figures that tasks count directly."""
+
+    query_id: str | None = figure(
+        MICRO_BATCH,
+        "Spark's id of the query; null in a batch write, and if no task began",
+        latest,
+        default=None,
+    )
+    #: the micro-batch's id, in its report; None in a task's, and in a sum
+    batch_id: int | None = figure(
+        MICRO_BATCH, "Spark's id of the micro-batch; null in a batch write", None, default=None
+    )
+    outcome: str = figure(
+        MICRO_BATCH,
+        "of the micro-batch: delivered, or failed (also if the query was stopped during it)",
+        None,
+        default="delivered",
+        one_of=("delivered", "failed"),
+        metric=counter(
+            "spark_kafka_sink_micro_batches_total",
+            "Micro-batches that the sink reported, by outcome: delivered or failed.",
+            "outcome",
+        ),
+    )
+    #: by the clock of the process that made it, or added it up
+    ended_at: datetime = figure(
+        MICRO_BATCH,
+        "UTC, by the clock of the driver",
+        None,
+        default_factory=lambda: datetime.now(timezone.utc),
+        compare=False,
+        metric=gauge(
+            "spark_kafka_sink_last_delivery_timestamp_seconds",
+            "When the latest micro-batch was delivered, in seconds since 1970.",
+        ),
+    )
+    tasks: int = figure(
+        MICRO_BATCH,
+        "tasks of the micro-batch",
+        plus,
+        default=0,
+        metric=counter(
+            "spark_kafka_sink_tasks_total", "Tasks of the micro-batches.", on_dashboard=False
+        ),
+    )
+    failed_tasks: int = figure(
+        MICRO_BATCH,
+        "tasks that failed or did not end; with `report.path`, also failed attempts of tasks that "
+        "succeeded later",
+        plus,
+        default=0,
+        metric=counter("spark_kafka_sink_failed_tasks_total", "Tasks without a report of success."),
+    )
+    unsent_records: int = figure(
+        LOSSES,
+        "failed records that were dropped before they were sent",
+        plus,
+        default=0,
+        line="- dropped before they were sent",
+        metric=counter(
+            "spark_kafka_sink_unsent_records_total",
+            "Failed records that were dropped before they were sent.",
+            on_dashboard=False,
+        ),
+    )
+    possibly_persisted_records: int = figure(
+        LOSSES,
+        "failed records that may be in the topic anyway",
+        plus,
+        default=0,
+        line="- perhaps in the topic anyway",
+        metric=counter(
+            "spark_kafka_sink_possibly_persisted_records_total",
+            "Failed records that may be in the topic anyway.",
+            on_dashboard=False,
+        ),
+    )
+    retried_requests: int | None = figure(
+        LOSSES,
+        "produce requests that the client repeated; null: not known",
+        plus,
+        default=None,
+        line="repeated requests",
+        metric=counter(
+            "spark_kafka_sink_retried_requests_total", "Produce requests that the client repeated."
+        ),
+    )
+    cross_rack_records: int | None = figure(
+        LOSSES,
+        "acknowledged records whose partition leader is in another rack; null: the client has no "
+        "rack (`kafka.client.rack`)",
+        plus,
+        default=None,
+        line="records to another rack",
+        metric=counter(
+            "spark_kafka_sink_cross_rack_records_total",
+            "Acknowledged records whose partition leader is in another rack than the client.",
+            on_dashboard=False,  # only with kafka.client.rack
+        ),
+        is_new=True,
+    )
+    metadata_requests: int = figure(
+        CLIENT,
+        "requests for metadata of topics",
+        plus,
+        default=0,
+        metric=counter(
+            "spark_kafka_sink_metadata_requests_total",
+            "Requests for topics' metadata.",
+            on_dashboard=False,
+        ),
+    )
+    buffer_peak_bytes: int = figure(
+        CLIENT,
+        "the most that a task had in its buffer",
+        largest,
+        default=0,
+        metric=gauge(
+            "spark_kafka_sink_buffer_peak_bytes",
+            "The most that a task of the latest micro-batch had in its buffer.",
+        ),
+    )
+    buffer_memory_bytes: int = figure(
+        CLIENT,
+        "the size of the buffer, `kafka.buffer.memory`",
+        largest,
+        default=0,
+        metric=gauge("kafka_producer_buffer_total_bytes", "Size of the buffer of a producer."),
+    )
+    producers_created: int = figure(
+        CLIENT,
+        "tasks that began with a new producer",
+        plus,
+        default=0,
+        metric=counter(
+            "spark_kafka_sink_producers_created_total", "Tasks that had to create their producer."
+        ),
+    )
+    producers_reused: int = figure(
+        CLIENT,
+        "tasks that began with a producer of an earlier task",
+        plus,
+        default=0,
+        metric=counter(
+            "spark_kafka_sink_producers_reused_total",
+            "Tasks that reused a producer of an earlier task.",
+        ),
+    )
+    broker_error: str = figure(
+        ERRORS,
+        "the latest error between client and brokers, or empty",
+        latest,
+        default="",
+        line="latest error of a broker",
+    )
+
 
 #: of the JSON lines; rises when a name disappears or changes its meaning
 VERSION = 1

@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.figure import Exported
-from spark_kafka_sink.report.figures import FIGURES
+from spark_kafka_sink.report.figures import FIGURES, Exported
 from spark_kafka_sink.report.progress import is_micro_batch, offsets_behind_latest
 from spark_kafka_sink.report.reading import Report
 

@@ -19,8 +19,9 @@ import pyarrow as pa
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
 from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.errors import RegistryRefused, SchemaMismatch, add_sentence
+from spark_kafka_sink.records.arrow import Serialized
 from spark_kafka_sink.records.columns import BytesColumn
-from spark_kafka_sink.records.serialized import Serialized, UnserializableRows
+from spark_kafka_sink.records.rejection import RowProblem
 from spark_kafka_sink.registry.client import RegisteredSchema
 from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
 from spark_kafka_sink.serialization.formats import Encoder, encoder
@@ -94,7 +95,7 @@ class Serializer:
         present = [each for each in self.columns if each.format.column in batch.schema.names]
         groups = groups_by_topic(batch, topic)
         registered = self._registered(present, groups)
-        unserializable: list[UnserializableRows] = []
+        unserializable: list[RowProblem] = []
         encoded = []
         for column, schemas in zip(present, registered, strict=True):
             array = batch.column(column.format.column)
@@ -138,7 +139,7 @@ class Serializer:
         array: pa.Array,
         groups: Sequence[TopicGroup],
         schemas: Sequence[RegisteredSchema | None],
-    ) -> tuple[pa.Array, list[UnserializableRows]]:
+    ) -> tuple[pa.Array, list[RowProblem]]:
         """All rows of a schema at once, whatever their topics."""
         by_text: dict[str | None, list[TopicGroup]] = {}
         for group, schema in zip(groups, schemas, strict=True):
@@ -158,7 +159,7 @@ class Serializer:
             )
             parts.append(encoded.values)
             problems += [
-                UnserializableRows(union.rows[each.rows], each.reason) for each in encoded.problems
+                RowProblem(union.rows[each.rows], each.reason) for each in encoded.problems
             ]
         return joined(unions, parts), problems
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_kafka_sink.producer.cache import BorrowedProducer
-    from spark_kafka_sink.records.origin import Origin
+    from spark_kafka_sink.records.rejection import Origin
     from spark_kafka_sink.serialization.serializer import Serializer
     from spark_kafka_sink.transactions.partition import PartitionTransaction
 
@@ -142,7 +142,7 @@ def _sender(
 
 def _origin(options: SinkOptions) -> Origin:
     """The task that runs here, as far as known."""
-    from spark_kafka_sink.records.origin import Origin
+    from spark_kafka_sink.records.rejection import Origin
 
     context = TaskContext.get()
     batch_id = None if options.batch_id is None else str(options.batch_id)

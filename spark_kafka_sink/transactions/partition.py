@@ -17,8 +17,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.client import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.fingerprint import Fingerprint
-from spark_kafka_sink.records.origin import Origin
-from spark_kafka_sink.records.rejection import RejectedRecords
+from spark_kafka_sink.records.rejection import Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, uncommitted
 from spark_kafka_sink.transactions.claim import (
     LayoutClaim,

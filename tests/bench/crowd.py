@@ -239,7 +239,7 @@ def _run_task(
     import pyarrow as pa
 
     from spark_kafka_sink.errors import KafkaSinkError
-    from spark_kafka_sink.records.origin import Origin
+    from spark_kafka_sink.records.rejection import Origin
     from spark_kafka_sink.spark import task
 
     task._origin = lambda _: Origin(QUERY, str(batch_id), partition)

@@ -40,7 +40,7 @@ from spark_kafka_sink import InvalidSchema
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import record_hashes
-from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
 from spark_kafka_sink.records.rejection import RejectedRecords
 from spark_kafka_sink.spark.schema_check import check_schema, used_columns
 

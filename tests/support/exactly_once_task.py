@@ -16,7 +16,7 @@ from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import KafkaSinkError
-from spark_kafka_sink.records.origin import Origin
+from spark_kafka_sink.records.rejection import Origin
 from spark_kafka_sink.spark import task
 from spark_kafka_sink.transactions.transaction import Transaction
 

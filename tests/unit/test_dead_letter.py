@@ -5,8 +5,7 @@ from record_rows import read
 
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.dead_letter import dead_letters
-from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN, Origin
-from spark_kafka_sink.records.rejection import RejectedRecords
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOW_MS = 1_000_000_000

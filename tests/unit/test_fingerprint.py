@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.arrow import Serialized, split_by_topic
 from spark_kafka_sink.records.fingerprint import Fingerprint
-from spark_kafka_sink.records.serialized import Serialized, UnserializableRows
+from spark_kafka_sink.records.rejection import RowProblem
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TYPES = {
@@ -214,7 +214,7 @@ def test_a_bad_row_counts_differently_from_a_record():
 def test_all_of_a_row_that_was_not_serialized_counts(value):
     def made(*texts):
         batch = pa.record_batch({"value": pa.array([*texts, b"\0\0\0\0\7good"])})
-        rows = UnserializableRows(np.arange(len(texts)), "a reason")
+        rows = RowProblem(np.arange(len(texts)), "a reason")
         fingerprint = Fingerprint()
         add(fingerprint, Serialized(batch, [rows], {"value": 5}), "t")
         return fingerprint.text()

@@ -43,7 +43,7 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import Fingerprint
-from spark_kafka_sink.records.origin import UNKNOWN_ORIGIN
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
 from spark_kafka_sink.registry import known_schemas
 from spark_kafka_sink.serialization.preparation import prepare
 from spark_kafka_sink.serialization.row_json import with_json

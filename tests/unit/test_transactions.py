@@ -15,7 +15,7 @@ from spark_kafka_sink.errors import (
     TransactionFailed,
 )
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.records.origin import Origin
+from spark_kafka_sink.records.rejection import Origin
 from spark_kafka_sink.spark.foreach_batch import _query_id, _with_prefix
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.partition import exactly_once, prefix_of

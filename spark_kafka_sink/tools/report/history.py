@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spark_kafka_sink.report.counted import Wait
-from spark_kafka_sink.report.figure import added_up, adds, plus
-from spark_kafka_sink.report.figures import Figures
+from spark_kafka_sink.report.figures import Figures, Wait, added_up, adds, plus
 from spark_kafka_sink.report.reading import Report
 
 #: the components of the tasks' time, and their names
