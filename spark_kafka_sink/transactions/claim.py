@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import uuid4
 
 from spark_kafka_sink.config.options import SinkOptions
@@ -19,19 +19,17 @@ from spark_kafka_sink.transactions.ledger import (
     CommitEntry,
     Decision,
     Layout,
+    Ledger,
     Task,
     claim_group,
     claimed_layout,
     commit_entry_group,
-    decide,
     layout_group,
-    ledger_error,
     marker_group,
     read_batch_marker,
     read_claim_progress,
     read_commit_entry,
     read_layout,
-    wanted_layout,
 )
 from spark_kafka_sink.transactions.offset_calls import (
     CLIENTS_AT_ONCE,
@@ -56,26 +54,6 @@ _END_SECONDS = 1.0
 _PAUSE_SECONDS = (0.05, 1.0)
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """What the ledger contains for a task."""
-
-    marker: BatchMarker | None
-    layout: Layout | None
-    entry: CommitEntry | None
-
-    def decide(self, task: Task, prefix: str) -> Decision:
-        """SEND, VERIFY or CLAIM; raises LedgerAhead, LedgerLost or PartitionsChanged."""
-        decision = decide(task, self.marker, self.layout, self.entry)
-        if decision in (Decision.SEND, Decision.VERIFY, Decision.CLAIM):
-            return decision
-        raise ledger_error(decision, task, self.marker, self.layout, self.entry, prefix)
-
-    def is_claimed(self, task: Task) -> bool:
-        """Whether the number of partitions of the task's micro-batch was claimed."""
-        return self.layout is not None and self.layout.batch_id == task.batch_id
-
-
 class LedgerReader:
     """Reads the parts of the ledger that concern a task. Used by one thread."""
 
@@ -85,11 +63,11 @@ class LedgerReader:
         self._task = task
         self._marker, self._layout, self._entry = marker, layout, entry
 
-    def look(self, wait: BrokerWait) -> Ledger:
+    def read_or_assume_claim(self, wait: BrokerWait) -> Ledger:
         """Like ``read``, but a late answer means an open claim, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
         # Last: the layout stays valid until another task takes over the transactional id.
-        return Ledger(marker, self.look_at_layout(wait), entry)
+        return Ledger(marker, self.read_layout_or_assume_claim(wait), entry)
 
     def read(self, wait: BrokerWait) -> Ledger:
         """Raises LedgerLost, TransactionFailed or DeadlineExceeded."""
@@ -102,14 +80,14 @@ class LedgerReader:
         marker = read_batch_marker(self._marker.read(wait), self._marker.group)
         return marker, read_commit_entry(self._entry.read(wait), self._entry.group)
 
-    def look_at_layout(self, wait: BrokerWait) -> Layout | None:
+    def read_layout_or_assume_claim(self, wait: BrokerWait) -> Layout | None:
         try:
-            found = self._layout.read(wait.at_most(_OPEN_CLAIM_SECONDS))
+            committed = self._layout.read(wait.at_most(_OPEN_CLAIM_SECONDS))
         except DeadlineExceeded:
             if wait.deadline.expired:
                 raise
-            return Layout(self._task.batch_id, 0)
-        return read_layout(found, self._layout.group)
+            return Layout.claiming(self._task.batch_id)
+        return read_layout(committed, self._layout.group)
 
 
 class Turn:
@@ -120,11 +98,11 @@ class Turn:
     stood still for ``still_seconds``, however long the claim takes.
     """
 
-    def __init__(self, task: Task, found: Ledger, block_seconds: float, clock: Clock) -> None:
+    def __init__(self, task: Task, ledger: Ledger, block_seconds: float, clock: Clock) -> None:
         self._task = task
         self._clock = clock
         self._seen: ClaimProgress | None = None
-        wanted, _ = wanted_layout(task, found.marker, found.layout)
+        wanted, _ = ledger.wanted_layout(task)
         self._seconds_after_others = block_seconds * _LAST_TURN * task.partition / task.partitions
         if wanted.grown_by:
             self._seconds_after_others = _GROWTH_SECONDS * (1 + task.partition - task.partitions)
@@ -194,15 +172,15 @@ class LayoutClaim:
         self._own = ClaimProgress(task.batch_id, f"{task.partition} {uuid4()}", 0)
         self._turn: Turn | None = None
 
-    def complete(self, found: Ledger) -> bool:
+    def complete(self, ledger: Ledger) -> bool:
         """Claim, unless another task does. False: that has fenced this claim; look again.
 
         Raises LedgerAhead, LedgerLost, PartitionsChanged, DeadlineExceeded, and what Transaction
         raises.
         """
         seconds = self._options.producer.budget.metadata_seconds
-        self._turn = self._turn or Turn(self._task, found, seconds, self._clock)
-        if not self._await_turn(found, self._turn):
+        self._turn = self._turn or Turn(self._task, ledger, seconds, self._clock)
+        if not self._await_turn(ledger, self._turn):
             return True
         try:
             self._claim()
@@ -219,8 +197,8 @@ class LayoutClaim:
         """The time for one step: a claim that makes progress may take longer in all."""
         return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
 
-    def _await_turn(self, found: Ledger, turn: Turn) -> bool:
-        """False: a layout makes a claim needless, with what else was found."""
+    def _await_turn(self, ledger: Ledger, turn: Turn) -> bool:
+        """False: a layout makes a claim needless, with the rest of the ledger."""
         pause, longest_pause = _PAUSE_SECONDS
         purpose = "waiting until another task has changed the number of partitions"
         wait = self._wait(purpose)
@@ -231,8 +209,8 @@ class LayoutClaim:
                 if self._announce(turn, wait):
                     return True
                 continue
-            layout = self._reader.look_at_layout(wait)
-            if decide(self._task, found.marker, layout, found.entry) is not Decision.CLAIM:
+            layout = self._reader.read_layout_or_assume_claim(wait)
+            if replace(ledger, layout=layout).decide(self._task) is not Decision.CLAIM:
                 return False
             if wait.deadline.expired:
                 raise wait.error(ErrorCode.TIMED_OUT)
@@ -272,9 +250,9 @@ class LayoutClaim:
             transaction.initialize([topic], wait)
             # The former layout must be known, because its tasks are fenced below.
             ledger = self._reader.read(wait)
-            if ledger.decide(self._task, self._prefix) is not Decision.CLAIM:
+            if ledger.decide_or_raise(self._task, self._prefix) is not Decision.CLAIM:
                 return
-            wanted, former = wanted_layout(self._task, ledger.marker, ledger.layout)
+            wanted, former = ledger.wanted_layout(self._task)
             purpose = f"changing the number of partitions to {wanted.partitions}"
             transaction.begin()
             # Until the transaction ends, readers of the layout wait. So a task of the former number

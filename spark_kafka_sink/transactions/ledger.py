@@ -79,6 +79,10 @@ class Layout:
     is_final: bool = False
     grown_by: str = ""
 
+    @classmethod
+    def claiming(cls, batch_id: int) -> Layout:
+        return cls(batch_id, 0)
+
     def to_offset(self) -> CommittedOffset:
         fields = {"partitions": self.partitions, "is_final": self.is_final}
         return _to_offset(self.batch_id, fields | {"grown_by": self.grown_by})
@@ -210,99 +214,147 @@ class Decision(Enum):
     FAIL_CHANGED = "fail: PartitionsChanged"
 
 
-def partitions_of(batch_id: int, marker: BatchMarker | None, layout: Layout | None) -> int | None:
-    """The only number of partitions whose tasks may send rows of a micro-batch; None: no number."""
-    if layout is not None and layout.batch_id == batch_id:
-        return layout.partitions
-    if marker is not None and marker.batch_id == batch_id - 1:
-        return marker.partitions
-    return None
+@dataclass(frozen=True)
+class Ledger:
+    """What the ledger contains for a task."""
 
+    marker: BatchMarker | None
+    layout: Layout | None
+    entry: CommitEntry | None
 
-def decide(
-    task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
-) -> Decision:
-    """What a task does, from the ledger as it is after its ``init_transactions``.
+    def decide(self, task: Task) -> Decision:
+        """What the task does, from the ledger as it is after its ``init_transactions``.
 
-    Spark starts a micro-batch only when the one before is marked as complete, so the marker names
-    this one or the one before, unless something was restored, deleted or bypassed.
-    """
-    now = task.batch_id
-    if any(known is not None and known.batch_id > now for known in (marker, layout, entry)):
-        return Decision.FAIL_AHEAD
-    begun = _begun(task, marker, layout, entry)
-    if begun is not None and not _is_number_of(task, begun, layout):
-        return Decision.FAIL_CHANGED
-    if entry is not None and entry.batch_id == now:
-        # Another option: while a claim is open, the number is not known.
-        return Decision.CLAIM if begun is None else Decision.VERIFY
-    if _is_lost(task, marker, entry):
-        return Decision.FAIL_LOST
-    number = partitions_of(now, marker, layout) or 0
-    if _is_number_of(task, number, layout) and task.partition < number:
-        return Decision.SEND
-    return Decision.CLAIM
+        Spark starts a micro-batch only when the one before is marked as complete, so the marker
+        names this one or the one before, unless something was restored, deleted or bypassed.
+        """
+        now = task.batch_id
+        known = (self.marker, self.layout, self.entry)
+        if any(part is not None and part.batch_id > now for part in known):
+            return Decision.FAIL_AHEAD
+        committed_with = self._partitions_committed(task)
+        if committed_with is not None and not self._may_write(task, committed_with):
+            return Decision.FAIL_CHANGED
+        if self.entry is not None and self.entry.batch_id == now:
+            # Another option: while a claim is open, the number is not known.
+            return Decision.CLAIM if committed_with is None else Decision.VERIFY
+        if self._is_lost(task):
+            return Decision.FAIL_LOST
+        partitions = self.partitions(now) or 0
+        if self._may_write(task, partitions) and task.partition < partitions:
+            return Decision.SEND
+        return Decision.CLAIM
 
+    def decide_or_raise(self, task: Task, prefix: str) -> Decision:
+        """SEND, VERIFY or CLAIM; raises LedgerAhead, LedgerLost or PartitionsChanged."""
+        decision = self.decide(task)
+        if decision in (Decision.SEND, Decision.VERIFY, Decision.CLAIM):
+            return decision
+        raise self.error(decision, task, prefix)
 
-def _is_number_of(task: Task, number: int, layout: Layout | None) -> bool:
-    """Whether a task may write a micro-batch that has this number of partitions.
-
-    Its option says so; or its own stage has more than the option says, which the driver reports.
-    """
-    own = _current_layout(layout, task.batch_id)
-    return number == task.partitions or (own is not None and own.grown_by == task.stage != "")
-
-
-def _current_layout(layout: Layout | None, batch_id: int) -> Layout | None:
-    return layout if layout is not None and layout.batch_id == batch_id else None
-
-
-def _begun(
-    task: Task, marker: BatchMarker | None, layout: Layout | None, entry: CommitEntry | None
-) -> int | None:
-    """The number with which a partition of the micro-batch was committed; None: none was."""
-    now = task.batch_id
-    if marker is not None and marker.batch_id == now and marker.partitions:
-        return marker.partitions
-    own = _current_layout(layout, now)
-    if own is not None and own.is_final:
-        return own.partitions
-    if entry is None or entry.batch_id != now:
+    def partitions(self, batch_id: int) -> int | None:
+        """How many partitions a micro-batch has; None: not known. Only their tasks may send."""
+        layout = self._layout_of(batch_id)
+        if layout is not None:
+            return layout.partitions
+        if self.marker is not None and self.marker.batch_id == batch_id - 1:
+            return self.marker.partitions
         return None
-    if own is not None and own.partitions:
-        return own.partitions  # the entry has the option, but its stage may have had more
-    is_known = own is None or entry.partitions == task.partitions
-    return entry.partitions if is_known else None
 
+    def is_claimed(self, task: Task) -> bool:
+        """Whether the number of partitions of the task's micro-batch was claimed."""
+        return self._layout_of(task.batch_id) is not None
 
-def _is_lost(task: Task, marker: BatchMarker | None, entry: CommitEntry | None) -> bool:
-    """Whether the ledger lacks something, given that the partition is not committed yet."""
-    now = task.batch_id
-    if marker is not None and marker.batch_id == now and marker.partitions:
-        return True  # a marked micro-batch has a commit entry of every partition
-    if now == task.first_batch:
-        return False
-    if marker is None or marker.batch_id < now - 1:
-        return True
-    is_missing = entry is None or entry.batch_id < now - 1
-    return is_missing and task.partition < marker.partitions
+    def wanted_layout(self, task: Task) -> tuple[Layout, int]:
+        """The layout that a task claims, and how many transactional ids it has to fence before.
 
+        A task beyond its option lets the number of its own stage grow, so that later claims fence
+        it too. That fences nobody, and what is final remains final.
+        """
+        partitions = self.partitions(task.batch_id) or 0
+        is_own = self._may_write(task, partitions)
+        if task.partition < task.partitions or (partitions and not is_own):
+            return Layout(task.batch_id, task.partitions), partitions
+        layout = self._layout_of(task.batch_id)
+        is_final = layout is not None and layout.is_final
+        return Layout(task.batch_id, task.partition + 1, is_final, task.stage), 0
 
-def wanted_layout(
-    task: Task, marker: BatchMarker | None, layout: Layout | None
-) -> tuple[Layout, int]:
-    """The layout that a task claims, and how many transactional ids it has to fence before that.
+    def error(self, decision: Decision, task: Task, prefix: str) -> KafkaSinkError:
+        """The error of a decision to fail."""
+        marker, entry = self.marker, self.entry
+        known = (
+            f"in the ledger {prefix}, the latest complete micro-batch is {_batch_id(marker)}, "
+            f"and the latest one that this partition committed is {_batch_id(entry)}"
+        )
+        new_ledger = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
+        if decision is Decision.FAIL_AHEAD:
+            return LedgerAhead(
+                f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. "
+                f"Or, to write these micro-batches again on purpose, set {new_ledger}"
+            )
+        if decision is Decision.FAIL_CHANGED:
+            number = self._partitions_committed(task)
+            return PartitionsChanged(
+                f"{task}: a part of this micro-batch was committed with {number} partitions, but "
+                f"now exactly.once.partitions={task.partitions}; {known}. Start the query as it "
+                "was then, with its former repartition and "
+                f"exactly.once.partitions={number}, and change it when this micro-batch is complete"
+            )
+        cause = (
+            "Its consumer groups were deleted, have expired (offsets.retention.minutes) or lost "
+            "entries in an unclean leader election, or this query ran before without exactly-once"
+        )
+        if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
+            cause = (
+                "The driver's marker is older: restored, or written by a driver that had been "
+                "paused, or by a request that arrived late"
+            )
+        return LedgerLost(
+            f"{task}: {known}. {cause}. Find out "
+            f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
+            f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
+        )
 
-    A task beyond its option lets the number of its own stage grow, so that later claims fence it
-    too. That fences nobody, and what is final remains final.
-    """
-    number = partitions_of(task.batch_id, marker, layout) or 0
-    is_own = _is_number_of(task, number, layout)
-    if task.partition < task.partitions or (number and not is_own):
-        return Layout(task.batch_id, task.partitions), number
-    own = _current_layout(layout, task.batch_id)
-    is_final = own is not None and own.is_final
-    return Layout(task.batch_id, task.partition + 1, is_final, task.stage), 0
+    def _layout_of(self, batch_id: int) -> Layout | None:
+        is_present = self.layout is not None and self.layout.batch_id == batch_id
+        return self.layout if is_present else None
+
+    def _may_write(self, task: Task, partitions: int) -> bool:
+        """Whether a task may write a micro-batch that has this number of partitions.
+
+        Its option says so; or its own stage has more than the option says, which the driver
+        reports.
+        """
+        layout = self._layout_of(task.batch_id)
+        is_grown = layout is not None and layout.grown_by == task.stage != ""
+        return partitions == task.partitions or is_grown
+
+    def _partitions_committed(self, task: Task) -> int | None:
+        """The number with which a partition of the micro-batch was committed; None: none was."""
+        now, marker, entry = task.batch_id, self.marker, self.entry
+        if marker is not None and marker.batch_id == now and marker.partitions:
+            return marker.partitions
+        layout = self._layout_of(now)
+        if layout is not None and layout.is_final:
+            return layout.partitions
+        if entry is None or entry.batch_id != now:
+            return None
+        if layout is not None and layout.partitions:
+            return layout.partitions  # the entry has the option, but its stage may have had more
+        is_known = layout is None or entry.partitions == task.partitions
+        return entry.partitions if is_known else None
+
+    def _is_lost(self, task: Task) -> bool:
+        """Whether the ledger lacks something, given that the partition is not committed yet."""
+        now, marker, entry = task.batch_id, self.marker, self.entry
+        if marker is not None and marker.batch_id == now and marker.partitions:
+            return True  # a marked micro-batch has a commit entry of every partition
+        if now == task.first_batch:
+            return False
+        if marker is None or marker.batch_id < now - 1:
+            return True
+        is_missing = entry is None or entry.batch_id < now - 1
+        return is_missing and task.partition < marker.partitions
 
 
 def claimed_layout(wanted: Layout, former: int, entries: Iterable[CommitEntry]) -> Layout:
@@ -314,49 +366,6 @@ def claimed_layout(wanted: Layout, former: int, entries: Iterable[CommitEntry]) 
     if any(entry.batch_id == wanted.batch_id for entry in entries):
         return Layout(wanted.batch_id, former, is_final=True)
     return wanted
-
-
-def ledger_error(
-    decision: Decision,
-    task: Task,
-    marker: BatchMarker | None,
-    layout: Layout | None,
-    entry: CommitEntry | None,
-    prefix: str,
-) -> KafkaSinkError:
-    """The error of a decision to fail."""
-    known = (
-        f"in the ledger {prefix}, the latest complete micro-batch is {_batch_id(marker)}, and the "
-        f"latest one that this partition committed is {_batch_id(entry)}"
-    )
-    new_ledger = f"a new transactional.id.prefix and exactly.once.first.batch={task.batch_id}"
-    if decision is Decision.FAIL_AHEAD:
-        return LedgerAhead(
-            f"{task}: {known}. The checkpoint is older than the topics: restore the newer one. Or, "
-            f"to write these micro-batches again on purpose, set {new_ledger}"
-        )
-    if decision is Decision.FAIL_CHANGED:
-        number = _begun(task, marker, layout, entry)
-        return PartitionsChanged(
-            f"{task}: a part of this micro-batch was committed with {number} partitions, but now "
-            f"exactly.once.partitions={task.partitions}; {known}. Start the query as it was then, "
-            f"with its former repartition and exactly.once.partitions={number}, and change it when "
-            "this micro-batch is complete"
-        )
-    cause = (
-        "Its consumer groups were deleted, have expired (offsets.retention.minutes) or lost "
-        "entries in an unclean leader election, or this query ran before without exactly-once"
-    )
-    if marker is not None and entry is not None and marker.batch_id < entry.batch_id:
-        cause = (
-            "The driver's marker is older: restored, or written by a driver that had been paused, "
-            "or by a request that arrived late"
-        )
-    return LedgerLost(
-        f"{task}: {known}. {cause}. Find out "
-        f"whether records of micro-batch {task.batch_id} are in the topics; if not, or if you "
-        f"accept duplicates, set exactly.once.first.batch={task.batch_id}"
-    )
 
 
 def check_replay(task: Task, entry: CommitEntry, rows: int, fingerprint: str) -> None:

@@ -118,11 +118,13 @@ def _begin(
                 # In this order, because an earlier attempt that is not fenced could commit after
                 # the ledger is read.
                 transaction.initialize([options.topic or settings.ledger_topic], wait)
-                found = reader.look(wait)
-                decision = found.decide(task, prefix)
+                ledger = reader.read_or_assume_claim(wait)
+                decision = ledger.decide_or_raise(task, prefix)
                 if decision is Decision.VERIFY:
-                    return transaction, found.entry
-                if decision is Decision.SEND and (begins_after_claim or not found.is_claimed(task)):
+                    return transaction, ledger.entry
+                if decision is Decision.SEND and (
+                    begins_after_claim or not ledger.is_claimed(task)
+                ):
                     transaction.begin()
                     return transaction, None
             except BaseException:
@@ -135,7 +137,7 @@ def _begin(
                 continue
             if claim is None:
                 claim = stack.enter_context(layout_claim(options, settings, prefix, task, reader))
-            begins_after_claim = claim.complete(found)
+            begins_after_claim = claim.complete(ledger)
 
 
 class PartitionTransaction:

@@ -136,17 +136,17 @@ class Bounds:
 def decide(
     task: Task, marker: Marked | None, layout: Claimed | None, entry: Recorded | None
 ) -> Decision:
-    return ledger.decide(as_task(task), *as_known(marker, layout, entry))
+    return as_ledger(marker, layout, entry).decide(as_task(task))
 
 
 def as_task(task: Task) -> ledger.Task:
     return ledger.Task(task.batch_id, task.partition, task.partitions, stage=task.stage)
 
 
-def as_known(
+def as_ledger(
     marker: Marked | None, layout: Claimed | None, entry: Recorded | None
-) -> tuple[ledger.BatchMarker | None, ledger.Layout | None, ledger.CommitEntry | None]:
-    return (
+) -> ledger.Ledger:
+    return ledger.Ledger(
         marker and ledger.BatchMarker(*marker),
         layout and ledger.Layout(*layout),
         entry and ledger.CommitEntry(*entry[:2], 0, ""),
@@ -155,14 +155,13 @@ def as_known(
 
 @cache
 def partitions_of(batch_id: int, marker: Marked | None, layout: Claimed | None) -> int:
-    known = marker and ledger.BatchMarker(*marker), layout and ledger.Layout(*layout)
-    return ledger.partitions_of(batch_id, *known) or 0
+    return as_ledger(marker, layout, None).partitions(batch_id) or 0
 
 
 @cache
 def wanted(task: Task, marker: Marked | None, layout: Claimed | None) -> tuple[Claimed, int]:
-    found, former = ledger.wanted_layout(as_task(task), *as_known(marker, layout, None)[:2])
-    return astuple(found), former
+    layout_wanted, former = as_ledger(marker, layout, None).wanted_layout(as_task(task))
+    return astuple(layout_wanted), former
 
 
 @cache

@@ -15,7 +15,7 @@ from layout_model import (
     Kafka,
     Run,
     Variant,
-    as_known,
+    as_ledger,
     as_task,
     begin,
     first_state,
@@ -25,7 +25,6 @@ from layout_model import (
     write_marker,
 )
 
-from spark_kafka_sink.transactions import ledger
 from spark_kafka_sink.transactions.ledger import Decision
 
 
@@ -104,10 +103,10 @@ def _advised(run: Run) -> tuple[int, int] | None:
     """What PartitionsChanged says to start; None if no task raises it."""
     kafka = run.kafka
     for task in (attempt.task for attempt in run.running):
-        known = as_known(kafka.marker, kafka.layout, kafka.entries[task.partition])
-        if ledger.decide(as_task(task), *known) is not Decision.FAIL_CHANGED:
+        known = as_ledger(kafka.marker, kafka.layout, kafka.entries[task.partition])
+        if known.decide(as_task(task)) is not Decision.FAIL_CHANGED:
             continue
-        text = str(ledger.ledger_error(Decision.FAIL_CHANGED, as_task(task), *known, ""))
+        text = str(known.error(Decision.FAIL_CHANGED, as_task(task), ""))
         assert "as it was then, with its former repartition and" in text
         number = int(re.findall(r"exactly\.once\.partitions=(\d+), and change", text)[0])
         former = {e[2] for e in kafka.entries if e is not None and e[0] == task.batch_id}

@@ -17,7 +17,6 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.transactions import claim
 from spark_kafka_sink.transactions.claim import (
     LayoutClaim,
-    Ledger,
     LedgerReader,
     ledger_reader,
     ledger_wait,
@@ -28,6 +27,7 @@ from spark_kafka_sink.transactions.ledger import (
     CommitEntry,
     Decision,
     Layout,
+    Ledger,
     Task,
 )
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
@@ -84,16 +84,16 @@ def reader(offsets):
 
 
 def test_a_task_reads_marker_layout_and_its_own_entry(reader, offsets, wait):
-    assert reader.look(wait) == reader.read(wait) == Ledger(MARKER, None, OWN)
+    assert reader.read_or_assume_claim(wait) == reader.read(wait) == Ledger(MARKER, None, OWN)
     offsets["p.layout"] = Layout(5, 3).to_offset()
-    assert reader.look(wait).layout == Layout(5, 3)
+    assert reader.read_or_assume_claim(wait).layout == Layout(5, 3)
 
 
 def test_a_task_does_not_send_while_a_claim_is_open(reader, offsets, wait, clock):
     offsets["stub"].stable_at = clock() + 9.0
-    found = reader.look(wait)
+    found = reader.read_or_assume_claim(wait)
     assert found.layout == Layout(5, 0)
-    assert found.decide(TASK, "p") is Decision.CLAIM
+    assert found.decide(TASK) is Decision.CLAIM
 
 
 def test_a_claim_waits_until_it_knows_the_former_layout(reader, offsets, wait, clock):
@@ -174,7 +174,9 @@ class Simulation:
             progress = self.offset(None, "t", "p.claim")
             arguments = OPTIONS, OPTIONS.exactly_once, "p", task, reader, progress, self
             layout_claim = LayoutClaim(*arguments)
-            while not layout_claim.complete(reader.look(ledger_wait(OPTIONS, "looking", self))):
+            while not layout_claim.complete(
+                reader.read_or_assume_claim(ledger_wait(OPTIONS, "looking", self))
+            ):
                 pass
         except Died:
             pass

@@ -12,16 +12,13 @@ from spark_kafka_sink.transactions.ledger import (
     CommitEntry,
     Decision,
     Layout,
+    Ledger,
     Task,
     check_replay,
     claimed_layout,
-    decide,
-    ledger_error,
-    partitions_of,
     read_batch_marker,
     read_commit_entry,
     read_layout,
-    wanted_layout,
 )
 
 SEND, VERIFY, CLAIM = Decision.SEND, Decision.VERIFY, Decision.CLAIM
@@ -62,7 +59,7 @@ def entry(batch_id: int | None, partitions: int = 2) -> CommitEntry | None:
 @pytest.mark.parametrize("layout", [None, Layout(1, 7), Layout(4, 2), Layout(5, 2)])
 def test_what_a_task_does(latest_marked, latest_committed, layout, decision):
     task = Task(5, 0, 2)
-    assert decide(task, marker(latest_marked), layout, entry(latest_committed)) is decision
+    assert Ledger(marker(latest_marked), layout, entry(latest_committed)).decide(task) is decision
 
 
 @pytest.mark.parametrize(
@@ -85,10 +82,10 @@ def test_the_first_micro_batch_needs_no_ledger_and_is_claimed(
     batch_id, first_batch, latest_marked, latest_committed, decision
 ):
     task = Task(batch_id, 0, 2, first_batch)
-    assert decide(task, marker(latest_marked), None, entry(latest_committed)) is decision
+    assert Ledger(marker(latest_marked), None, entry(latest_committed)).decide(task) is decision
     if decision is CLAIM:
         claimed = Layout(batch_id, 2)
-        assert decide(task, marker(latest_marked), claimed, entry(latest_committed)) is SEND
+        assert Ledger(marker(latest_marked), claimed, entry(latest_committed)).decide(task) is SEND
 
 
 # Of micro-batch 5, after one with two partitions.
@@ -117,7 +114,7 @@ def test_the_first_micro_batch_needs_no_ledger_and_is_claimed(
 def test_only_the_number_of_partitions_that_was_claimed_may_send(
     task, marker, layout, own, decision
 ):
-    assert decide(task, marker, layout, own) is decision
+    assert Ledger(marker, layout, own).decide(task) is decision
 
 
 # Of micro-batch 5, after one with two partitions: the stage "now" has more of them.
@@ -142,21 +139,24 @@ def test_only_the_number_of_partitions_that_was_claimed_may_send(
 def test_a_stage_with_more_partitions_than_its_option_says_goes_on(
     task, marker, layout, own, decision
 ):
-    assert decide(task, marker, layout, own) is decision
+    assert Ledger(marker, layout, own).decide(task) is decision
 
 
 def test_the_number_grows_to_that_of_a_task_beyond_the_option_and_fences_nobody():
     beyond = Task(5, 3, 2, stage="now")
     grown = Layout(5, 4, grown_by="now")
-    assert wanted_layout(beyond, marker(4), None) == (grown, 0)
-    assert wanted_layout(beyond, None, None) == (grown, 0)
-    assert wanted_layout(beyond, marker(4), Layout(5, 3, grown_by="now")) == (grown, 0)
+    assert Ledger(marker(4), None, None).wanted_layout(beyond) == (grown, 0)
+    assert Ledger(None, None, None).wanted_layout(beyond) == (grown, 0)
+    assert Ledger(marker(4), Layout(5, 3, grown_by="now"), None).wanted_layout(beyond) == (grown, 0)
     final = Layout(5, 2, is_final=True)
-    assert wanted_layout(beyond, marker(4), final) == (replace(grown, is_final=True), 0)
+    assert Ledger(marker(4), final, None).wanted_layout(beyond) == (
+        replace(grown, is_final=True),
+        0,
+    )
     # First, the number must be that of the option.
-    assert wanted_layout(beyond, marker(4, 3), None) == (Layout(5, 2), 3)
+    assert Ledger(marker(4, 3), None, None).wanted_layout(beyond) == (Layout(5, 2), 3)
     other = Layout(5, 3, grown_by="before")
-    assert wanted_layout(beyond, marker(4), other) == (Layout(5, 2), 3)
+    assert Ledger(marker(4), other, None).wanted_layout(beyond) == (Layout(5, 2), 3)
 
 
 # Of micro-batch 5, which was marked without rows or follows one that was.
@@ -174,19 +174,19 @@ def test_the_number_grows_to_that_of_a_task_beyond_the_option_and_fences_nobody(
     ],
 )
 def test_a_micro_batch_without_rows_leaves_no_entries(latest_marked, layout, own, decision):
-    assert decide(Task(5, 0, 2), marker(latest_marked, 0), layout, own) is decision
+    assert Ledger(marker(latest_marked, 0), layout, own).decide(Task(5, 0, 2)) is decision
 
 
 def test_a_micro_batch_has_the_number_of_the_one_before_until_another_is_claimed():
-    assert partitions_of(5, None, None) is None
-    assert partitions_of(5, marker(3), None) is None
-    assert partitions_of(5, marker(4), None) == 2
-    assert partitions_of(5, marker(4), Layout(4, 3)) == 2
-    assert partitions_of(5, marker(4), Layout(5, 3)) == 3
+    assert Ledger(None, None, None).partitions(5) is None
+    assert Ledger(marker(3), None, None).partitions(5) is None
+    assert Ledger(marker(4), None, None).partitions(5) == 2
+    assert Ledger(marker(4), Layout(4, 3), None).partitions(5) == 2
+    assert Ledger(marker(4), Layout(5, 3), None).partitions(5) == 3
 
 
 def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committed():
-    wanted, former = wanted_layout(Task(5, 0, 3), marker(4), None)
+    wanted, former = Ledger(marker(4), None, None).wanted_layout(Task(5, 0, 3))
     assert (wanted, former) == (Layout(5, 3), 2)
     assert claimed_layout(wanted, former, []) == wanted
     assert claimed_layout(wanted, former, [entry(4)]) == wanted
@@ -194,9 +194,9 @@ def test_a_claim_ends_with_the_former_number_if_one_of_its_partitions_is_committ
 
 
 def test_a_micro_batch_with_fewer_tasks_than_expected_is_repeated_with_their_number():
-    assert decide(Task(5, 0, 1), marker(5, 1), None, entry(5, 2)) is VERIFY
-    assert decide(Task(6, 0, 1), marker(5, 1), None, entry(5, 2)) is SEND
-    error = ledger_error(CHANGED, Task(5, 0, 2), marker(5, 1), None, entry(5, 2), "orders")
+    assert Ledger(marker(5, 1), None, entry(5, 2)).decide(Task(5, 0, 1)) is VERIFY
+    assert Ledger(marker(5, 1), None, entry(5, 2)).decide(Task(6, 0, 1)) is SEND
+    error = Ledger(marker(5, 1), None, entry(5, 2)).error(CHANGED, Task(5, 0, 2), "orders")
     assert "was committed with 1 partitions" in str(error)
     assert "with its former repartition and exactly.once.partitions=1" in str(error)
 
@@ -205,7 +205,7 @@ def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     numbers = [None, *range(4)]
     for s, e, first, partitions in itertools.product(numbers, numbers, range(3), (1, 2, 3)):
         task = Task(2, 0, partitions, first)
-        decision = decide(task, marker(s), None, entry(e))
+        decision = Ledger(marker(s), None, entry(e)).decide(task)
         if decision in (SEND, CLAIM):
             assert e is None or e < 2
             assert s is None or s < 2
@@ -221,7 +221,7 @@ def test_there_is_a_decision_for_everything_and_only_one_of_them_sends():
     ],
 )
 def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice):
-    error = ledger_error(decision, Task(5, 1, 2), marker(4), None, entry(None), "orders")
+    error = Ledger(marker(4), None, entry(None)).error(decision, Task(5, 1, 2), "orders")
     assert type(error) is kind
     assert str(error).startswith("micro-batch 5, partition 1: ")
     assert (
@@ -232,7 +232,7 @@ def test_an_error_says_what_the_ledger_has_and_what_to_do(decision, kind, advice
 
 
 def test_a_marker_that_was_set_back_is_named():
-    error = ledger_error(LOST, Task(5, 1, 2), marker(2), None, entry(4), "orders")
+    error = Ledger(marker(2), None, entry(4)).error(LOST, Task(5, 1, 2), "orders")
     assert "The driver's marker is older" in str(error)
     assert "set exactly.once.first.batch=5" in str(error)
 

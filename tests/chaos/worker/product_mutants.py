@@ -31,10 +31,9 @@ def counts_at_enqueue(task) -> None:
 
 def has_no_ledger(task) -> None:
     """Exactly-once: what was committed before is written again."""
-    from spark_kafka_sink.transactions import claim
-    from spark_kafka_sink.transactions.ledger import Decision
+    from spark_kafka_sink.transactions.ledger import Decision, Ledger
 
-    claim.decide = lambda *_: Decision.SEND
+    Ledger.decide = lambda *_: Decision.SEND
 
 
 def reads_ledger_first(task) -> None:
@@ -43,7 +42,7 @@ def reads_ledger_first(task) -> None:
     from spark_kafka_sink.transactions.claim import LedgerReader
     from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
-    begin, look = LedgerReader.__init__, LedgerReader.look
+    begin, look = LedgerReader.__init__, LedgerReader.read_or_assume_claim
 
     def begin_wrongly(reader, *args):
         begin(reader, *args)
@@ -53,25 +52,25 @@ def reads_ledger_first(task) -> None:
         time.sleep(_RACE_SECONDS)
 
     LedgerReader.__init__ = begin_wrongly
-    LedgerReader.look = lambda reader, wait: (
+    LedgerReader.read_or_assume_claim = lambda reader, wait: (
         reader.too_early.pop() if reader.too_early else look(reader, wait)
     )
 
 
 def skips_the_wrong_micro_batch(task) -> None:
     """Exactly-once: a micro-batch that the ledger does not have is taken for written."""
-    from spark_kafka_sink.transactions import claim, partition
-    from spark_kafka_sink.transactions.ledger import Decision
+    from spark_kafka_sink.transactions import partition
+    from spark_kafka_sink.transactions.ledger import Decision, Ledger
 
-    decide = claim.decide
+    decide = Ledger.decide
 
-    def decide_wrongly(task, sentinel, layout, entry):
-        is_next = entry is not None and entry.batch_id < task.batch_id
+    def decide_wrongly(ledger, task):
+        is_next = ledger.entry is not None and ledger.entry.batch_id < task.batch_id
         if is_next and task.batch_id % 5 == 4:
             return Decision.VERIFY
-        return decide(task, sentinel, layout, entry)
+        return decide(ledger, task)
 
-    claim.decide = decide_wrongly
+    Ledger.decide = decide_wrongly
     partition.check_replay = lambda *_: None
 
 
@@ -82,16 +81,15 @@ def does_not_look_at_the_end(task) -> None:
 
 def does_not_claim(task) -> None:
     """Exactly-once: a task sends without asking with how many others its micro-batch was begun."""
-    from spark_kafka_sink.transactions import claim
-    from spark_kafka_sink.transactions.ledger import Decision
+    from spark_kafka_sink.transactions.ledger import Decision, Ledger
 
-    decide = claim.decide
+    decide = Ledger.decide
 
-    def decide_wrongly(*known):
-        decision = decide(*known)
+    def decide_wrongly(ledger, task):
+        decision = decide(ledger, task)
         return Decision.SEND if decision is Decision.CLAIM else decision
 
-    claim.decide = decide_wrongly
+    Ledger.decide = decide_wrongly
 
 
 MUTANTS: dict[str, Callable[[object], None]] = {
