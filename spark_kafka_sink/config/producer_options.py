@@ -148,6 +148,19 @@ class ProducerOptions:
     dead_letter_topic: str | None = None
     rack: RackOptions | None = None
 
+    @property
+    def is_transactional(self) -> bool:
+        return "transactional.id" in self.client
+
+    @property
+    def needs_limits(self) -> bool:
+        """Whether records wait until it is known what their topic's brokers reject.
+
+        Such records become dead letters without being sent, and a transaction does not survive a
+        batch that is rejected.
+        """
+        return self.is_transactional or self.dead_letter_topic is not None
+
 
 @dataclass(frozen=True)
 class ExactlyOnceOptions:

@@ -146,7 +146,8 @@ class BadBatches:
     def __init__(
         self, options: ProducerOptions, client: ProducerClient, topics: TopicMetadata
     ) -> None:
-        self._is_transactional = "transactional.id" in options.client
+        self._is_transactional = options.is_transactional
+        self._needs_limits = options.needs_limits
         self._client_batch_bytes = options.client.max_batch_bytes
         self._precheck = PreCheck(options)
         self._client = client
@@ -222,7 +223,10 @@ class BadBatches:
         topic = partitioned.records.topic
         # Of a delegated topic, whose brokers cannot confirm its limits, only the client's counts.
         is_delegated = bool((partitioned.partitions == UNASSIGNED).any())
-        limits = NO_LIMITS if is_delegated else self._topics.limits(topic)
+        # Where a rejected record fails its task anyway, and costs nothing before, brokers decide.
+        is_left_to_brokers = not self._needs_limits and self.state(topic) is BatchState.OPEN
+        has_limits = not is_delegated and not is_left_to_brokers
+        limits = self._topics.limits(topic) if has_limits else NO_LIMITS
         failures, good = self._precheck.apply(partitioned, limits, delivery_id)
         is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
         if is_by_topic and not self._topics.are_limits_recent(topic):

@@ -62,11 +62,10 @@ class Engine:
         self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
         topic = options.dead_letter_topic
         rack = options.rack.resolve() if options.rack is not None else None
-        # Records that would be rejected become dead letters without being sent, and a transaction
-        # does not survive a rejected batch.
-        self._is_transactional = "transactional.id" in options.client
-        needs_limits = topic is not None or self._is_transactional
-        self.topics = TopicMetadata(options.lifetime, clock, topic, rack, needs_limits=needs_limits)
+        self._is_transactional = options.is_transactional
+        self.topics = TopicMetadata(
+            options.lifetime, clock, topic, rack, needs_limits=options.needs_limits
+        )
         prefers_rack = options.rack is not None and options.rack.is_preferred
         partitioner = Partitioner(is_rack_aware=prefers_rack)
         self._bad_batches = BadBatches(options, client, self.topics)
