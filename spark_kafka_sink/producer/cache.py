@@ -46,14 +46,13 @@ class BorrowedProducer:
         self.producer.send_dead_letters(rejected)
         self.producer.raise_failure()
 
-    def close(self, timeout_seconds: float) -> DeliveryReport:
-        """Commit the task: wait until all records are acknowledged; returns what was delivered.
+    def close(self, timeout_seconds: float) -> None:
+        """Commit the task: wait until all records are acknowledged.
 
         Raises what ``NonBlockingProducer.flush`` raises.
         """
         self.producer.flush(timeout_seconds)
         self.collect_report()
-        return self.report
 
     def collect_report(self) -> None:
         self.report = replace(

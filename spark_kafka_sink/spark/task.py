@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark import TaskContext
 
@@ -27,10 +27,28 @@ from spark_kafka_sink.spark.private_api import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_kafka_sink.producer.cache import BorrowedProducer
-    from spark_kafka_sink.records.rejection import Origin
+    from spark_kafka_sink.records.columns import RecordColumns
+    from spark_kafka_sink.records.rejection import Origin, RejectedRecords
     from spark_kafka_sink.serialization.serializer import Serializer
-    from spark_kafka_sink.transactions.partition import PartitionTransaction
+
+
+class Sender(Protocol):
+    """What sends a task's rows: a borrowed producer, or the task's transaction."""
+
+    #: complete when the task has ended
+    report: DeliveryReport
+
+    def prefetch(self, topics: Iterable[str]) -> None:
+        """Fetch topics' metadata in the background; without topics, only connect."""
+
+    def send(self, records: RecordColumns) -> None:
+        """Send records; raises the first failure of any record of the task."""
+
+    def send_dead_letters(self, rejected: RejectedRecords) -> None:
+        """Send dead letters for rows; raises like ``send``."""
+
+    def close(self, timeout_seconds: float) -> None:
+        """Commit the task, in that time."""
 
 
 def write_partition(
@@ -48,7 +66,7 @@ def write_partition(
     waited = Counter[Wait]()
     started = time.monotonic()
     origin = _origin(options)
-    sender: BorrowedProducer | PartitionTransaction | None = None
+    sender: Sender | None = None
 
     def report() -> DeliveryReport:
         seconds = time.monotonic() - started
@@ -66,7 +84,7 @@ def write_partition(
         if options.exactly_once is not None:
             rows_socket().close()  # fail before sending if the end of the rows cannot be seen
         with naming_memory_limit(), _sender(options, origin) as sender:
-            _send(_timed(batches, waited), sender, options, serializer)
+            _send(_timed(batches, waited), sender, options, origin, serializer)
             if options.exactly_once is not None:
                 require_end_of_rows()
             sender.close(options.close_timeout_ms / 1000)
@@ -86,8 +104,9 @@ def write_partition(
 
 def _send(
     batches: Iterable[pa.RecordBatch],
-    sender: BorrowedProducer | PartitionTransaction,
+    sender: Sender,
     options: SinkOptions,
+    origin: Origin,
     serializer: Serializer | None,
 ) -> None:
     # Imported here: the driver builds writers, but needs neither Arrow nor a client.
@@ -104,7 +123,7 @@ def _send(
         split = split_by_topic(as_sent, options.topic, first_row=rows)
         if split.rejected and options.dead_letter_topic is None:
             first = split.rejected[0]
-            raise InvalidRecord(f"{_place(options)}, row {first.records.rows[0]}: {first.reason}")
+            raise InvalidRecord(f"{_place(origin)}, row {first.records.rows[0]}: {first.reason}")
         rows += batch.num_rows
         # One request for all new topics, before the first send requests its own.
         sender.prefetch(records.topic for records in split.records)
@@ -127,9 +146,7 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
         yield batch
 
 
-def _sender(
-    options: SinkOptions, origin: Origin
-) -> AbstractContextManager[BorrowedProducer | PartitionTransaction]:
+def _sender(options: SinkOptions, origin: Origin) -> AbstractContextManager[Sender]:
     """What sends the rows: a producer that outlives the task, or a transaction of this task."""
     if options.exactly_once is None:
         from spark_kafka_sink.producer.cache import process_cache
@@ -156,9 +173,8 @@ def _origin(options: SinkOptions) -> Origin:
     )
 
 
-def _place(options: SinkOptions) -> str:
+def _place(origin: Origin) -> str:
     """``micro-batch 7, partition 3``, as far as known."""
-    origin = _origin(options)
     place = [f"micro-batch {origin.batch_id}"] if origin.batch_id is not None else []
     if origin.task_partition is not None:
         place.append(f"partition {origin.task_partition}")
