@@ -135,8 +135,14 @@ def _metrics_listener(
     if metrics is None:
         yield None
         return
-    is_read = configuration.job.sink.mode == "format" and path and local_path(path) is not None
-    listener = KafkaSinkListener([path] if path and is_read else [])
+    folders: list[str] = []
+    if (
+        configuration.job.sink.mode == "format"
+        and path is not None
+        and local_path(path) is not None
+    ):
+        folders.append(path)
+    listener = KafkaSinkListener(folders)
     with listener.serve_metrics(metrics.port, metrics.address) as server:
         output.say(f"metrics: {server.url}")
         yield listener
