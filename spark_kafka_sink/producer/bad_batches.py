@@ -169,8 +169,11 @@ class BadBatches:
     @contextmanager
     def round(self, topic: str, partitions: int, *, has_retries: bool = False) -> Iterator[Round]:
         """What may be passed on for the topic now; unmutes it after the last retry."""
-        if not has_retries and not self._client.has_unreported(topic):
+        if topic in self._muted and not has_retries and not self._client.has_unreported(topic):
             self._muted.discard(topic)
+        if self.state(topic) is BatchState.OPEN:
+            yield Round(sys.maxsize, sys.maxsize, has_retries, _hold_nothing)
+            return
         with ExitStack() as held:
 
             def hold() -> None:
@@ -182,9 +185,10 @@ class BadBatches:
     def _room(self, topic: str) -> tuple[int, int]:
         """How many bytes may be passed on for one partition, and how many of them divided."""
         has_unreported = self._client.has_unreported(topic)
-        if not has_unreported and self.state(topic) is BatchState.UNPROVEN:
-            self._note_accepted(topic)
         state = self.state(topic)
+        if not has_unreported and state is BatchState.UNPROVEN:
+            self._note_accepted(topic)
+            state = self.state(topic)
         if state is BatchState.OPEN:
             return sys.maxsize, sys.maxsize
         most = self._max_batch_bytes(topic)
@@ -221,12 +225,11 @@ class BadBatches:
     ) -> tuple[list[FailedRecords], PartitionedRecords] | None:
         """The records that would be rejected, and the others; None: wait for newer limits."""
         topic = partitioned.records.topic
+        if not self._needs_limits and self.state(topic) is BatchState.OPEN:
+            return [], partitioned  # a rejected record fails its task anyway: the brokers decide
         # Of a delegated topic, whose brokers cannot confirm its limits, only the client's counts.
         is_delegated = bool((partitioned.partitions == UNASSIGNED).any())
-        # Where a rejected record fails its task anyway, and costs nothing before, brokers decide.
-        is_left_to_brokers = not self._needs_limits and self.state(topic) is BatchState.OPEN
-        has_limits = not is_delegated and not is_left_to_brokers
-        limits = self._topics.limits(topic) if has_limits else NO_LIMITS
+        limits = NO_LIMITS if is_delegated else self._topics.limits(topic)
         failures, good = self._precheck.apply(partitioned, limits, delivery_id)
         is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
         if is_by_topic and not self._topics.are_limits_recent(topic):
@@ -288,6 +291,10 @@ class BadBatches:
         for topic in topics:
             self._muted.discard(topic)
             self._proofs.pop(topic, None)
+
+
+def _hold_nothing() -> None:
+    """The batches of an OPEN topic may be divided."""
 
 
 def _request(
