@@ -171,7 +171,7 @@ class Advice(Enum):
         "brokers, skip this check: preflight=false",
         "`no broker answered at`",
     )
-    SETTINGS_REFUSED = (
+    SETTINGS_REJECTED = (
         "A kafka.* option, or a file that it names, is not usable",
         "Correct the option kafka.* that the message names",
         "`the Kafka client refuses its settings`",
@@ -475,10 +475,10 @@ def advice_on_text(text: str, default: Advice) -> Advice:
     return next(rows, default)
 
 
-def settings_refused(text: str) -> tuple[str, str]:
+def settings_rejected(text: str) -> tuple[str, str]:
     """Why a client cannot be created, and what to do."""
     problem = f"the Kafka client refuses its settings: {text}"
-    return problem, advice_on_text(problem, Advice.SETTINGS_REFUSED).remedy
+    return problem, advice_on_text(problem, Advice.SETTINGS_REJECTED).remedy
 
 
 def advice_on(code: int) -> Advice | None:

@@ -42,7 +42,9 @@ def call_each(
         else:
             calls[number] = Call(time.monotonic() - started, value)
 
-    for thread in [start_thread(run, "bounded", each) for each in enumerate(arguments)]:
+    for thread in [
+        start_thread(run, "bounded", call_arguments) for call_arguments in enumerate(arguments)
+    ]:
         thread.join(deadline.remaining())
     waited = time.monotonic() - started
     late: Call[T] = Call(waited, error=TimeoutError(f"no end after {waited:.1f} s"))

@@ -30,6 +30,6 @@ class Deadline:
         """Seconds left, at most ``seconds``: for waits that must check something in between."""
         return min(seconds, self.remaining())
 
-    def at_most(self, seconds: float) -> Deadline:
+    def capped(self, seconds: float) -> Deadline:
         """The moment ``seconds`` from now, or this one if it comes first."""
         return Deadline(self.slice(seconds), self._clock)

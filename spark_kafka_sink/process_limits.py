@@ -57,8 +57,8 @@ def naming_memory_limit() -> Iterator[None]:
     try:
         yield
     except (MemoryError, ImportError) as error:
-        is_refused = isinstance(error, MemoryError) or _NOT_LOADED in str(error)
-        if not is_refused or free_address_space() == math.inf:
+        is_denied = isinstance(error, MemoryError) or _NOT_LOADED in str(error)
+        if not is_denied or free_address_space() == math.inf:
             raise
         raise memory_limit_reached(str(error) or type(error).__name__) from None
 

@@ -10,7 +10,7 @@ _QUERY = r"""[?#][^\s"']*?(?=[.:,;]?(?:[\s"']|$))"""
 _URL = re.compile(rf"""(\w+://)(?:[^\s"']*@)?([^\s"'?#]*)(?:{_QUERY})?""")
 
 
-def without_secrets(text: str) -> str:
+def redacted(text: str) -> str:
     """``text``, whose URLs have lost user, password, query and fragment."""
     return _URL.sub(r"\1\2", text)
 

@@ -22,7 +22,7 @@ def encoded_default(node: Node, value: Any) -> bytes:
     if not isinstance(value, list if isinstance(node, Array) else dict):
         raise _no_default(node, value)
     if isinstance(node, Array):
-        return _block([encoded_default(node.items, each) for each in value])
+        return _block([encoded_default(node.items, item) for item in value])
     return _block([_text(key) + encoded_default(node.values, value[key]) for key in value])
 
 

@@ -161,7 +161,7 @@ def parse_schema(text: str, column: str) -> Node:
     )
 
 
-def _refuse(problem: str) -> NoReturn:
+def _reject(problem: str) -> NoReturn:
     raise ValueError(problem)
 
 
@@ -179,7 +179,7 @@ class _Parser:
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if not isinstance(schema, dict) or "type" not in schema:
-            _refuse(f"{_shown(schema)} is not a type")
+            _reject(f"{_shown(schema)} is not a type")
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.parse(kind, namespace)
@@ -200,61 +200,61 @@ class _Parser:
         if name in PRIMITIVES:
             return Primitive(name)
         full_name = f"{namespace}.{name}" if namespace and "." not in name else name
-        found = self._named.get(full_name) or self._named.get(name)
-        if found is None:
-            _refuse(f"the type {name} is not defined before it is used")
-        return found
+        definition = self._named.get(full_name) or self._named.get(name)
+        if definition is None:
+            _reject(f"the type {name} is not defined before it is used")
+        return definition
 
     def _union(self, schemas: list[Any], namespace: str) -> Union:
-        branches = [self.parse(each, namespace) for each in schemas]
+        branches = [self.parse(schema, namespace) for schema in schemas]
         seen = set()
         for branch in branches:
             if isinstance(branch, Union):
-                _refuse("a union contains a union")
+                _reject("a union contains a union")
             key = _branch_name(branch)
             if key in seen:
-                _refuse(f"a union contains {key} twice")
+                _reject(f"a union contains {key} twice")
             seen.add(key)
         if not branches:
-            _refuse("a union has no branches")
+            _reject("a union has no branches")
         return Union(branches)
 
     def _definition(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
         name = _required(schema, "name")
         if not isinstance(name, str):
-            _refuse(f"{_shown(name)} is not a name")
+            _reject(f"{_shown(name)} is not a name")
         if "." not in name and (space := schema.get("namespace", namespace)):
             name = f"{space}.{name}"
         if not all(is_name(part) for part in name.split(".")) or name in PRIMITIVES:
-            _refuse(f"{name} is not a name")
+            _reject(f"{name} is not a name")
         if name in self._named:
-            _refuse(f"{name} is defined twice")
+            _reject(f"{name} is defined twice")
         if kind == "fixed":
             size = _required(schema, "size")
             if not isinstance(size, int) or size < 0:
-                _refuse(f"the size of {name} is {_shown(size)}")
+                _reject(f"the size of {name} is {_shown(size)}")
             return self._named.setdefault(
                 name, Fixed(name, size, *_logical_type(schema, kind, size))
             )
         if kind == "enum":
             symbols = _list(schema, "symbols")
             if not all(map(is_name, symbols)) or len(set(symbols)) < len(symbols):
-                _refuse(f"the enum {name} has a symbol twice, or one that is no name")
+                _reject(f"the enum {name} has a symbol twice, or one that is no name")
             return self._named.setdefault(name, Enum(name, symbols))
         record = Record(name)
         self._named[name] = record
         own_namespace = name.rpartition(".")[0]
         record.fields += [
-            self._field(each, name, own_namespace) for each in _list(schema, "fields")
+            self._field(field, name, own_namespace) for field in _list(schema, "fields")
         ]
-        names = [each.name for each in record.fields]
+        names = [field.name for field in record.fields]
         if len(set(names)) < len(names):
-            _refuse(f"the record {name} has a field twice")
+            _reject(f"the record {name} has a field twice")
         return record
 
     def _field(self, schema: Any, record: str, namespace: str) -> Field:
         if not isinstance(schema, dict) or not is_name(schema.get("name")):
-            _refuse(f"{_shown(schema)} is not a field of the record {record}")
+            _reject(f"{_shown(schema)} is not a field of the record {record}")
         node = self.parse(_required(schema, "type"), namespace)
         aliases = _list(schema, "aliases") if "aliases" in schema else []
         return Field(schema["name"], node, aliases, "default" in schema, schema.get("default"))
@@ -268,14 +268,14 @@ def _branch_name(node: Node) -> str:
 
 def _required(schema: dict[str, Any], attribute: str) -> Any:
     if attribute not in schema:
-        _refuse(f"{_name_or_type(schema)} has no {attribute}")
+        _reject(f"{_name_or_type(schema)} has no {attribute}")
     return schema[attribute]
 
 
 def _list(schema: dict[str, Any], attribute: str) -> list[Any]:
     value = _required(schema, attribute)
     if not isinstance(value, list):
-        _refuse(f"{attribute} of {_name_or_type(schema)} is no list")
+        _reject(f"{attribute} of {_name_or_type(schema)} is no list")
     return value
 
 

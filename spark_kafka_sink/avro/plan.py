@@ -32,15 +32,15 @@ def best(fitting: Sequence[tuple[int, Writer]]) -> tuple[int, Writer]:
 
     Of several, the one that converts the fewest fields; of several, the first.
     """
-    return min(fitting, key=lambda each: (*_losses(each[1]), each[0]))
+    return min(fitting, key=lambda branch: (*_losses(branch[1]), branch[0]))
 
 
 def _losses(writer: Writer) -> tuple[int, int]:
-    every = list(_with_inner(writer))
-    return sum(map(_refuses, every)), sum(map(_converts, every))
+    every = list(_all_writers(writer))
+    return sum(map(_rejects, every)), sum(map(_converts, every))
 
 
-def _with_inner(writer: Writer) -> Iterator[Writer]:
+def _all_writers(writer: Writer) -> Iterator[Writer]:
     yield writer
     inner: list[Writer] = []
     if isinstance(writer, writers.Required | writers.Nullable):
@@ -51,11 +51,11 @@ def _with_inner(writer: Writer) -> Iterator[Writer]:
         inner = [part for _, part in writer.parts]
     elif isinstance(writer, writers.Members):
         inner = [member for _, member in writer.members]
-    for each in inner:
-        yield from _with_inner(each)
+    for nested in inner:
+        yield from _all_writers(nested)
 
 
-def _refuses(writer: Writer) -> bool:
+def _rejects(writer: Writer) -> bool:
     """Whether it refuses values that the column's type allows."""
     if isinstance(writer, writers.Required):
         return writer.is_nullable
@@ -187,7 +187,7 @@ def match_fields(
     without a partner.
     """
     taken: dict[int, str] = {}
-    found: dict[str, int] = {}
+    partners: dict[str, int] = {}
     exact = _positions(names)
     lower = _positions([name.lower() for name in names])
     for positions, accepted in (
@@ -196,7 +196,7 @@ def match_fields(
         (lower, lambda field: [field.name.lower()]),
     ):
         for field in record.fields:
-            if field.name in found:
+            if field.name in partners:
                 continue
             fitting = {i for name in accepted(field) for i in positions.get(name, ())}
             free = sorted(i for i in fitting if i not in taken)
@@ -207,17 +207,17 @@ def match_fields(
                     "the one that is meant, and drop the others"
                 )
             if free:
-                found[field.name] = free[0]
+                partners[field.name] = free[0]
                 taken.update(dict.fromkeys(free, field.name))
     matched: list[tuple[Field, int | None]] = []
     for field in record.fields:
-        if field.name not in found and not field.has_default and not _may_be_null(field):
+        if field.name not in partners and not field.has_default and not _may_be_null(field):
             problems.append(
                 f"{path}.{field.name}: the schema has this field without a default, the column "
                 "does not have it; add it to the column, or give it a default in the schema"
             )
         else:
-            matched.append((field, found.get(field.name)))
+            matched.append((field, partners.get(field.name)))
     problems += [
         f"{path}.{name}: the column has this field, the schema does not; add it to the schema, or "
         "drop it from the column"
@@ -289,9 +289,9 @@ def _branch(
         return index, _writer(branch, arrow_type, path, problems)
     fitting = []
     for index, branch in others:
-        found: list[str] = []
-        writer = _writer(branch, arrow_type, path, found)
-        if not found:
+        mismatches: list[str] = []
+        writer = _writer(branch, arrow_type, path, mismatches)
+        if not mismatches:
             fitting.append((index, writer))
     if not fitting:
         problems.append(_mismatch(node, arrow_type, path))
@@ -328,16 +328,16 @@ def _nested(
     if isinstance(node, Array):
         if not pa.types.is_list(arrow_type) and not pa.types.is_large_list(arrow_type):
             return None
-        element = _of_field(node.items, arrow_type.value_field, f"{path}.element", problems)
+        element = _field_writer(node.items, arrow_type.value_field, f"{path}.element", problems)
         return writers.Lists([(None, element)])
     if not pa.types.is_map(arrow_type) or plain_type(arrow_type.key_type) != pa.string():
         return None
     key = writers.Required(f"{path}.key", writers.Text(f"{path}.key"), is_nullable=False)
-    value = _of_field(node.values, arrow_type.item_field, f"{path}.value", problems)
+    value = _field_writer(node.values, arrow_type.item_field, f"{path}.value", problems)
     return writers.Lists([(0, key), (1, value)])
 
 
-def _of_field(node: Node, field: pa.Field, path: str, problems: list[str]) -> Writer:
+def _field_writer(node: Node, field: pa.Field, path: str, problems: list[str]) -> Writer:
     return compile_writer(node, field.type, path, problems, is_nullable=field.nullable)
 
 
@@ -358,7 +358,7 @@ def _record(node: Record, arrow_type: pa.DataType, path: str, problems: list[str
         else:
             column = arrow_type.field(position)
             inner = f"{path}.{column.name}"
-            fields.append((position, _of_field(field.type, column, inner, problems)))
+            fields.append((position, _field_writer(field.type, column, inner, problems)))
     return writers.Record(fields)
 
 

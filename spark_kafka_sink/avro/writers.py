@@ -35,17 +35,17 @@ def both(first: Mask | None, second: Mask | None) -> Mask | None:
     return first if second is None else first & second
 
 
-def _refuse(level: Level, is_bad: Mask, reason: Callable[[int], str]) -> None:
+def _reject(level: Level, is_bad: Mask, reason: Callable[[int], str]) -> None:
     """Refuse rows with the reason of each; of very many rows, most have the same reason."""
     rows = np.flatnonzero(is_bad)
     by_reason: dict[str, list[int]] = {}
     for row in rows[:_NAMED_VALUES].tolist():
         by_reason.setdefault(reason(row), []).append(row)
     for text, those in by_reason.items():
-        level.refuse(np.array(those, dtype=np.int64), text)
+        level.reject(np.array(those, dtype=np.int64), text)
     if len(rows) > _NAMED_VALUES:
         text = reason(int(rows[_NAMED_VALUES]))
-        level.refuse(rows[_NAMED_VALUES:], f"{text} (this value, or a similar one)")
+        level.reject(rows[_NAMED_VALUES:], f"{text} (this value, or a similar one)")
 
 
 def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None) -> Lengths:
@@ -90,7 +90,7 @@ class Required:
             is_bad = ~valid if active is None else active & ~valid
             if is_bad.any():
                 reason = f"{self.path}: null, but the schema requires a value"
-                level.refuse(np.flatnonzero(is_bad), reason)
+                level.reject(np.flatnonzero(is_bad), reason)
             active = both(active, valid)
         if self.prefix:
             level.add_constant(self.prefix, active)
@@ -131,9 +131,9 @@ class Members:
         exists = memory.valid_rows(array) & active
         valid = [memory.valid_rows(array.field(i)) & exists for i in range(len(self.members))]
         counts = np.sum(valid, axis=0)
-        self._refuse(level, counts > 1, "several members are not null, but a union has one value")
+        self._reject(level, counts > 1, "several members are not null, but a union has one value")
         if self.null is None:
-            self._refuse(level, active & (counts == 0), "null, but the schema requires a value")
+            self._reject(level, active & (counts == 0), "null, but the schema requires a value")
         numbers = np.full(len(array), 2 * (self.null or 0), dtype=np.uint64)
         for is_member, (branch, _) in zip(valid, self.members, strict=True):
             numbers[is_member] = 2 * branch
@@ -141,9 +141,9 @@ class Members:
         for i, (_, writer) in enumerate(self.members):
             writer.write(level, array.field(i), valid[i])
 
-    def _refuse(self, level: Level, is_bad: Mask, reason: str) -> None:
+    def _reject(self, level: Level, is_bad: Mask, reason: str) -> None:
         if is_bad.any():
-            level.refuse(np.flatnonzero(is_bad), f"{self.path}: {reason}")
+            level.reject(np.flatnonzero(is_bad), f"{self.path}: {reason}")
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Integer:
         if self.is_int:
             is_bad = (values < -_INT) | (values >= _INT)
             if is_bad.any():
-                _refuse(
+                _reject(
                     level,
                     is_bad,
                     lambda row: f"{self.path}: {values[row]} is outside the range of int",
@@ -216,7 +216,7 @@ class Text:
         if active is not None:
             rows = rows[active[rows]]
         if len(rows):
-            level.refuse(rows, f"{self.path}: {NOT_UTF8}")
+            level.reject(rows, f"{self.path}: {NOT_UTF8}")
         Bytes().write(level, texts, active)
 
 
@@ -233,7 +233,7 @@ class FixedBytes:
             is_bad &= active
         if is_bad.any():
             rule = f"bytes, but the schema requires {self.size}"
-            _refuse(level, is_bad, lambda row: f"{self.path}: {lengths[row]} {rule}")
+            _reject(level, is_bad, lambda row: f"{self.path}: {lengths[row]} {rule}")
             active = both(active, ~is_bad)
         level.add_strings(offsets, data, active)
 
@@ -250,15 +250,15 @@ class Symbols:
         import pyarrow.compute as pc
 
         texts = memory.plain(array)
-        found = pc.index_in(texts, value_set=memory.text_array(self.symbols, texts.type))
-        is_bad = memory.booleans(found.is_null())
+        indices = pc.index_in(texts, value_set=memory.text_array(self.symbols, texts.type))
+        is_bad = memory.booleans(indices.is_null())
         if active is not None:
             is_bad = is_bad & active
         if is_bad.any():
             rule = f"is no symbol of the enum {self.name}"
-            _refuse(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)[:300]!r} {rule}")
+            _reject(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)[:300]!r} {rule}")
             active = both(active, ~is_bad)
-        level.add_varints(zigzag(_numbers_or_zero(found, np.int32, active)), active)
+        level.add_varints(zigzag(_numbers_or_zero(indices, np.int32, active)), active)
 
 
 def _text(texts: pa.Array, row: int) -> str:
@@ -287,7 +287,7 @@ class Decimal:
                 is_bad &= active
             if is_bad.any():
                 rule = "has too many digits for the schema"
-                _refuse(level, is_bad, lambda row: f"{self.path}: {array[row].as_py()} {rule}")
+                _reject(level, is_bad, lambda row: f"{self.path}: {array[row].as_py()} {rule}")
                 active = both(active, ~is_bad)
         if self.scale is not None:
             array = _rescaled(array, self.scale, active)

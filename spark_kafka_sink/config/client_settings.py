@@ -26,7 +26,7 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import PEM_BEGIN, Secret, read_secret
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.urls import without_secrets
+from spark_kafka_sink.urls import redacted
 
 if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
@@ -114,7 +114,7 @@ def is_secret(name: str) -> bool:
 
 def redact_unless_public(name: str, value: str) -> str:
     """``value``, as a Secret if it is one, may be a misspelt one, or is a URL with one."""
-    is_public = name in known_names() and without_secrets(value) == value
+    is_public = name in known_names() and redacted(value) == value
     return Secret(value) if is_secret(name) or not is_public else value
 
 
@@ -214,14 +214,14 @@ def _check_value(name: str, target: str, value: str) -> None:
 
 def _refusal(setting: str, value: str) -> str | None:
     """What is wrong with a value, or None."""
-    from spark_kafka_sink.librdkafka.setting_specs import refusal_of
+    from spark_kafka_sink.librdkafka.setting_specs import rejection_reason
 
     if setting == "client.id" and _UNQUOTABLE.search(value):
         # librdkafka's statistics, which are JSON, contain it as it is.
         return "remove its quotation marks, backslashes and control characters"
     if setting in ALLOWED:
         return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"
-    refusal, spec = refusal_of(setting, value), _setting_specs().get(setting)
+    refusal, spec = rejection_reason(setting, value), _setting_specs().get(setting)
     if spec is None:
         return refusal
     # librdkafka itself reads 16k as 16.
@@ -245,7 +245,7 @@ def _check_together(settings: ClientSettings) -> None:
 
     Files may exist only on the executors; they are checked there.
     """
-    from spark_kafka_sink.advice import settings_refused
+    from spark_kafka_sink.advice import settings_rejected
     from spark_kafka_sink.librdkafka.client import Client
 
     if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
@@ -255,7 +255,7 @@ def _check_together(settings: ClientSettings) -> None:
     try:
         client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
     except ValueError as error:
-        raise InvalidOption(". ".join(settings_refused(str(error)))) from None
+        raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
     client.close(Deadline(_CLOSE_SECONDS))
 
 

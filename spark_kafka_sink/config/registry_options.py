@@ -11,7 +11,7 @@ from urllib.request import getproxies
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.config.secret import PEM_BEGIN, Secret
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.urls import split_url, without_secrets
+from spark_kafka_sink.urls import redacted, split_url
 
 REGISTRY_PREFIX = "schema.registry."
 
@@ -84,7 +84,7 @@ class RegistryOptions(Mapping[str, str]):
         for part in sorted(parts, key=len, reverse=True):
             if len(part) >= _SHORTEST_SECRET:
                 text = text.replace(part, repr(Secret(part)))
-        return without_secrets(text)
+        return redacted(text)
 
 
 def _parts(secret: str) -> Iterator[str]:

@@ -111,7 +111,7 @@ class LatestCalls:
         self,
         settings: ClientSettings,
         clock: Clock,
-        given: TokenCall | None,
+        received: TokenCall | None,
         pending: TokenCall | None,
     ) -> TokenCall:
         """The call that a client waits for: the latest one if it is usable, or else a new one.
@@ -122,7 +122,7 @@ class LatestCalls:
         key = settings.oauth_callback, settings.get("sasl.oauthbearer.config", "")
         with self._lock:
             latest = self._calls.get(key)
-            if latest is not None and latest is not given and latest.is_for_others:
+            if latest is not None and latest is not received and latest.is_for_others:
                 return latest
             if pending is not None:
                 return pending
@@ -154,7 +154,7 @@ class TokenFunction:
         self._deadline: Deadline | None = None
         self._pending: TokenCall | None = None
         #: whose token, or failure, the client has received
-        self._given: TokenCall | None = None
+        self._received: TokenCall | None = None
         #: brokers refuse its token, and it is not replaced yet
         self._is_refused = False
         self._next_replacement = Deadline(0.0, clock)
@@ -167,7 +167,7 @@ class TokenFunction:
         self._is_refused = False
         self._deadline = Deadline(_CALL_SECONDS, self._clock)
         self._pending = self._latest_calls.call(
-            self._settings, self._clock, self._given, self._pending
+            self._settings, self._clock, self._received, self._pending
         )
 
     @property
@@ -182,7 +182,7 @@ class TokenFunction:
             return
         outcome = self._pending.outcome
         if outcome is not None:
-            self._given, self._pending = self._pending, None
+            self._received, self._pending = self._pending, None
         elif self._deadline.expired:
             outcome = f"{self._pending.option} has not returned after {_CALL_SECONDS:g} s"
         else:
@@ -197,14 +197,14 @@ class TokenFunction:
 
     def discard(self) -> None:
         """Stop sharing the client's token, because brokers refuse it."""
-        if self._given is not None:
-            self._given.is_discarded = True
+        if self._received is not None:
+            self._received.is_discarded = True
 
-    def refuse(self) -> None:
+    def replace(self) -> None:
         """Replace the client's token, because brokers refuse it: at once, but not too often."""
         self.discard()
         if not self.is_pending:  # otherwise its successor is on the way
-            self._is_refused = self._given is not None
+            self._is_refused = self._received is not None
             self._replace_if_due()
 
     def _replace_if_due(self) -> None:
@@ -240,10 +240,10 @@ def token_remedy(settings: ClientSettings) -> str:
 def resolve(name: str) -> Callable[[str], Any]:
     """The function ``package.module:function``; raises ImportError or AttributeError."""
     module, _, function = name.partition(":")
-    found: Any = importlib.import_module(module)
+    attribute: Any = importlib.import_module(module)
     for part in function.split("."):
-        found = getattr(found, part)
-    return found  # type: ignore[no-any-return]
+        attribute = getattr(attribute, part)
+    return attribute  # type: ignore[no-any-return]
 
 
 def _token(returned: Any) -> Token:

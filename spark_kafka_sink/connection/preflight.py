@@ -59,10 +59,10 @@ def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
     if not os.access(folder, os.W_OK | os.X_OK):
         return True
     try:
-        found = _marker(settings, folder).lstat()
+        status = _marker(settings, folder).lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def mark_reached(settings: ClientSettings, folder: Path | None) -> None:
@@ -275,9 +275,9 @@ def _reach(
         is_late = brokers.answers_are_late  # then only read what has arrived
         answers = brokers.listen(Deadline(0.0) if is_late else deadline)
         # One answer is about all topics.
-        if descriptions := [each for each in answers if isinstance(each, TopicDescription)]:
+        if descriptions := [answer for answer in answers if isinstance(answer, TopicDescription)]:
             return descriptions
-        if any(isinstance(each, ClusterDescription) and not each.code for each in answers):
+        if any(isinstance(answer, ClusterDescription) and not answer.code for answer in answers):
             return []
         if is_late and brokers.answers_are_late:
             return []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from spark_kafka_sink.advice import Advice, advice_on_text, settings_refused
+from spark_kafka_sink.advice import Advice, advice_on_text, settings_rejected
 from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
@@ -17,7 +17,7 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
 from spark_kafka_sink.librdkafka.protocol import EventClient
 from spark_kafka_sink.process_limits import thread_limit_reached
-from spark_kafka_sink.urls import without_secrets
+from spark_kafka_sink.urls import redacted
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
 _REFUSED = "the brokers refuse the last one"
@@ -45,7 +45,7 @@ class Session(Generic[ClientT]):
                 with_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
             )
         except ValueError as error:
-            raise InvalidOption(". ".join(settings_refused(str(error)))) from None
+            raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
         self._tokens = TokenFunction(settings, clock)
         self._has_asked_for_token = not settings.oauth_callback
         self._fetches_tokens = fetches_tokens(settings)
@@ -71,7 +71,7 @@ class Session(Generic[ClientT]):
         self._tokens.pass_on(self.client)
 
     def _replace_token(self) -> None:
-        self._tokens.refuse()
+        self._tokens.replace()
         if self._fetches_tokens and self._next_fetch.expired:
             # The client would fetch the next one only when 80 % of the token's life is over.
             self._next_fetch = Deadline(_FETCH_SECONDS, self._clock)
@@ -109,5 +109,5 @@ def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
     if settings.oauth_callback:
         return f"no token for the login at {servers}{reason}", token_remedy(settings)
     url = settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint")
-    problem = without_secrets(f"no token for the login at {servers} from {url}{reason}")
+    problem = redacted(f"no token for the login at {servers} from {url}{reason}")
     return problem, advice_on_text(problem, Advice.NO_TOKEN).remedy

@@ -93,7 +93,7 @@ def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> 
         raise
 
 
-def certificate_refused(
+def certificate_rejected(
     error: ssl.SSLCertVerificationError, trust_option: str = ""
 ) -> tuple[str, str]:
     """Why the server's certificate is refused, and what to do.

@@ -27,10 +27,10 @@ def explanation(text: str, settings: ClientSettings) -> str:
     problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
     if concerns_clients_certificate(text):
         return f"{problem}. {Advice.CLIENT_CERTIFICATE}"
-    return _by_handshake(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"
+    return _certificate_problem(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"
 
 
-def _by_handshake(text: str, settings: ClientSettings) -> str:
+def _certificate_problem(text: str, settings: ClientSettings) -> str:
     """What a handshake shows about the broker's certificate, or nothing."""
     # Imported here: only a failure needs it.
     from spark_kafka_sink.bounded import call_each
@@ -49,7 +49,7 @@ def _by_handshake(text: str, settings: ClientSettings) -> str:
         try:
             sockets.connect_tls(server, context, Deadline(_SECONDS)).close()
         except ssl.SSLCertVerificationError as error:
-            problem, advice = sockets.certificate_refused(error, settings.trust_option)
+            problem, advice = sockets.certificate_rejected(error, settings.trust_option)
             return f"no TLS connection to {server}: {problem}. {advice}"
         return ""
 

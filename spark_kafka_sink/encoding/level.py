@@ -125,7 +125,7 @@ class Level:
         self._strings: list[_Strings] = []
         self.problems: list[RowProblem] = [] if parent is None else parent[0].problems
 
-    def refuse(self, rows: npt.NDArray[np.int64], reason: str) -> None:
+    def reject(self, rows: npt.NDArray[np.int64], reason: str) -> None:
         """These rows (ascending) cannot be encoded."""
         level = self
         while level._parent is not None:
@@ -184,7 +184,7 @@ class Level:
             self._pieces.append(Piece(0, 0, 0))
         data, cuts = self._words_data()
         if self._strings:
-            return self._with_strings(data, cuts)
+            return self._insert_strings(data, cuts)
         return data, np.append(cuts[:, 0], len(data))
 
     def _words_data(self) -> tuple[Bytes, npt.NDArray[np.int64]]:
@@ -221,7 +221,7 @@ class Level:
                 break
         return words
 
-    def _with_strings(self, data: Bytes, cuts: npt.NDArray[np.int64]) -> tuple[Bytes, Offsets]:
+    def _insert_strings(self, data: Bytes, cuts: npt.NDArray[np.int64]) -> tuple[Bytes, Offsets]:
         """Put the long strings between the words."""
         import pyarrow.compute as pc
 
@@ -236,7 +236,9 @@ class Level:
                 indices if strings.active is None else np.where(strings.active, indices, empty)
             )
             first += self.rows
-        size = len(data) + sum(int(each.offsets[-1] - each.offsets[0]) for each in self._strings)
+        size = len(data) + sum(
+            int(strings.offsets[-1] - strings.offsets[0]) for strings in self._strings
+        )
         ends = np.append(cuts.ravel(), np.full(2, len(data), dtype=np.int64))
         is_large = exceeds_binary(size)
         parts = [binary_array(ends, data, is_large=is_large)]

@@ -19,8 +19,8 @@ from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.encoding.arrow_memory import binary_scalar
 from spark_kafka_sink.encoding.encoded import Encoded, encode_in_parts
 from spark_kafka_sink.errors import UnsupportedType
-from spark_kafka_sink.json_schema.given import Fit
-from spark_kafka_sink.json_schema.scalars import join, scalar_texts, without
+from spark_kafka_sink.json_schema.fit import Fit
+from spark_kafka_sink.json_schema.scalars import join, scalar_texts, set_null
 from spark_kafka_sink.records.columns import ranges
 from spark_kafka_sink.records.rejection import RowProblem
 
@@ -56,7 +56,7 @@ class JsonEncoder:
         if len(prefix):
             values = join(binary_scalar(prefix) if isinstance(prefix, bytes) else prefix, values)
         for problem in problems:
-            values = without(values, problem.rows)
+            values = set_null(values, problem.rows)
         return Encoded(values, problems)
 
 
@@ -98,7 +98,7 @@ def _objects(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
         for i in required:
             columns[i] = _null_as_text(columns[i])
         objects = _joined_fields(labels, columns, len(array))
-        return without(objects, ~memory.valid_rows(array)) if array.null_count else objects
+        return set_null(objects, ~memory.valid_rows(array)) if array.null_count else objects
 
     return texts
 
@@ -134,9 +134,9 @@ def _arrays(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         starts, used = _used(array)
-        found: list[RowProblem] = []
-        elements = element(_selected(array.values, used), found)
-        problems += _of_rows(found, starts)
+        element_problems: list[RowProblem] = []
+        elements = element(_selected(array.values, used), element_problems)
+        problems += _row_problems(element_problems, starts)
         return _joined_lists(array, starts, _null_as_text(elements), b"[", b"]")
 
     return texts
@@ -154,10 +154,10 @@ def _maps(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
 
     def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
         starts, used = _used(array)
-        found: list[RowProblem] = []
-        keys = key(_selected(array.keys, used), found)
-        values = value(_selected(array.items, used), found)
-        problems += _of_rows(found, starts)
+        entry_problems: list[RowProblem] = []
+        keys = key(_selected(array.keys, used), entry_problems)
+        values = value(_selected(array.items, used), entry_problems)
+        problems += _row_problems(entry_problems, starts)
         entries = join(_null_as_text(keys), _COLON, _null_as_text(values))
         return _joined_lists(array, starts, entries, b"{", b"}")
 
@@ -182,7 +182,9 @@ def _selected(values: pa.Array, used: slice | npt.NDArray[np.int64]) -> pa.Array
     return values.take(memory.integer_array(used))
 
 
-def _of_rows(problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]) -> list[RowProblem]:
+def _row_problems(
+    problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]
+) -> list[RowProblem]:
     """Problems of elements as problems of the rows that contain them."""
     return [
         RowProblem(
@@ -201,4 +203,4 @@ def _joined_lists(
 ) -> pa.Array:
     joined = pc.binary_join(memory.list_array(starts, elements), _COMMA)
     texts = join(binary_scalar(begin), joined, binary_scalar(end))
-    return without(texts, ~memory.valid_rows(array)) if array.null_count else texts
+    return set_null(texts, ~memory.valid_rows(array)) if array.null_count else texts

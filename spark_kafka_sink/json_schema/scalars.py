@@ -49,7 +49,7 @@ def join(*parts: pa.Array | pa.Scalar) -> pa.Array:
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
-def without(texts: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
+def set_null(texts: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
     """The texts with nulls in those rows (a mask or positions)."""
     valid = memory.valid_rows(texts).copy()
     valid[rows] = False
@@ -80,7 +80,7 @@ def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
         if len(rows):
             reason = f"{path}: {name} has no JSON number; filter or replace it"
             problems.append(RowProblem(rows, reason))
-    return without(texts, ~np.isfinite(values))
+    return set_null(texts, ~np.isfinite(values))
 
 
 def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
@@ -101,7 +101,7 @@ def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array
     if not len(bad_rows):
         return texts
     problems.append(RowProblem(bad_rows, f"{path}: {NOT_UTF8}"))
-    return without(texts, bad_rows)
+    return set_null(texts, bad_rows)
 
 
 def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
@@ -121,7 +121,7 @@ def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Arra
 
 def _dates(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
     texts = join(_QUOTE, _binary(array.cast(pa.large_string())), _QUOTE)
-    return _within_years(texts, array, memory.numbers(array, np.int32), 1, path, problems)
+    return _check_years(texts, array, memory.numbers(array, np.int32), 1, path, problems)
 
 
 def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
@@ -136,10 +136,10 @@ def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Ar
         texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     texts = join(_QUOTE, _binary(texts), _QUOTE if array.type.tz is None else _UTC_END)
     per_day = 86_400 * _PER_SECOND[unit]
-    return _within_years(texts, array, memory.numbers(array, np.int64), per_day, path, problems)
+    return _check_years(texts, array, memory.numbers(array, np.int64), per_day, path, problems)
 
 
-def _within_years(
+def _check_years(
     texts: pa.Array,
     array: pa.Array,
     ticks: npt.NDArray[Any],
@@ -157,7 +157,7 @@ def _within_years(
     if len(rows):
         reason = f"{path}: a year outside 0000 to 9999, which RFC 3339 lacks; filter or replace it"
         problems.append(RowProblem(rows, reason))
-    return without(texts, is_outside)
+    return set_null(texts, is_outside)
 
 
 def _binary(texts: pa.Array) -> pa.Array:

@@ -310,11 +310,11 @@ class Client:
             for event in events:
                 c.event_destroy(event)
             events.clear()
-        for each in reports:
-            if isinstance(each, FailedRecords):
-                self._subtract_unreported(each.delivery_id, each.count)
+        for report in reports:
+            if isinstance(report, FailedRecords):
+                self._subtract_unreported(report.delivery_id, report.count)
             else:
-                for delivery_id, count in each.by_delivery().items():
+                for delivery_id, count in report.counts_by_delivery().items():
                     self._subtract_unreported(delivery_id, count)
         return reports
 

@@ -28,7 +28,7 @@ from spark_kafka_sink.librdkafka.events import (
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.log_lines import LogLines
-from spark_kafka_sink.urls import without_secrets
+from spark_kafka_sink.urls import redacted
 
 #: the topics, or the brokers' ids, of one request
 Names = tuple[str, ...]
@@ -70,7 +70,9 @@ def _statistics(event: int) -> list[Statistics]:
     except ValueError:  # librdkafka escapes no text in it
         return []
     round_trips_us = [broker["rtt"] for broker in brokers if broker["rtt"]["cnt"]]
-    slowest = max(((each["p50"], each["p99"]) for each in round_trips_us), default=None)
+    slowest = max(
+        ((round_trip["p50"], round_trip["p99"]) for round_trip in round_trips_us), default=None
+    )
     return [
         Statistics(
             any(broker["state"] == "UP" for broker in brokers),
@@ -192,13 +194,13 @@ def _topic_answers(event: int, asked: Names) -> list[TopicDescription | RequestF
 def _topic_answer(description: int) -> TopicDescription:
     count = ctypes.c_size_t()
     partitions = c.topic_description_partitions(description, ctypes.byref(count))
-    available = [each for each in partitions[: count.value] if _has_leader(each)]
+    available = [partition for partition in partitions[: count.value] if _has_leader(partition)]
     return TopicDescription(
         c.topic_description_name(description).decode(),
         int(c.error_code(c.topic_description_error(description))),
         count.value,
-        tuple(int(c.topic_partition_info_partition(each)) for each in available),
-        tuple(_rack(c.topic_partition_info_leader(each)) for each in available),
+        tuple(int(c.topic_partition_info_partition(partition)) for partition in available),
+        tuple(_rack(c.topic_partition_info_leader(partition)) for partition in available),
         _may_write(description),
     )
 
@@ -255,7 +257,7 @@ def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion]:
     said = text.value or b""
     if level.value <= log_lines.most_verbose and _NO_SERVERS not in said:
         line = b"%s: %s" % (facility.value or b"", said)
-        log_lines.write(level.value, without_secrets(line.decode(errors="replace")))
+        log_lines.write(level.value, redacted(line.decode(errors="replace")))
     version = _API_VERSION.search(said)
     return [ApiVersion(int(version[1]), int(version[2]))] if version else []
 

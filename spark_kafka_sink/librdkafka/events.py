@@ -21,11 +21,11 @@ class AcknowledgedRecords:
     partitions: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
-    def by_delivery(self) -> dict[int, int]:
+    def counts_by_delivery(self) -> dict[int, int]:
         """How many records of each send."""
         return _totals(self.delivery_ids, self.counts)
 
-    def by_partition(self, delivery_ids: Sequence[int]) -> dict[int, int]:
+    def counts_by_partition(self, delivery_ids: Sequence[int]) -> dict[int, int]:
         """How many records for each partition, of those sends."""
         which = np.isin(self.delivery_ids, delivery_ids)
         return _totals(self.partitions[which], self.counts[which])

@@ -100,8 +100,8 @@ def prepare(
         messages = _messages(records, opaques)
         starts = partitioned.starts.tolist()
         return MessageArray(topic, messages, partitions.tolist(), starts, records)
-    each = np.repeat(partitions, np.diff(partitioned.starts))
-    return _produceva_arguments(topic, records, each, opaques)
+    record_partitions = np.repeat(partitions, np.diff(partitioned.starts))
+    return _produceva_arguments(topic, records, record_partitions, opaques)
 
 
 def _messages(records: RecordColumns, opaques: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:

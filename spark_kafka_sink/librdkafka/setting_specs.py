@@ -66,7 +66,7 @@ def _manual() -> str:
         c.libc.free(text)
 
 
-def refusal_of(name: str, value: str) -> str | None:
+def rejection_reason(name: str, value: str) -> str | None:
     """Why librdkafka refuses this value (name, type, range), or None (``rd_kafka_conf_set``).
 
     The sentence may contain the value: not for secrets.

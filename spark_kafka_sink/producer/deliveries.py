@@ -175,21 +175,23 @@ class IncompleteDeliveries:
     def acknowledge(self, acknowledged: AcknowledgedRecords) -> Iterable[str]:
         """Count acknowledged records of incomplete deliveries; returns their topics."""
         ids_by_topic: defaultdict[str, list[int]] = defaultdict(list)
-        found = []
-        for delivery_id, number in acknowledged.by_delivery().items():
+        deliveries = []
+        for delivery_id, number in acknowledged.counts_by_delivery().items():
             delivery = self.find(delivery_id)
             if delivery is not None:
                 delivery.acknowledged += number
                 self.acknowledged += number
                 ids_by_topic[delivery.topic].append(delivery_id)
-                found.append(delivery)
+                deliveries.append(delivery)
         for topic, ids in ids_by_topic.items():
-            for partition, number in acknowledged.by_partition(ids).items():
+            for partition, number in acknowledged.counts_by_partition(ids).items():
                 self.report.acknowledged_records[topic, partition] += number
         is_first = self.report.first_acknowledgement_seconds is None
         if is_first and ids_by_topic and self._began_at is not None:
             self.report.first_acknowledgement_seconds = self._clock() - self._began_at
-        for delivery in found:  # last: another thread may read the report of complete deliveries
+        for (
+            delivery
+        ) in deliveries:  # last: another thread may read the report of complete deliveries
             self._complete(delivery)
         return ids_by_topic
 

@@ -137,8 +137,8 @@ class SendBuffer:
             if partitions is None:
                 continue
             queue = self._queues[topic]
-            refused, is_full = self._drain_topic(topic, queue, partitions)
-            failures += refused
+            rejected, is_full = self._drain_topic(topic, queue, partitions)
+            failures += rejected
             if is_full:
                 break
             self._sendable[topic] = self._client.has_unreported(topic)
@@ -161,12 +161,12 @@ class SendBuffer:
                 request = queue.first
                 if not present.takes(request):
                     break
-                refused = self._enqueue(request)
-                failures += refused
+                rejected = self._enqueue(request)
+                failures += rejected
                 if not request.is_enqueued:
                     return failures, True
                 queue.remove_first()
-                if any(each.code == ErrorCode.UNKNOWN_TOPIC for each in refused):
+                if any(failure.code == ErrorCode.UNKNOWN_TOPIC for failure in rejected):
                     break  # the topic may be back before the next request, which must not overtake
         return failures, False
 

@@ -112,12 +112,14 @@ class PreCheck:
         if not any(mask.any() for _, mask, _ in masks):
             return [], np.arange(len(partitioned.records))
         is_good = np.ones(len(partitioned.records), dtype=bool)
-        each = np.repeat(partitioned.partitions, np.diff(partitioned.starts))
+        record_partitions = np.repeat(partitioned.partitions, np.diff(partitioned.starts))
         failures: list[FailedRecords] = []
         for code, mask, has_partition in masks:
             rejected = mask & is_good
             is_good &= ~mask
-            partitions = each if has_partition else np.full_like(each, UNASSIGNED)
+            partitions = (
+                record_partitions if has_partition else np.full_like(record_partitions, UNASSIGNED)
+            )
             for partition in np.unique(partitions[rejected]).tolist():
                 indices = np.flatnonzero(rejected & (partitions == partition))
                 positions = tuple(partitioned.positions[indices].tolist())

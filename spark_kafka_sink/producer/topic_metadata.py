@@ -264,7 +264,7 @@ class TopicMetadata:
     def _apply_metadata(self, answer: TopicDescription, state: TopicState) -> None:
         is_complete = len(answer.available_partitions) == answer.partition_count
         partitions = TopicPartitions(
-            answer.partition_count, answer.available_partitions, self._near(answer)
+            answer.partition_count, answer.available_partitions, self._near_partitions(answer)
         )
         state.metadata = Metadata(partitions, self._clock(), is_stale=not is_complete)
         state.is_delegated = False
@@ -278,7 +278,7 @@ class TopicMetadata:
         else:
             self._back_off(state)
 
-    def _near(self, answer: TopicDescription) -> frozenset[int] | None:
+    def _near_partitions(self, answer: TopicDescription) -> frozenset[int] | None:
         if self._rack is None:
             return None
         racks = zip(answer.available_partitions, answer.leader_racks, strict=True)

@@ -92,7 +92,7 @@ def split_by_topic(
         batch=batch,
         batch_bytes=_kept_bytes(batch),
     )
-    all_records = _with_ids(all_records, serialized)
+    all_records = _add_schema_ids(all_records, serialized)
     if topic is not None:
         names = [topic.encode()]
         codes = np.zeros(batch.num_rows, dtype=np.int64)
@@ -129,10 +129,10 @@ def _kept_bytes(batch: pa.RecordBatch) -> int:
 def _record_columns(columns: Mapping[str, pa.Array], problems: list[RowProblem]) -> dict[str, Any]:
     """The fields of RecordColumns; None: there is no such column."""
     return {
-        each.field: _record_column(each, columns[each.name], problems)
-        if each.name in columns
+        column.field: _record_column(column, columns[column.name], problems)
+        if column.name in columns
         else None
-        for each in RECORD_COLUMNS
+        for column in RECORD_COLUMNS
     }
 
 
@@ -147,7 +147,7 @@ def _record_column(column: Column, array: pa.Array, problems: list[RowProblem]) 
     return numbers if check is None else check(numbers, array, problems)
 
 
-def _with_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:
+def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:
     """The records, with what is known of the ids of their schemas."""
     changed: dict[str, Any] = {}
     for name, count in serialized.id_bytes.items():

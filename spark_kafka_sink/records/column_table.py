@@ -53,8 +53,8 @@ class Column:
 
 #: by name
 COLUMNS: Mapping[str, Column] = {
-    each.name: each
-    for each in (
+    column.name: column
+    for column in (
         Column("value", TEXT, Kind.BYTES, Kept.AS_IT_IS, "values", factor=0),
         Column("key", TEXT, Kind.BYTES, Kept.AS_IT_IS, "keys", factor=1),
         Column("topic", ("string",), Kind.TOPIC, Kept.AS_HEADER),
@@ -88,4 +88,4 @@ COLUMNS: Mapping[str, Column] = {
 }
 
 #: those that are columns of a ``RecordColumns``
-RECORD_COLUMNS = tuple(each for each in COLUMNS.values() if each.field)
+RECORD_COLUMNS = tuple(column for column in COLUMNS.values() if column.field)

@@ -132,7 +132,7 @@ def appended(
         [*originals.unique_names, *names],
         # A fingerprint reads this buffer, and omits what was added: the ids of schemas.
         BytesColumn(addresses, lengths, originals.values.buffer),
-        (*originals.other_buffers, *(each.buffer for each in added)),
+        (*originals.other_buffers, *(column.buffer for column in added)),
     )
 
 

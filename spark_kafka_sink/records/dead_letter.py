@@ -29,7 +29,9 @@ from spark_kafka_sink.records.rejection import (
 PREFIX = "kafka-nb."
 
 _KEPT_NUMBERS = [
-    each for each in RECORD_COLUMNS if each.kept is Kept.AS_HEADER and each.kind is Kind.NUMBERS
+    column
+    for column in RECORD_COLUMNS
+    if column.kept is Kept.AS_HEADER and column.kind is Kind.NUMBERS
 ]
 
 # Kafka's default of message.timestamp.after.max.ms (KIP-1030), which the topic for dead letters is
@@ -47,12 +49,12 @@ def dead_letters(
     """
     has_new = _has_new_timestamp(rejected, now_ms)
     has_json = rejected.has(INVALID_HEADER)
-    found = []
+    letters = []
     for new, as_json in product((False, True), repeat=2):
         rows = np.flatnonzero((has_new == new) & (has_json == as_json))
         if len(rows):
-            found.append(_dead_letters(rejected.take(rows), topic, origin, new, as_json))
-    return found
+            letters.append(_dead_letters(rejected.take(rows), topic, origin, new, as_json))
+    return letters
 
 
 def _has_new_timestamp(rejected: RejectedRecords, now_ms: int) -> npt.NDArray[np.bool_]:
@@ -77,7 +79,7 @@ def _dead_letters(
         "error": [rejected.error],
         "message": [rejected.reason],
         "topic": [rejected.topic],
-        **{each.name: _kept_numbers(each, rejected) for each in _KEPT_NUMBERS},
+        **{column.name: _kept_numbers(column, rejected) for column in _KEPT_NUMBERS},
         "query.id": [origin.query_id],
         "batch.id": [origin.batch_id],
         "task.partition": [origin.task_partition],
@@ -89,7 +91,7 @@ def _dead_letters(
     if has_headers_as_json and originals is not None and rejected.headers_json is not None:
         columns["headers"] = rejected.headers_json
         originals = originals.appended_only()  # the ids of schemas
-    texts = {name: [_as_bytes(each) for each in column] for name, column in columns.items()}
+    texts = {name: [_encoded(value) for value in column] for name, column in columns.items()}
     names = [(PREFIX + name).encode() for name in columns]
     added = _columns(texts.values())
     return replace(
@@ -103,7 +105,7 @@ def _dead_letters(
 
 
 def _no_kept_numbers() -> dict[str, Any]:
-    return {each.field: None for each in _KEPT_NUMBERS}
+    return {column.field: None for column in _KEPT_NUMBERS}
 
 
 def _kept_numbers(column: Column, rejected: RejectedRecords) -> list[int | None]:
@@ -115,8 +117,8 @@ def _kept_numbers(column: Column, rejected: RejectedRecords) -> list[int | None]
     return [None if null else n for null, n in zip(is_null, numbers.tolist(), strict=True)]
 
 
-def _as_bytes(each: object) -> bytes | None:
-    return each if each is None or isinstance(each, bytes) else str(each).encode()
+def _encoded(value: object) -> bytes | None:
+    return value if value is None or isinstance(value, bytes) else str(value).encode()
 
 
 def _columns(columns: Iterable[Sequence[bytes | None]]) -> list[BytesColumn]:

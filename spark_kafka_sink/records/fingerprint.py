@@ -85,7 +85,7 @@ def record_hashes(records: RecordColumns) -> _Words:
     for column in RECORD_COLUMNS:
         values = getattr(records, column.field)
         if values is not None:
-            hashes += _of_column(column, values) * _COLUMNS[column.factor]
+            hashes += _column_hashes(column, values) * _COLUMNS[column.factor]
     return _mixed(hashes)
 
 
@@ -102,9 +102,11 @@ def _rejected_hashes(rejected: RejectedRecords) -> _Words:
     if texts is None or not is_unsendable.any():
         return record_hashes(records)
     sendable, unsendable = np.flatnonzero(~is_unsendable), np.flatnonzero(is_unsendable)
-    of_texts = [_text_hash(texts[row] or b"") for row in unsendable.tolist()]
+    text_hashes = [_text_hash(texts[row] or b"") for row in unsendable.tolist()]
     without_headers = replace(records.take(unsendable), headers=None)
-    hashes = _mixed(record_hashes(without_headers) + np.array(of_texts, dtype=np.uint64) * _HEADER)
+    hashes = _mixed(
+        record_hashes(without_headers) + np.array(text_hashes, dtype=np.uint64) * _HEADER
+    )
     return np.concatenate([record_hashes(records.take(sendable)), hashes])
 
 
@@ -112,42 +114,44 @@ def _text_hash(text: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def _of_column(column: Column, values: Any) -> _Words:
+def _column_hashes(column: Column, values: Any) -> _Words:
     """0 for null."""
     if column.kind is Kind.BYTES:
-        return _of_bytes(values)
+        return _string_hashes(values)
     if column.kind is Kind.HEADERS:
-        return _of_headers(values)
+        return _header_hashes(values)
     numbers: npt.NDArray[np.int64] = values.astype(np.int64)
     numbers -= column.if_null
     return numbers.view(np.uint64)
 
 
-def _of_headers(headers: HeaderColumn) -> _Words:
+def _header_hashes(headers: HeaderColumn) -> _Words:
     """0 for a record without headers; their order within a record counts."""
     counts = np.diff(headers.starts)
     names = np.array([_text_hash(name) for name in headers.unique_names], dtype=np.uint64)
     is_id_name = np.array([name in _ID_NAMES for name in headers.unique_names], dtype=bool)
     is_id = is_id_name[headers.names]
-    each = _of_bytes(_without(is_id, headers.values)) + _NAME
+    contents = _string_hashes(_nulled(is_id, headers.values)) + _NAME
     if len(names):
-        each += _mixed(names[headers.names])
+        contents += _mixed(names[headers.names])
     _, begins = ranges(headers.starts[:-1], counts)
     number = np.arange(begins[-1], dtype=np.int64) - np.repeat(begins[:-1], counts)
-    hashes = _mixed(each + number.view(np.uint64) * _HEADER)
+    hashes = _mixed(contents + number.view(np.uint64) * _HEADER)
     hashes[is_id] = 0  # they are the last ones of their records
     return _sums(hashes, begins)
 
 
-def _without(rows: npt.NDArray[np.bool_], column: BytesColumn) -> BytesColumn:
+def _nulled(rows: npt.NDArray[np.bool_], column: BytesColumn) -> BytesColumn:
     """The column with nulls in those rows, which may be outside of its buffer."""
     if not rows.any():
         return column
-    addresses, lengths = (np.where(rows, 0, each) for each in (column.addresses, column.lengths))
+    addresses, lengths = (
+        np.where(rows, 0, numbers) for numbers in (column.addresses, column.lengths)
+    )
     return replace(column, addresses=addresses.astype(np.uint64), lengths=lengths)
 
 
-def _of_bytes(column: BytesColumn) -> _Words:
+def _string_hashes(column: BytesColumn) -> _Words:
     """0 for null. Values are hashed in chunks, each with its number, so that all can be gathered.
 
     The id of a schema is left out: another registry gives the same schema another id. Within a
@@ -198,10 +202,10 @@ class _Memory:
 
     def chunks(self, offsets: npt.NDArray[np.int64]) -> _Words:
         """uint64[offsets, words]"""
-        found = self._inside[np.minimum(offsets, self._last)]
+        chunks = self._inside[np.minimum(offsets, self._last)]
         late = np.flatnonzero(offsets > self._last)
-        found[late] = self._end[offsets[late] - self._last]
-        return found.view(np.uint64).reshape(len(offsets), _CHUNK_WORDS)
+        chunks[late] = self._end[offsets[late] - self._last]
+        return chunks.view(np.uint64).reshape(len(offsets), _CHUNK_WORDS)
 
 
 def _view(buffer: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:

@@ -51,8 +51,8 @@ class PartitionedRecords:
 
     def take(self, indices: npt.NDArray[np.int64]) -> PartitionedRecords:
         """Some of these records, in ascending order."""
-        each = np.repeat(np.arange(len(self.partitions)), np.diff(self.starts))[indices]
-        groups, firsts = np.unique(each, return_index=True)
+        group_indices = np.repeat(np.arange(len(self.partitions)), np.diff(self.starts))[indices]
+        groups, firsts = np.unique(group_indices, return_index=True)
         return PartitionedRecords(
             self.records.take(indices),
             self.partitions[groups],

@@ -21,8 +21,8 @@ _LEAST_RECORD_OVERHEAD_BYTES = 4 + 3 * 1
 
 def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
     """The size of every record (int64[records]) as the first one of its batch."""
-    bodies = 3 + _with_length(records.values)  # attributes, timestamp delta, offset delta
-    bodies += 1 if records.keys is None else _with_length(records.keys)
+    bodies = 3 + _field_bytes(records.values)  # attributes, timestamp delta, offset delta
+    bodies += 1 if records.keys is None else _field_bytes(records.keys)
     headers = records.headers
     if headers is None:
         bodies += 1
@@ -30,9 +30,9 @@ def record_bytes(records: RecordColumns) -> npt.NDArray[np.int64]:
         counts = np.diff(headers.starts)
         names = np.array([len(name) for name in headers.unique_names], dtype=np.int64)
         names += _varint_bytes(names)
-        each = _with_length(headers.values)
-        each += names[headers.names] if len(names) else 0
-        totals = np.concatenate([[0], np.cumsum(each)])[headers.starts]
+        sizes = _field_bytes(headers.values)
+        sizes += names[headers.names] if len(names) else 0
+        totals = np.concatenate([[0], np.cumsum(sizes)])[headers.starts]
         bodies += _varint_bytes(counts) + np.diff(totals)
     return bodies + _varint_bytes(bodies)
 
@@ -115,7 +115,7 @@ def split_to_fit(
     return [(partitioned.take(np.flatnonzero(part_of == part)), largest[part]) for part in largest]
 
 
-def _with_length(column: BytesColumn) -> npt.NDArray[np.int64]:
+def _field_bytes(column: BytesColumn) -> npt.NDArray[np.int64]:
     # The length of null is -1, one byte like 0.
     return column.lengths + _varint_bytes(column.lengths)
 

@@ -50,11 +50,11 @@ def resolve(
 
     ``folder``: the application's, or None. Raises what ``RegistryClient`` raises.
     """
-    found = {each: _find(registry, each, folder) for each in dict.fromkeys(wanted)}
-    missing = [each for each, schema in found.items() if schema is None]
+    schemas = {key: _find(registry, key, folder) for key in dict.fromkeys(wanted)}
+    missing = [key for key, schema in schemas.items() if schema is None]
     if missing:
-        found.update(zip(missing, _request_all(registry, missing, folder), strict=True))
-    return {each: schema for each, schema in found.items() if schema is not None}
+        schemas.update(zip(missing, _request_all(registry, missing, folder), strict=True))
+    return {key: schema for key, schema in schemas.items() if schema is not None}
 
 
 def _request_all(
@@ -72,7 +72,7 @@ def _request_all(
 
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as pool:
         try:
-            futures = [pool.submit(request, each) for each in wanted]
+            futures = [pool.submit(request, schema) for schema in wanted]
         except RuntimeError as problem:
             raise thread_limit_reached(str(problem)) from None
         wait(futures, return_when=FIRST_EXCEPTION)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.figures import Counted, Wait, added_up, adds, largest, plus
+from spark_kafka_sink.report.figures import Counted, Wait, added_up, aggregation, largest, plus
 
 __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 
@@ -40,25 +40,27 @@ class DeliveryReport(Counted):
     ``acknowledged_records``: by topic and partition.
     """
 
-    sent_records: Counter[str] = field(default_factory=Counter, metadata=adds(plus))
-    sent_bytes_by_topic: Counter[str] = field(default_factory=Counter, metadata=adds(plus))
+    sent_records: Counter[str] = field(default_factory=Counter, metadata=aggregation(plus))
+    sent_bytes_by_topic: Counter[str] = field(default_factory=Counter, metadata=aggregation(plus))
     failed_records: Counter[tuple[str, int, int]] = field(
-        default_factory=Counter, metadata=adds(plus)
+        default_factory=Counter, metadata=aggregation(plus)
     )
     acknowledged_records: Counter[tuple[str, int]] = field(
-        default_factory=Counter, metadata=adds(plus)
+        default_factory=Counter, metadata=aggregation(plus)
     )
     #: rejected records by topic ("" for null) and error; their dead letters are in ``sent_records``
-    dead_letters: Counter[tuple[str, str]] = field(default_factory=Counter, metadata=adds(plus))
+    dead_letters: Counter[tuple[str, str]] = field(
+        default_factory=Counter, metadata=aggregation(plus)
+    )
     #: the sum of the tasks' times, and the longest one
-    task_seconds: float = field(default=0.0, metadata=adds(plus))
-    longest_task_seconds: float = field(default=0.0, metadata=adds(largest))
+    task_seconds: float = field(default=0.0, metadata=aggregation(plus))
+    longest_task_seconds: float = field(default=0.0, metadata=aggregation(largest))
     #: of ``task_seconds``, in microseconds
-    wait_us: Counter[Wait] = field(default_factory=Counter, metadata=adds(plus))
+    wait_us: Counter[Wait] = field(default_factory=Counter, metadata=aggregation(plus))
     #: the longest time of any task from its first send to its first acknowledgement
-    first_acknowledgement_seconds: float | None = field(default=None, metadata=adds(largest))
+    first_acknowledgement_seconds: float | None = field(default=None, metadata=aggregation(largest))
     #: of requests to the slowest broker: the median, and the 99th percentile
-    round_trip_ms: tuple[float, float] | None = field(default=None, metadata=adds(largest))
+    round_trip_ms: tuple[float, float] | None = field(default=None, metadata=aggregation(largest))
 
     @property
     def total_sent(self) -> int:
@@ -163,7 +165,7 @@ class DeliveryReport(Counted):
 
     def to_plain(self) -> dict[str, Any]:
         """All fields in the types of JSON, for ``from_plain``."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {member.name: _plain(getattr(self, member.name)) for member in fields(self)}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> DeliveryReport:
@@ -196,9 +198,13 @@ class DeliveryReport(Counted):
 
 # The initial values; the end of the report is not known yet.
 _DEFAULTS = {
-    each.name: each.default for each in fields(DeliveryReport) if each.default is not MISSING
+    member.name: member.default
+    for member in fields(DeliveryReport)
+    if member.default is not MISSING
 }
-_ALL_COUNTERS = [each.name for each in fields(DeliveryReport) if each.default_factory is Counter]
+_ALL_COUNTERS = [
+    member.name for member in fields(DeliveryReport) if member.default_factory is Counter
+]
 _COUNTERS = [name for name in _ALL_COUNTERS if name != "wait_us"]
 
 

@@ -54,7 +54,7 @@ def added_up(one: Any, other: Any) -> dict[str, Any]:
 
 @cache
 def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-    rules = [(each.name, each.metadata["adds"]) for each in fields(report)]
+    rules = [(member.name, member.metadata["aggregate"]) for member in fields(report)]
     return [(name, rule) for name, rule in rules if rule is not None]
 
 
@@ -120,7 +120,7 @@ class Figure:
 def figure(
     part: int,
     meaning: str,
-    adds: Callable[[Any, Any], Any] | None,
+    aggregate: Callable[[Any, Any], Any] | None,
     *,
     default: Any = MISSING,
     default_factory: Any = MISSING,
@@ -130,17 +130,17 @@ def figure(
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
-    """A field. ``adds``: how it adds up; None: a sum has its default."""
+    """A field. ``aggregate``: how it adds up; None: a sum has its default."""
     entry = Figure(part, meaning, line, metric, one_of, is_new)
-    metadata = {"adds": adds, "figure": entry}
+    metadata = {"aggregate": aggregate, "figure": entry}
     return field(
         default=default, default_factory=default_factory, compare=compare, metadata=metadata
     )
 
 
-def adds(rule: Callable[[Any, Any], Any]) -> dict[str, Any]:
+def aggregation(rule: Callable[[Any, Any], Any]) -> dict[str, Any]:
     """The metadata of a field that is no figure itself."""
-    return {"adds": rule}
+    return {"aggregate": rule}
 
 
 class Wait(Enum):
@@ -476,10 +476,10 @@ class Figures(Counted):
     )
 
 
-def _in_order() -> dict[str, Figure]:
-    found = {each.name: each.metadata["figure"] for each in fields(Figures)}
-    return dict(sorted(found.items(), key=lambda pair: pair[1].part))
+def _sorted_figures() -> dict[str, Figure]:
+    figures = {member.name: member.metadata["figure"] for member in fields(Figures)}
+    return dict(sorted(figures.items(), key=lambda pair: pair[1].part))
 
 
 #: every figure but ``version``, in the order of the JSON
-FIGURES: Mapping[str, Figure] = _in_order()
+FIGURES: Mapping[str, Figure] = _sorted_figures()

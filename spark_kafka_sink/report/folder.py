@@ -41,9 +41,9 @@ def prepare(folder: str) -> None:
     """
 
     def create_and_try() -> None:
-        found = open_folder(folder)
-        if isinstance(found, LocalFolder):
-            found.create()
+        target = open_folder(folder)
+        if isinstance(target, LocalFolder):
+            target.create()
         try_writing(folder)
 
     _bounded(create_and_try, None, "reports of micro-batches cannot be written", folder)
@@ -56,11 +56,11 @@ def write_failed_task(report: DeliveryReport, folder: str, batch_id: str | None)
     """
 
     def write() -> None:
-        found = open_folder(folder)
-        if isinstance(found, LocalFolder) and not found.exists():
+        target = open_folder(folder)
+        if isinstance(target, LocalFolder) and not target.exists():
             return
         name = f"{_prefix(batch_id)}{uuid.uuid4().hex}.json"
-        found.write(f"{_FAILED_TASKS}/{name}", json.dumps(report.to_plain()).encode())
+        target.write(f"{_FAILED_TASKS}/{name}", json.dumps(report.to_plain()).encode())
 
     _bounded(write, None, "the report of a failed task was not written", folder)
 
@@ -75,16 +75,16 @@ def append(report: DeliveryReport, folder: str) -> DeliveryReport:
     """
 
     def write() -> DeliveryReport:
-        found = open_folder(folder)
-        failed = _failed_task_reports(report, found)
+        target = open_folder(folder)
+        failed = _failed_task_reports(report, target)
         complete = report.with_failed_tasks(total(failed.values())) if failed else report
         line = complete.to_json().encode() + b"\n"
-        if isinstance(found, LocalFolder):
-            _append_to_newest(line, found)
+        if isinstance(target, LocalFolder):
+            _append_to_newest(line, target)
         else:
-            _add_file(line, report.batch_id, found)
+            _add_file(line, report.batch_id, target)
         for name in failed:
-            found.delete(name)
+            target.delete(name)
         return complete
 
     what = f"the report of micro-batch {report.batch_id} was not written"
@@ -98,7 +98,7 @@ def _prefix(batch_id: object) -> str:
     return f"task-{'batch' if batch_id is None else batch_id}-"
 
 
-def _failed_task_reports(report: DeliveryReport, found: Folder) -> dict[str, DeliveryReport]:
+def _failed_task_reports(report: DeliveryReport, target: Folder) -> dict[str, DeliveryReport]:
     """The reports of the micro-batch's failed tasks, by file.
 
     Tasks of another query, which used this folder before and was killed, may have written some for
@@ -107,54 +107,54 @@ def _failed_task_reports(report: DeliveryReport, found: Folder) -> dict[str, Del
     """
     prefix = _prefix(report.batch_id)
     reports: dict[str, DeliveryReport] = {}
-    for name in found.names(_FAILED_TASKS):
+    for name in target.names(_FAILED_TASKS):
         if name.startswith(prefix):
             path = f"{_FAILED_TASKS}/{name}"
             try:
-                reports[path] = DeliveryReport.from_plain(json.loads(found.read(path)))
+                reports[path] = DeliveryReport.from_plain(json.loads(target.read(path)))
             except (KeyError, TypeError, ValueError):
                 _log.warning("%s, the report of a failed task, is truncated, and was skipped", name)
-                found.delete(path)
+                target.delete(path)
     query_id = report.query_id
     if query_id is None and reports:
-        query_id = max(reports.values(), key=lambda each: each.ended_at).query_id
-    return {path: each for path, each in reports.items() if each.query_id == query_id}
+        query_id = max(reports.values(), key=lambda failed: failed.ended_at).query_id
+    return {path: failed for path, failed in reports.items() if failed.query_id == query_id}
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _append_to_newest(line: bytes, found: LocalFolder) -> None:
-    numbers = _numbers(found)
+def _append_to_newest(line: bytes, target: LocalFolder) -> None:
+    numbers = _numbers(target)
     newest = max(numbers, default=0)
     keep = _MOST_FILES
-    if newest and found.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
+    if newest and target.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
         try:
-            found.append_line(_file(newest), line)
+            target.append_line(_file(newest), line)
         except (
             OSError
         ):  # it does not allow appending; if the disk is full, the next write fails too
             keep = _MOST_SMALL_FILES
         else:
             return
-    found.write(_file(newest + 1), line)
-    _delete_oldest(found, [*numbers, newest + 1], keep)
+    target.write(_file(newest + 1), line)
+    _delete_oldest(target, [*numbers, newest + 1], keep)
 
 
-def _add_file(line: bytes, batch_id: int | None, found: Folder) -> None:
+def _add_file(line: bytes, batch_id: int | None, target: Folder) -> None:
     # Named by the time, because finding the newest number would need a listing of all files.
-    found.write(_file(time.time_ns() // 1000), line)
+    target.write(_file(time.time_ns() // 1000), line)
     if batch_id is None or batch_id % _MICRO_BATCHES_PER_LISTING == 0:
-        _delete_oldest(found, _numbers(found), _MOST_SMALL_FILES)
+        _delete_oldest(target, _numbers(target), _MOST_SMALL_FILES)
 
 
-def _delete_oldest(found: Folder, numbers: list[int], keep: int) -> None:
+def _delete_oldest(target: Folder, numbers: list[int], keep: int) -> None:
     for number in sorted(numbers)[: max(0, len(numbers) - keep)]:
-        found.delete(_file(number))
+        target.delete(_file(number))
 
 
-def _numbers(found: Folder) -> list[int]:
-    names = (_NAME.fullmatch(name) for name in found.names())
+def _numbers(target: Folder) -> list[int]:
+    names = (_NAME.fullmatch(name) for name in target.names())
     return [int(name[1]) for name in names if name is not None]
 
 

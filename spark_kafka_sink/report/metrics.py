@@ -63,10 +63,10 @@ def _exported() -> Iterator[Metric]:
         if figure.metric is not None:
             figures.setdefault(figure.metric.name, []).append((name, figure.metric))
     for metric in sorted(figures, key=lambda metric: not metric.startswith("kafka_producer_")):
-        _, of = figures[metric][0]
+        _, figure = figures[metric][0]
         source = ", ".join(name for name, _ in figures[metric])
         read = _READERS.get(metric) or _figures(figures[metric])
-        yield Metric(metric, of.kind, of.labels, of.help_text, source, read)
+        yield Metric(metric, figure.kind, figure.labels, figure.help_text, source, read)
 
 
 def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[Report], Values]:
@@ -83,8 +83,8 @@ def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[Report], Valu
 def _numbers(value: Any, labels: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
     """Those of a figure: one, some by topic, or none if it is not known."""
     if isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _numbers(each, (*labels, name))
+        for name, part in value.items():
+            yield from _numbers(part, (*labels, name))
     elif value is not None:
         yield labels, value
 
@@ -125,7 +125,7 @@ def _durations(progress: Mapping[str, Any]) -> Values:
     return {(phase,): ms * _SECONDS for phase, ms in progress["durationMs"].items()}
 
 
-def _behind(progress: Mapping[str, Any]) -> Values:
+def _offsets_behind(progress: Mapping[str, Any]) -> Values:
     return {(source,): n for source, n in offsets_behind_latest(progress).items()}
 
 
@@ -181,7 +181,7 @@ PROGRESS_METRICS = (
         ("source",),
         "Lag of the source's slowest partition, in records, if the source reports it.",
         "sources[].metrics.maxOffsetsBehindLatest",
-        _behind,
+        _offsets_behind,
     ),
 )
 
@@ -215,7 +215,7 @@ METRICS = REPORT_METRICS + PROGRESS_METRICS + QUERY_METRICS
 class QueryValues:
     """The values of a query's metrics; unknown values are absent, not 0."""
 
-    of: dict[Metric, Values] = field(default_factory=dict)
+    by_metric: dict[Metric, Values] = field(default_factory=dict)
 
     def add(self, metrics: Iterable[Metric], source: object) -> None:
         """Add to counters and replace gauges; ``source`` is what these metrics read."""
@@ -224,13 +224,13 @@ class QueryValues:
             if read is None:
                 continue
             if metric.kind == "gauge":
-                self.of[metric] = read
+                self.by_metric[metric] = read
                 continue
-            values = self.of.setdefault(metric, {})
-            for given, value in read.items():
-                is_over = given not in values and len(values) >= MOST_SERIES
-                labels = (OTHER_TOPICS, *given[1:]) if is_over else given
-                values[labels] = values.get(labels, 0) + value
+            values = self.by_metric.setdefault(metric, {})
+            for labels, value in read.items():
+                is_over = labels not in values and len(values) >= MOST_SERIES
+                series = (OTHER_TOPICS, *labels[1:]) if is_over else labels
+                values[series] = values.get(series, 0) + value
 
     def copy(self) -> QueryValues:
-        return QueryValues({metric: dict(values) for metric, values in self.of.items()})
+        return QueryValues({metric: dict(values) for metric, values in self.by_metric.items()})

@@ -41,7 +41,7 @@ class MetricsServer:
             raise KafkaSinkError(
                 f"cannot serve metrics on {address}:{port}: {error}; {remedy}"
             ) from error
-        self._server.set_app(_with_health(make_wsgi_app(registry), read_problems))
+        self._server.set_app(_add_health(make_wsgi_app(registry), read_problems))
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._server.server_port}/metrics"
 
@@ -68,7 +68,7 @@ def _is_of_port(error: Exception, port: int) -> bool:
     return is_taken or not 0 <= port <= _LAST_PORT
 
 
-def _with_health(metrics: WSGIApplication, read_problems: ReadProblems) -> WSGIApplication:
+def _add_health(metrics: WSGIApplication, read_problems: ReadProblems) -> WSGIApplication:
     """The application of prometheus_client, which serves metrics at any path, and /health."""
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -94,6 +94,6 @@ class MetricsCollector(Collector):
             family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             exported = family(metric.name, metric.help, labels=[*QUERY_LABELS, *metric.labels])
             for query, values in queries.items():
-                for labels, value in values.of.get(metric, {}).items():
+                for labels, value in values.by_metric.get(metric, {}).items():
                     exported.add_metric([*query, *labels], value)
             yield exported

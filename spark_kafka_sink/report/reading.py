@@ -69,7 +69,7 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     with os.scandir(path) as entries:  # Path.glob finds nothing in a folder that may not be read
-        files = [path / each.name for each in entries if each.name.endswith(".jsonl")]
+        files = [path / entry.name for entry in entries if entry.name.endswith(".jsonl")]
     return sorted(files, key=lambda file: (_number(file), file.name))
 
 
@@ -96,10 +96,10 @@ def _report_or_skipped(line: bytes, file: Path, number: int) -> Report | Skipped
 def parse(line: bytes) -> Report:
     """A report from its line; raises ValueError, which says what is wrong with it."""
     try:
-        found = json.loads(line.decode())
+        content = json.loads(line.decode())
     except (ValueError, RecursionError):
         raise ValueError("not JSON, or truncated") from None
-    version = found.get("version") if isinstance(found, dict) else None
+    version = content.get("version") if isinstance(content, dict) else None
     if type(version) is not int or version < 1:
         raise ValueError("not a report of a micro-batch")
     if version > VERSION:
@@ -108,20 +108,20 @@ def parse(line: bytes) -> Report:
             "update spark-kafka-sink"
         )
     values: dict[str, Any] = {}
-    for each in fields(Report):
-        is_absent = FIGURES[each.name].is_new and each.name not in found
-        values[each.name] = None if is_absent else _value(each.name, str(each.type), found)
+    for field in fields(Report):
+        is_absent = FIGURES[field.name].is_new and field.name not in content
+        values[field.name] = None if is_absent else _value(field.name, str(field.type), content)
     return Report(**values)
 
 
-def _value(name: str, annotation: str, found: Mapping[str, Any]) -> Any:
-    if name not in found:
+def _value(name: str, annotation: str, content: Mapping[str, Any]) -> Any:
+    if name not in content:
         raise ValueError(f"a report without {name}")
     kind, _, none = annotation.partition(" | ")
-    if none and found[name] is None:
+    if none and content[name] is None:
         return None
     try:
-        return _PARSERS[kind](found[name])
+        return _PARSERS[kind](content[name])
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"a report with a wrong {name}") from None
 
@@ -140,7 +140,10 @@ def _number_of_ms(value: Any) -> float:
 
 def printable(text: str) -> str:
     """Without control characters: a topic may come from user data, and terminals execute them."""
-    shown = (" " if each.isspace() else each if each.isprintable() else "�" for each in text)
+    shown = (
+        " " if character.isspace() else character if character.isprintable() else "�"
+        for character in text
+    )
     return "".join(shown)
 
 

@@ -30,15 +30,15 @@ def try_writing(folder: str) -> bool:
 
     A folder of this machine that does not exist is not created: its parent is tried.
     """
-    found = open_folder(folder)
-    if isinstance(found, LocalFolder):
-        found = found.nearest()
+    target = open_folder(folder)
+    if isinstance(target, LocalFolder):
+        target = target.nearest()
     name = f"trial-{uuid.uuid4().hex}"
-    found.write(name, b"\n")
+    target.write(name, b"\n")
     try:
-        return isinstance(found, LocalFolder) and found.can_append(name)
+        return isinstance(target, LocalFolder) and target.can_append(name)
     finally:
-        found.delete(name)
+        target.delete(name)
 
 
 class Folder(Protocol):
@@ -70,12 +70,12 @@ class LocalFolder:
     def nearest(self) -> LocalFolder:
         """The folder itself, or the first one above it that exists."""
         return LocalFolder(
-            next(each for each in (self._path, *self._path.parents) if each.exists())
+            next(path for path in (self._path, *self._path.parents) if path.exists())
         )
 
     def names(self, subfolder: str = "") -> list[str]:
         try:
-            return [each.name for each in (self._path / subfolder).iterdir()]
+            return [entry.name for entry in (self._path / subfolder).iterdir()]
         except FileNotFoundError:
             return []
 
@@ -125,7 +125,7 @@ class RemoteFolder:
         from pyarrow import fs
 
         selector = fs.FileSelector(f"{self._path}/{subfolder}".rstrip("/"), allow_not_found=True)
-        return [each.base_name for each in self._files.get_file_info(selector)]
+        return [info.base_name for info in self._files.get_file_info(selector)]
 
     def write(self, name: str, data: bytes) -> None:
         path = f"{self._path}/{name}"

@@ -50,10 +50,10 @@ def _levels(spark_type: Any) -> int:
     types = [spark_type]
     while types:
         levels += 1
-        nested = [each for each in types if isinstance(each, dict)]
-        types = [field["type"] for each in nested for field in each.get("fields", ())]
+        nested = [kind for kind in types if isinstance(kind, dict)]
+        types = [field["type"] for kind in nested for field in kind.get("fields", ())]
         for part in ("elementType", "keyType", "valueType"):
-            types += [each[part] for each in nested if part in each]
+            types += [kind[part] for kind in nested if part in kind]
     return levels
 
 
@@ -66,7 +66,7 @@ def encoder(
 
         return AvroEncoder(schema, arrow_type, column)
     from spark_kafka_sink.json_schema.encoder import JsonEncoder
-    from spark_kafka_sink.json_schema.given import check_fit
+    from spark_kafka_sink.json_schema.fit import check_fit
 
     return JsonEncoder(arrow_type, column, check_fit(schema, spark_type, column))
 

@@ -40,12 +40,14 @@ def prepare(
     serializer = Serializer(serialization, columns, {})
     if options.topic is None:
         return serializer
-    wanted = {each.wanted(options.topic, serialization): each for each in columns}
+    wanted = {column.wanted(options.topic, serialization): column for column in columns}
     serializer.known = resolve(serialization.registry, list(wanted), folder)
-    for each, column in wanted.items():
-        if each.schema is None:
+    for wanted_schema, column in wanted.items():
+        if wanted_schema.schema is None:
             arrow_type = types[column.format.column].arrow
-            column.encoder(serializer.known[each].schema, arrow_type, each.subject)  # a check
+            column.encoder(
+                serializer.known[wanted_schema].schema, arrow_type, wanted_schema.subject
+            )  # a check
     return serializer
 
 
@@ -57,9 +59,9 @@ def column_schemas(
     Raises SchemaMismatch or UnsupportedType.
     """
     return [
-        _column_schema(options, each, types[each.column])
-        for each in options.columns
-        if each.column in types
+        _column_schema(options, column, types[column.column])
+        for column in options.columns
+        if column.column in types
     ]
 
 
@@ -80,10 +82,10 @@ def _column_schema(
 ) -> ColumnSchema:
     # Also with another schema: it finds types that the format does not have.
     derived = derived_schema(column.format, kind.spark, column.column, column.record_name)
-    given = given_schema(column, kind.spark)
+    schema = given_schema(column, kind.spark)
     if options.use_latest_version:
-        return given
-    if given.text is None:
+        return schema
+    if schema.text is None:
         return _named_schema(column, derived, kind.spark)
-    encoder(column.format, given.text, kind.spark, kind.arrow, column.column)
-    return given
+    encoder(column.format, schema.text, kind.spark, kind.arrow, column.column)
+    return schema

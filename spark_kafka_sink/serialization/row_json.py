@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def with_json(values: pa.Array, array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+def replace_by_json(values: pa.Array, array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
     """``values``, but in those rows what ``array`` has there, as JSON; null stays null."""
     if not len(rows):
         return values
@@ -45,9 +45,9 @@ def _plain(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one per kind of type
     if pa.types.is_struct(kind):
         return {field.name: _plain(scalar[i]) for i, field in enumerate(kind)}
     if pa.types.is_map(kind):
-        return {str(_plain(each[0])): _plain(each[1]) for each in scalar.values}
+        return {str(_plain(entry[0])): _plain(entry[1]) for entry in scalar.values}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_plain(each) for each in scalar.values]
+        return [_plain(element) for element in scalar.values]
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return bytes(scalar.as_buffer()).decode(errors="backslashreplace")
     if pa.types.is_date(kind):

@@ -25,7 +25,7 @@ from spark_kafka_sink.records.rejection import RowProblem
 from spark_kafka_sink.registry.client import RegisteredSchema
 from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
 from spark_kafka_sink.serialization.formats import Encoder, encoder
-from spark_kafka_sink.serialization.row_json import with_json
+from spark_kafka_sink.serialization.row_json import replace_by_json
 from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined, united
 
 # Confluent's wire format: zero and the id in big-endian order, or in a header one and the GUID.
@@ -92,7 +92,7 @@ class Serializer:
         Raises RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound for new
         topics, and SchemaMismatch if the latest schema of one does not fit.
         """
-        present = [each for each in self.columns if each.format.column in batch.schema.names]
+        present = [column for column in self.columns if column.format.column in batch.schema.names]
         groups = groups_by_topic(batch, topic)
         registered = self._registered(present, groups)
         unserializable: list[RowProblem] = []
@@ -102,7 +102,7 @@ class Serializer:
             values, problems = self._encode(column, array, groups, schemas)
             encoded.append(values)
             unserializable += problems
-        lost = [each.rows for each in unserializable]
+        lost = [problem.rows for problem in unserializable]
         lost += [group.rows for group in groups if group.topic is None]
         # Key and value: the reader of a dead letter cannot tell which of them was not serialized.
         as_json = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
@@ -113,10 +113,10 @@ class Serializer:
             if is_header:
                 id_headers[name] = _id_header(groups, schemas, values, as_json)
             index = batch.schema.get_field_index(name)
-            with_lost = with_json(values, batch.column(name), as_json)
+            with_lost = replace_by_json(values, batch.column(name), as_json)
             batch = batch.set_column(index, name, with_lost)
         size = 0 if is_header else len(_PREFIX_MAGIC) + _ID_BYTES
-        sizes = {each.format.column: size for each in present}
+        sizes = {column.format.column: size for column in present}
         return Serialized(batch, unserializable, sizes, id_headers)
 
     def _registered(
@@ -155,11 +155,11 @@ class Serializer:
                 continue
             subject = column.wanted(union.topic, self.options).subject
             encoded = self._encoder(column, subject, text, array.type).encode(
-                union.of(array), prefix if isinstance(prefix, bytes) else union.of(prefix)
+                union.select(array), prefix if isinstance(prefix, bytes) else union.select(prefix)
             )
             parts.append(encoded.values)
             problems += [
-                RowProblem(union.rows[each.rows], each.reason) for each in encoded.problems
+                RowProblem(union.rows[problem.rows], problem.reason) for problem in encoded.problems
             ]
         return joined(unions, parts), problems
 

@@ -22,7 +22,7 @@ class TopicGroup:
     rows: npt.NDArray[np.int64]
     is_whole: bool
 
-    def of(self, array: pa.Array) -> pa.Array:
+    def select(self, array: pa.Array) -> pa.Array:
         """The group's rows of a column of the batch."""
         return array if self.is_whole else array.take(memory.integer_array(self.rows))
 
@@ -33,7 +33,7 @@ def groups_by_topic(batch: pa.RecordBatch, topic: str | None) -> list[TopicGroup
     if topic is not None or not batch.num_rows:
         return [TopicGroup(topic, everything, is_whole=True)]
     encoded = memory.plain(batch.column("topic")).dictionary_encode()
-    names = [_valid(each) for each in encoded.dictionary]
+    names = [_valid(name) for name in encoded.dictionary]
     is_invalid = np.array([name is None for name in names] or [True])
     codes = memory.numbers(encoded.indices, np.int32).astype(np.int64)
     valid = memory.validity(encoded.indices)

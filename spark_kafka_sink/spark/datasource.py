@@ -78,7 +78,7 @@ class KafkaSink(DataSource):
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        return KafkaBatchWriter(*self._checked(schema, _refuse_exactly_once))
+        return KafkaBatchWriter(*self._checked(schema, _reject_exactly_once))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode writes the whole result each time, as Spark's own sink does
@@ -109,7 +109,7 @@ class KafkaSink(DataSource):
         return options, serializer
 
 
-def _refuse_exactly_once(options: SinkOptions) -> None:
+def _reject_exactly_once(options: SinkOptions) -> None:
     if options.exactly_once is not None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "

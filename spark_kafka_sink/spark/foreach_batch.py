@@ -109,11 +109,11 @@ def foreach_batch(
             check(parsed)
             prepare_reports(parsed)
             query_id = _query_id(batch.sparkSession)
-            named = _with_prefix(replace(parsed, batch_id=batch_id), query_id)
+            named = _add_prefix(replace(parsed, batch_id=batch_id), query_id)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)
-        batch = _with_columns(batch, used_columns(parsed.topic))
+        batch = _select_used(batch, used_columns(parsed.topic))
         batch, named = _repartitioned(batch, named)
         has_end_rows = named.exactly_once is not None and marks_any_end(batch.sparkSession)
         if has_end_rows:
@@ -166,7 +166,7 @@ class _Reports:
             _log.exception("on_report failed after micro-batch %s had failed", report.batch_id)
 
 
-def _with_columns(batch: DataFrame, used: Sequence[str]) -> DataFrame:
+def _select_used(batch: DataFrame, used: Sequence[str]) -> DataFrame:
     """Without the other columns, which Spark would pass to Python too."""
     names = batch.schema.names
     columns = [name for name in used if name in names]
@@ -194,7 +194,7 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
     return batch, replace(options, exactly_once=replace(settings, partitions=number))
 
 
-def _with_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
+def _add_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
     """With exactly-once, add the transactions' prefix: tasks of Spark Connect have no query id.
 
     Raises InvalidOption if the option is missing under Spark Connect.
@@ -233,7 +233,7 @@ class WriteToKafka:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.has_end_rows:
-            batches = without_end_rows(batches)
+            batches = remove_end_rows(batches)
         yield _one_row(pickle.dumps(write_partition(batches, self.options, self.serializer)))
 
 
@@ -286,7 +286,7 @@ def _add_column(batch: pa.RecordBatch, is_end: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, is_end], schema=schema)
 
 
-def without_end_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def remove_end_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches without those rows; raises RowsIncomplete at the end if one is missing."""
     end_rows = 0
     for batch in batches:

@@ -161,11 +161,13 @@ class KafkaSinkListener(StreamingQueryListener):
     def _read_folders(self) -> None:
         for folder in self._folders:
             try:
-                for each in folder.files.new():
-                    if isinstance(each, SkippedLine):
-                        self._warn(f"{each.file}, line {each.number}, was skipped: {each.reason}")
+                for entry in folder.files.new():
+                    if isinstance(entry, SkippedLine):
+                        self._warn(
+                            f"{entry.file}, line {entry.number}, was skipped: {entry.reason}"
+                        )
                     else:
-                        self._add_report(each, folder)
+                        self._add_report(entry, folder)
             except FileNotFoundError:
                 continue  # no report yet, or a rotation has deleted a file
             except OSError as error:
@@ -193,7 +195,7 @@ class KafkaSinkListener(StreamingQueryListener):
 
     def _query(self, query_id: str | None) -> _Query:
         if query_id not in self._queries:
-            over = [key for key, each in self._queries.items() if each.run_state != _RUNNING]
+            over = [key for key, query in self._queries.items() if query.run_state != _RUNNING]
             if len(self._queries) >= _MOST_QUERIES and over:
                 del self._queries[over[0]]
             self._queries[query_id] = _Query(query_id)
@@ -272,9 +274,9 @@ class _ReportFolder:
     def skip_existing(self) -> None:
         """Skip the reports of earlier runs; otherwise counters would seem to jump."""
         try:
-            for each in self.files.new():
-                if isinstance(each, Report):
-                    self.query_id = each.query_id or self.query_id
+            for report in self.files.new():
+                if isinstance(report, Report):
+                    self.query_id = report.query_id or self.query_id
         except FileNotFoundError:
             pass  # the first report creates it
         except OSError as error:
@@ -282,10 +284,10 @@ class _ReportFolder:
 
 
 def _local(path: str) -> Path:
-    found = local_path(path)
-    if found is None:
+    folder = local_path(path)
+    if folder is None:
         raise KafkaSinkError(
             f"KafkaSinkListener reads only folders of this machine, not {path}; "
             "with foreach_batch, use on_report instead"
         )
-    return found
+    return folder

@@ -171,18 +171,18 @@ def column_types(schema: StructType, names: Sequence[str]) -> dict[str, ColumnTy
         if field.name not in names:
             continue
         try:
-            arrow = to_arrow_type(_with_plain_strings(field.dataType), **zone)
+            arrow = to_arrow_type(_replace_char_types(field.dataType), **zone)
         except PySparkTypeError:
             arrow = pa.null()  # no format has such a type either, and says so
         types[field.name] = ColumnType(field.dataType.jsonValue(), arrow)
     return types
 
 
-def _with_plain_strings(data_type: DataType) -> DataType:
+def _replace_char_types(data_type: DataType) -> DataType:
     """The type with string for char and varchar, as Spark passes them; PySpark cannot tell."""
     from pyspark.sql import types
 
-    convert = _with_plain_strings
+    convert = _replace_char_types
     if isinstance(data_type, types.CharType | types.VarcharType):
         return types.StringType()
     if isinstance(data_type, types.ArrayType):

@@ -11,21 +11,21 @@ _OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
 
 def error_name(text: str) -> str | None:
     """The class name of the sink's own error; None if the query failed for another reason."""
-    found = _OUR_ERROR.findall(text)
-    return found[-1][0] if found else None
+    matches = _OUR_ERROR.findall(text)
+    return matches[-1][0] if matches else None
 
 
 def sink_error(text: str) -> str:
     """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
-    found = _OUR_ERROR.findall(text)
-    return ": ".join(found[-1]) if found else text.strip().partition("\n")[0]
+    matches = _OUR_ERROR.findall(text)
+    return ": ".join(matches[-1]) if matches else text.strip().partition("\n")[0]
 
 
 def own_error(text: str) -> errors.KafkaSinkError | None:
     """The sink's own error with its message, but without its fields, or None."""
-    found = _OUR_ERROR.findall(text)
-    if not found:
+    matches = _OUR_ERROR.findall(text)
+    if not matches:
         return None
-    name, message = found[-1]
+    name, message = matches[-1]
     cls: type[errors.KafkaSinkError] = getattr(errors, name, errors.KafkaSinkError)
     return cls.__new__(cls, message)

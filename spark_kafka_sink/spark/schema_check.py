@@ -143,17 +143,17 @@ def check_schema(schema: StructType, topic: str | None, serialized: Collection[s
         for problem in _repeated_fields(field.dataType, f"column {field.name}")
     ]
     problems += [
-        f"column {column}, which {column}.format serializes, is missing{_found(column, types)}"
+        f"column {column}, which {column}.format serializes, is missing{_hint(column, types)}"
         for column in serialized
         if column not in types and column != "value"
     ]
     if "value" not in types:
         problems.append(
-            f"column value ({' or '.join(TEXT)}) is required but missing{_found('value', types)}"
+            f"column value ({' or '.join(TEXT)}) is required but missing{_hint('value', types)}"
         )
     if "topic" not in types and topic is None:
-        found = _found("topic", types)
-        problems.append(f"no topic: set the option topic, or add a column topic (string){found}")
+        hint = _hint("topic", types)
+        problems.append(f"no topic: set the option topic, or add a column topic (string){hint}")
     repeated = [name for name in _repeated(schema.names) if name in used]
     if repeated:
         names = ", ".join(repeated)
@@ -182,9 +182,9 @@ def check_schema_for_format(schema: StructType) -> None:
 def conversions(column: str, kind: str) -> list[str]:
     """What turns a column of a type, as Spark writes it, into one that is allowed."""
     conversion = next(
-        each
-        for each in CONVERSIONS
-        if column in each.columns and re.fullmatch(each.pattern, kind, re.IGNORECASE)
+        candidate
+        for candidate in CONVERSIONS
+        if column in candidate.columns and re.fullmatch(candidate.pattern, kind, re.IGNORECASE)
     )
     return [expression.format(column) for expression in conversion.expressions]
 
@@ -243,12 +243,12 @@ def columns_serialized_twice(schema: StructType, options: SerializationOptions |
         return []
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     return [
-        f"column {each.column} ({types[each.column]}) is serialized by {each.column}.format="
-        f"{each.format}: if it is {name} already, write the struct itself, not {function}; if not, "
-        f"{each.column}.schema ends this warning"
-        for each in options.columns
-        for name, function, kinds in [_ALREADY[each.format]]
-        if each.schema is None and types.get(each.column) in kinds
+        f"column {column.column} ({types[column.column]}) is serialized by {column.column}.format="
+        f"{column.format}: if it is {name} already, write the struct itself, not {function}; "
+        f"if not, {column.column}.schema ends this warning"
+        for column in options.columns
+        for name, function, kinds in [_ALREADY[column.format]]
+        if column.schema is None and types.get(column.column) in kinds
     ]
 
 
@@ -257,11 +257,11 @@ def _similar(column: str, names: Iterable[str]) -> str | None:
     import difflib  # needed only if a column is missing
 
     lower = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(column, lower, n=1, cutoff=_SIMILARITY)
-    return lower[found[0]] if found else None
+    matches = difflib.get_close_matches(column, lower, n=1, cutoff=_SIMILARITY)
+    return lower[matches[0]] if matches else None
 
 
-def _found(column: str, names: Iterable[str]) -> str:
+def _hint(column: str, names: Iterable[str]) -> str:
     similar = _similar(column, names)
     if similar is None:
         return ""

@@ -76,15 +76,15 @@ def warm_up(
     deadline = Deadline(timeout_seconds)
     micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
-        given = as_texts(options)
+        texts = as_texts(options)
         # A client of Spark Connect may be far from the brokers.
-        existing_topic = _in_background(_existing_topic, given) if is_classic(spark) else None
+        existing_topic = _start_call(_existing_topic, texts) if is_classic(spark) else None
         make_known(spark)
         warn_of_speculation(spark)
         rows = _no_rows(spark)
-        topic = "" if existing_topic is None else _in_time(existing_topic, deadline)
+        topic = "" if existing_topic is None else _await_result(existing_topic, deadline)
         # An empty transaction would be a change in Kafka, and a schema one in the registry.
-        passed = as_bytes(at_least_once(given))
+        passed = as_bytes(at_least_once(texts))
         passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
@@ -96,7 +96,7 @@ def warm_up(
     return WarmUpResult(seconds, micro_batch_seconds, "" if problem else topic, problem)
 
 
-def _in_background(function: Callable[[A], T], argument: A) -> Future[T]:
+def _start_call(function: Callable[[A], T], argument: A) -> Future[T]:
     """The call's outcome. Its thread delays nothing, not even the end of the process."""
     future: Future[T] = Future()
 
@@ -110,7 +110,7 @@ def _in_background(function: Callable[[A], T], argument: A) -> Future[T]:
     return future
 
 
-def _in_time(future: Future[T], deadline: Deadline) -> T:
+def _await_result(future: Future[T], deadline: Deadline) -> T:
     """Its value; raises its error, or TimeoutError."""
     wait([future], deadline.remaining())
     if not future.done():

@@ -91,7 +91,7 @@ def _committed_rows(
     wait: BrokerWait,
 ) -> dict[int, int]:
     """How many rows of a micro-batch each of its partitions has committed."""
-    groups = {commit_entry_group(prefix, each): each for each in range(partitions)}
+    groups = {commit_entry_group(prefix, partition): partition for partition in range(partitions)}
     offsets = read_offsets(options.producer.client, settings.ledger_topic, list(groups), wait)
     entries = {groups[group]: read_commit_entry(at, group) for group, at in offsets.items()}
     return {

@@ -82,7 +82,7 @@ class LedgerReader:
 
     def read_layout_or_assume_claim(self, wait: BrokerWait) -> Layout | None:
         try:
-            committed = self._layout.read(wait.at_most(_OPEN_CLAIM_SECONDS))
+            committed = self._layout.read(wait.capped(_OPEN_CLAIM_SECONDS))
         except DeadlineExceeded:
             if wait.deadline.expired:
                 raise
@@ -279,7 +279,7 @@ class LayoutClaim:
         """Tell the others not to wait for this claim; if that fails, they wait a little longer."""
         ended = replace(self._own, has_ended=True)
         with suppress(KafkaSinkError):
-            self._progress.write(ended.to_offset(), self._wait("").at_most(_END_SECONDS))
+            self._progress.write(ended.to_offset(), self._wait("").capped(_END_SECONDS))
 
 
 @contextmanager

@@ -50,7 +50,7 @@ _MOST_IDLE_WITHOUT_SPACE = 3
 #: each client has some threads and connections
 CLIENTS_AT_ONCE = 16
 
-_REFUSED: Mapping[int, Advice] = {
+_REJECTED: Mapping[int, Advice] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Advice.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: Advice.LEDGER_TOPIC_FORBIDDEN,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Advice.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -65,16 +65,16 @@ class BrokerWait:
     option: str
     purpose: str
 
-    def at_most(self, seconds: float) -> BrokerWait:
+    def capped(self, seconds: float) -> BrokerWait:
         """The same wait with a shorter deadline."""
-        return replace(self, deadline=self.deadline.at_most(seconds))
+        return replace(self, deadline=self.deadline.capped(seconds))
 
     def error(self, code: int, text: str = "", broker_error: str = "") -> KafkaSinkError:
         """The error for the brokers' latest answer, or for none and why it did not come."""
         answer = f"{text or error_text(code)} ({error_name(code)})"
-        if code in _REFUSED:
+        if code in _REJECTED:
             return TransactionFailed(
-                f"{self.purpose}: {answer}. {_REFUSED[code].remedy}", code=error_name(code)
+                f"{self.purpose}: {answer}. {_REJECTED[code].remedy}", code=error_name(code)
             )
         last = f"; last broker error: {broker_error}" if broker_error else ""
         return DeadlineExceeded(
@@ -83,7 +83,7 @@ class BrokerWait:
         )
 
     def is_over(self, code: int) -> bool:
-        return self.deadline.expired or code in _REFUSED
+        return self.deadline.expired or code in _REJECTED
 
     def pause(self, seconds: float = _PAUSE_SECONDS) -> None:
         time.sleep(self.deadline.slice(seconds))
@@ -112,7 +112,7 @@ class GroupOffset:
         self._session = Session(GroupClient, for_group(self._settings, self.group))
         self._client = self._session.client
         #: code with which the brokers refuse to name the coordinator
-        self._refusal = ErrorCode.NO_ERROR
+        self._rejection_code = ErrorCode.NO_ERROR
         self._until_connected = Deadline(_CONNECTED_SECONDS)
         #: during the latest request an address did not answer; the client then tries the next one
         self._awaited_connection = False
@@ -145,7 +145,7 @@ class GroupOffset:
             if answer.code == ErrorCode.NO_ERROR:
                 return answer.committed
             self._handle_events()
-            code = self._refusal or answer.code
+            code = self._rejection_code or answer.code
             # The deadline cuts the last request short: what brokers have answered says more.
             last_code = code if code != ErrorCode.TIMED_OUT else last_code
             if wait.is_over(last_code):
@@ -174,8 +174,8 @@ class GroupOffset:
                 self._awaited_connection |= event.awaits_connection
             if not isinstance(event, BrokerError):
                 continue
-            if event.code in _REFUSED:
-                self._refusal = ErrorCode(event.code)
+            if event.code in _REJECTED:
+                self._rejection_code = ErrorCode(event.code)
             elif event.code != ErrorCode.ALL_BROKERS_DOWN:  # which says no reason
                 self._broker_error = explained(event, self._settings)
 
@@ -257,12 +257,12 @@ def read_offsets(
     settings: ClientSettings, topic: str, groups: Sequence[str], wait: BrokerWait
 ) -> dict[str, CommittedOffset | None]:
     """The stable offsets of many groups; raises what ``GroupOffset.read`` raises."""
-    found: dict[str, CommittedOffset | None] = {}
+    committed: dict[str, CommittedOffset | None] = {}
     for first in range(0, len(groups), CLIENTS_AT_ONCE):
         with ExitStack() as stack:
             offsets = [
                 stack.enter_context(GroupOffset(settings, topic, group))
                 for group in groups[first : first + CLIENTS_AT_ONCE]
             ]
-            found.update((each.group, each.read(wait)) for each in offsets)
-    return found
+            committed.update((offset.group, offset.read(wait)) for offset in offsets)
+    return committed

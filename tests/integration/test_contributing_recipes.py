@@ -98,7 +98,7 @@ values = QueryValues()
 values.add(REPORT_METRICS, report)
 values.add(REPORT_METRICS, report)
 (metric,) = (each for each in REPORT_METRICS if each.name == "spark_kafka_sink_sends_total")
-assert values.of[metric] == {(): 4}
+assert values.by_metric[metric] == {(): 4}
 
 history = History(report)
 history.add(report)

@@ -274,14 +274,14 @@ def test_purge_reports_every_record_exactly_once(records):
 def test_every_acknowledged_record_is_reported_with_its_send(client, records):
     for delivery_id, rows in ((3, 1000), (4, 10)):
         client.enqueue(MessageBatch(unpartitioned(records(["v"] * rows)), delivery_id))
-    by_delivery, by_partition = Counter(), Counter()
+    counts_by_delivery, counts_by_partition = Counter(), Counter()
     while queued(client):
         client.flush(0.001)
         for event in client.poll(1):
-            by_delivery.update(event.by_delivery())
-            by_partition.update(event.by_partition([3]))
-    assert by_delivery == {3: 1000, 4: 10}
-    assert by_partition == {0: 1000}
+            counts_by_delivery.update(event.counts_by_delivery())
+            counts_by_partition.update(event.counts_by_partition([3]))
+    assert counts_by_delivery == {3: 1000, 4: 10}
+    assert counts_by_partition == {0: 1000}
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 64])
@@ -293,15 +293,15 @@ def test_no_report_is_lost_however_many_are_read_at_once(client, cluster, monkey
     for delivery_id in (1, 2, 3):
         (records,) = split_by_topic(made, "five").records
         client.enqueue(MessageBatch(group_by_partition(records, 5, 0), delivery_id))
-    by_delivery, by_partition, deadline = Counter(), Counter(), Deadline(30)
+    counts_by_delivery, counts_by_partition, deadline = Counter(), Counter(), Deadline(30)
     while queued(client):
         assert not deadline.expired
         client.flush(0.001)
         for event in client.poll(1):
-            by_delivery.update(event.by_delivery())
-            by_partition.update(event.by_partition([1, 2, 3]))
-    assert by_delivery == {1: 100, 2: 100, 3: 100}
-    assert by_partition == dict.fromkeys(range(5), 60)
+            counts_by_delivery.update(event.counts_by_delivery())
+            counts_by_partition.update(event.counts_by_partition([1, 2, 3]))
+    assert counts_by_delivery == {1: 100, 2: 100, 3: 100}
+    assert counts_by_partition == dict.fromkeys(range(5), 60)
     assert not client.has_unreported("five")
 
 

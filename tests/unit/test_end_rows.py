@@ -9,7 +9,7 @@ import pytest
 from spark_worker import connected, run_as_worker
 
 from spark_kafka_sink.errors import RowsIncomplete
-from spark_kafka_sink.spark.foreach_batch import AddEndRows, without_end_rows
+from spark_kafka_sink.spark.foreach_batch import AddEndRows, remove_end_rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -51,7 +51,7 @@ def test_all_rows_arrive_however_spark_forms_batches_of_them(sizes, size, rows_s
     passed = with_end_rows(batches_of(*sizes), rows_socket)
     table = pa.Table.from_batches(passed)
     assert table.num_rows == expected.num_rows + 2
-    found = list(without_end_rows(table.combine_chunks().to_batches(max_chunksize=size)))
+    found = list(remove_end_rows(table.combine_chunks().to_batches(max_chunksize=size)))
     assert pa.Table.from_batches(found, SCHEMA) == expected
     assert all(batch.num_rows for batch in found)
 
@@ -62,7 +62,7 @@ def test_rows_that_end_before_the_second_end_row_are_incomplete(missing, rows_so
     table = pa.Table.from_batches(with_end_rows(batches_of(2, 1), rows_socket))
     passed = table.slice(0, table.num_rows - missing).to_batches()
     with pytest.raises(RowsIncomplete, match="nothing was committed"):
-        list(without_end_rows(passed))
+        list(remove_end_rows(passed))
 
 
 def test_a_connection_that_ends_without_a_mark_gets_no_end_rows():

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
 from spark_kafka_sink.json_schema.derived import derive_schema
 from spark_kafka_sink.json_schema.encoder import JsonEncoder
-from spark_kafka_sink.json_schema.given import check_fit
+from spark_kafka_sink.json_schema.fit import check_fit
 
 quick = settings(
     deadline=None,

@@ -58,7 +58,7 @@ def metric(listener, name):
     return {
         query: values
         for (query, _), known in listener._values().items()
-        for metric, values in known.of.items()
+        for metric, values in known.by_metric.items()
         if metric.name == name and values
     }
 

@@ -282,10 +282,10 @@ def test_a_token_that_brokers_refuse_is_replaced_at_once_but_once_in_five_second
         login.client.tokens.clear()
         login.clock.now += seconds
         for _ in range(3):
-            login.tokens.refuse()
+            login.tokens.replace()
         login.pass_on_until_answered()
         assert login.client.tokens[0][0] == f"{VALUE}-{number}"
-        login.tokens.refuse()
+        login.tokens.replace()
         login.tokens.pass_on(login.client)
         assert len(numbered) == number + 1
     login.clock.now += 5.0  # the last refusal is not forgotten
@@ -298,14 +298,14 @@ def test_a_refused_token_that_others_have_replaced_needs_no_call(login, numbered
     assert login.ask() == other.ask() == f"{VALUE}-0"
     for client in (login, other):
         client.client.tokens.clear()
-        client.tokens.refuse()
+        client.tokens.replace()
         assert client.pass_on_until_answered().tokens[0][0] == f"{VALUE}-1"
     assert len(numbered) == 2
 
 
 def test_a_client_without_a_token_replaces_none(login, function):
     function(lambda _: pytest.fail("called"))
-    login.tokens.refuse()
+    login.tokens.replace()
     login.tokens.pass_on(login.client)
     assert not login.tokens.is_pending
 

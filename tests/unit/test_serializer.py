@@ -46,7 +46,7 @@ from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
 from spark_kafka_sink.registry import known_schemas
 from spark_kafka_sink.serialization.preparation import prepare
-from spark_kafka_sink.serialization.row_json import with_json
+from spark_kafka_sink.serialization.row_json import replace_by_json
 from spark_kafka_sink.spark.private_api import column_types
 
 ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])
@@ -481,13 +481,13 @@ def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, locat
 )
 def test_what_python_or_json_do_not_have_is_text_in_a_dead_letter(value, text):
     rows = np.array([0])
-    found = with_json(pa.nulls(1, pa.large_binary()), value, rows)
+    found = replace_by_json(pa.nulls(1, pa.large_binary()), value, rows)
     assert json.loads(found[0].as_py()) == text
 
 
 def test_a_null_inside_a_dictionary_is_null_in_a_dead_letter():
     dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([None, "x"]))
-    found = with_json(pa.nulls(2, pa.large_binary()), dictionary, np.array([0, 1]))
+    found = replace_by_json(pa.nulls(2, pa.large_binary()), dictionary, np.array([0, 1]))
     assert found.to_pylist() == [None, b'"x"']
 
 

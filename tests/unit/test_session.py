@@ -25,7 +25,7 @@ NO_TOKEN = BrokerError(
 def calls(monkeypatch):
     """What the session does with the user's function."""
     made = []
-    for name in ("call", "refuse", "pass_on"):
+    for name in ("call", "replace", "pass_on"):
         monkeypatch.setattr(TokenFunction, name, lambda *_, name=name: made.append(name))
     return made
 
@@ -49,7 +49,7 @@ def test_tokens_are_passed_on_without_events_too(session, calls):
 def test_a_login_that_brokers_refuse_replaces_the_token(session, calls):
     session.client.events += [LOST, REFUSED]
     assert list(session.poll()) == [LOST, REFUSED]
-    assert calls == ["refuse", "pass_on"]
+    assert calls == ["replace", "pass_on"]
 
 
 def test_a_login_without_a_token_replaces_none(session, calls):

@@ -16,7 +16,7 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.records.rejection import Origin
-from spark_kafka_sink.spark.foreach_batch import _query_id, _with_prefix
+from spark_kafka_sink.spark.foreach_batch import _add_prefix, _query_id
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.partition import exactly_once, prefix_of
 
@@ -78,11 +78,11 @@ def test_the_prefix_is_the_option_or_made_from_the_query():
 def test_foreach_batch_under_spark_connect_needs_the_prefix():
     connect = object()  # its sessions have no Java session
     with pytest.raises(InvalidOption, match=r"needs transactional\.id\.prefix here"):
-        _with_prefix(OPTIONS, _query_id(connect))
+        _add_prefix(OPTIONS, _query_id(connect))
     named = replace(OPTIONS, exactly_once=replace(SETTINGS, prefix="orders"))
-    assert _with_prefix(named, _query_id(connect)) == named
+    assert _add_prefix(named, _query_id(connect)) == named
     plain = replace(OPTIONS, exactly_once=None)
-    assert _with_prefix(plain, _query_id(connect)) is plain
+    assert _add_prefix(plain, _query_id(connect)) is plain
 
 
 @pytest.mark.parametrize("origin", [Origin("a-query", None, 0), Origin("a-query", "1", None)])

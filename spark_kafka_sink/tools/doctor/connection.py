@@ -11,7 +11,7 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 
-from spark_kafka_sink.advice import Advice, settings_refused
+from spark_kafka_sink.advice import Advice, settings_rejected
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
@@ -132,7 +132,7 @@ def login(context: CheckContext) -> list[Finding]:
         context.brokers = Brokers({**context.login, "bootstrap.servers": working})
         context.advertised = context.brokers.log_in(context.deadline)
     except KafkaException as error:
-        return [failed(*settings_refused(error_text(error)))]
+        return [failed(*settings_rejected(error_text(error)))]
     except AuthenticationFailed as error:
         problem, remedy = login_failure(str(error), settings)
         if concerns_clients_certificate(str(error)):
@@ -244,7 +244,7 @@ def probe_tls(
         with sockets.connect_tls(server, context, deadline) as connection:
             return _check_certificate(server, connection)
     except ssl.SSLCertVerificationError as error:
-        return failed(*sockets.certificate_refused(error, trust_option), str(server))
+        return failed(*sockets.certificate_rejected(error, trust_option), str(server))
     except OSError as error:
         what = f"the TLS handshake failed: {sockets.reason(error)}"
         return failed(what, Advice.TLS_FAILED.remedy, str(server))

@@ -91,7 +91,7 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
 def _is_held_back(group: GroupOffset, wait: BrokerWait) -> bool:
     """Whether there is no answer about the group's offset."""
     try:
-        group.read(wait.at_most(_ANSWER_SECONDS))
+        group.read(wait.capped(_ANSWER_SECONDS))
     except DeadlineExceeded:
         return True
     return False

@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from spark_kafka_sink.advice import settings_refused
+from spark_kafka_sink.advice import settings_rejected
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.connection.session import login_failure
@@ -66,7 +66,7 @@ def create_missing(configuration: Configuration, output: Output) -> None:
     try:
         admin = _Admin(for_confluent_kafka(client))
     except KafkaException as error:
-        raise InvalidOption(". ".join(settings_refused(error_text(error)))) from None
+        raise InvalidOption(". ".join(settings_rejected(error_text(error)))) from None
     try:
         _log_in(admin, client, deadline)
         for path, (topic, settings) in wanted.items():
