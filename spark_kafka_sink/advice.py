@@ -174,7 +174,7 @@ class Advice(Enum):
     SETTINGS_REJECTED = (
         "A kafka.* option, or a file that it names, is not usable",
         "Correct the option kafka.* that the message names",
-        "`the Kafka client refuses its settings`",
+        "`the Kafka client rejects its settings`",
     )
     KEY_STORE_PASSWORD = (
         "The password of the PKCS12 key store is wrong or missing",
@@ -477,7 +477,7 @@ def advice_on_text(text: str, default: Advice) -> Advice:
 
 def settings_rejected(text: str) -> tuple[str, str]:
     """Why a client cannot be created, and what to do."""
-    problem = f"the Kafka client refuses its settings: {text}"
+    problem = f"the Kafka client rejects its settings: {text}"
     return problem, advice_on_text(problem, Advice.SETTINGS_REJECTED).remedy
 
 

@@ -97,12 +97,12 @@ class UnsupportedType(SchemaMismatch):
 
 
 class SchemaIncompatible(KafkaSinkError):
-    """The schema registry refuses a schema as incompatible with the subject's earlier versions.
+    """The schema registry rejects a schema as incompatible with the subject's earlier versions.
 
     What to do: change the column so that the schema may evolve (new fields nullable), or the
     subject's compatibility level.
 
-    ``subject``: the one that refuses.
+    ``subject``: the one that rejects it.
     """
 
     is_permanent = True

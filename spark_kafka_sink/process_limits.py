@@ -53,7 +53,7 @@ def memory_limit_reached(problem: str) -> LimitReached:
 
 @contextmanager
 def naming_memory_limit() -> Iterator[None]:
-    """Raises LimitReached for memory that is refused while the address space is limited."""
+    """Raises LimitReached for memory that is denied while the address space is limited."""
     try:
         yield
     except (MemoryError, ImportError) as error:

@@ -28,7 +28,7 @@ from spark_kafka_sink.encoding.arrow_memory import plain_type
 
 
 def best(fitting: Sequence[tuple[int, Writer]]) -> tuple[int, Writer]:
-    """The index and writer of the branch that refuses values of the fewest fields.
+    """The index and writer of the branch that rejects values of the fewest fields.
 
     Of several, the one that converts the fewest fields; of several, the first.
     """
@@ -56,7 +56,7 @@ def _all_writers(writer: Writer) -> Iterator[Writer]:
 
 
 def _rejects(writer: Writer) -> bool:
-    """Whether it refuses values that the column's type allows."""
+    """Whether it rejects values that the column's type allows."""
     if isinstance(writer, writers.Required):
         return writer.is_nullable
     if isinstance(writer, writers.Integer):

@@ -36,7 +36,7 @@ def both(first: Mask | None, second: Mask | None) -> Mask | None:
 
 
 def _reject(level: Level, is_bad: Mask, reason: Callable[[int], str]) -> None:
-    """Refuse rows with the reason of each; of very many rows, most have the same reason."""
+    """Reject rows with the reason of each; of very many rows, most have the same reason."""
     rows = np.flatnonzero(is_bad)
     by_reason: dict[str, list[int]] = {}
     for row in rows[:_NAMED_VALUES].tolist():

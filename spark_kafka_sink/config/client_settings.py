@@ -214,14 +214,14 @@ def _check_value(name: str, target: str, value: str) -> None:
 
 def _refusal(setting: str, value: str) -> str | None:
     """What is wrong with a value, or None."""
-    from spark_kafka_sink.librdkafka.setting_specs import rejection_reason
+    from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 
     if setting == "client.id" and _UNQUOTABLE.search(value):
         # librdkafka's statistics, which are JSON, contain it as it is.
         return "remove its quotation marks, backslashes and control characters"
     if setting in ALLOWED:
         return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"
-    refusal, spec = rejection_reason(setting, value), _setting_specs().get(setting)
+    refusal, spec = setting_problem(setting, value), _setting_specs().get(setting)
     if spec is None:
         return refusal
     # librdkafka itself reads 16k as 16.

@@ -49,7 +49,7 @@ from spark_kafka_sink.process_limits import thread_limit_reached
 
 
 def were_reached(settings: ClientSettings, folder: Path | None) -> bool:
-    """Whether ``remember`` was called for these brokers with this folder.
+    """Whether ``mark_reached`` was called for these brokers with this folder.
 
     If nothing can be stored, they count as reached: ending a stream after a short outage is worse
     than reporting a wrong address late.

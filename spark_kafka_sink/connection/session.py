@@ -31,7 +31,7 @@ class Session(Generic[ClientT]):
     """Used by one thread at a time, like its client.
 
     ``new_client``: Client, or a callable with the same arguments. Raises InvalidOption if
-    librdkafka refuses the settings, and LimitReached.
+    librdkafka rejects the settings, and LimitReached.
     """
 
     def __init__(

@@ -96,11 +96,11 @@ def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> 
 def certificate_rejected(
     error: ssl.SSLCertVerificationError, trust_option: str = ""
 ) -> tuple[str, str]:
-    """Why the server's certificate is refused, and what to do.
+    """Why the server's certificate is rejected, and what to do.
 
     ``trust_option``: of ``ClientSettings``.
     """
-    problem = f"the broker's certificate is refused: {error.verify_message.rstrip('.')}"
+    problem = f"the broker's certificate is rejected: {error.verify_message.rstrip('.')}"
     advice = advice_on_text(problem, Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY)
     if advice in _ABOUT_TRUST:
         trusted = trust_option or f"this machine, {authorities() or 'which has no file of them'}"

@@ -15,7 +15,7 @@ _ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)")
 
 
 def concerns_clients_certificate(text: str) -> bool:
-    """Whether the client's ``text`` says that a broker requires or refuses its certificate.
+    """Whether the client's ``text`` says that a broker requires or rejects its certificate.
 
     With TLS 1.3 it arrives after the handshake, and so with the code of a lost connection.
     """

@@ -203,8 +203,8 @@ class Level:
             view[positions] = piece.words
             positions += piece.lengths
             cuts += [positions.copy() for strings in self._strings if strings.words == i]
-        # What the last words of a row have too many is in the first eight bytes of the next rows.
-        # They are written in the order of the rows: where two overlap, the later one stays.
+        # The surplus bytes of a row's last words have overwritten the first eight bytes of the next
+        # rows. Those are written again in the order of the rows: where two overlap, the later wins.
         view[starts] = self._first_words()
         return data[:size], np.stack(cuts, axis=1)
 

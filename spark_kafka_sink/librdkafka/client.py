@@ -57,7 +57,7 @@ class Client:
     It connects with its first request or record, so that topics opened before are part of the
     client's own first request. Only the process that created a Client may use it, and only one
     thread at a time.
-    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` refuses. Raises
+    ``settings`` are librdkafka's; a ValueError says what ``rd_kafka_new`` rejects. Raises
     LimitReached if the process gets no more memory or threads. With ``asks_for_tokens``,
     TokenNeeded events ask the caller for ``set_token``. With ``reports_versions``, ApiVersion
     events say what the brokers support.
@@ -102,7 +102,7 @@ class Client:
         for name, value in {**settings, **own}.items():
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)
-                raise ValueError(f"librdkafka refuses the value of {name}")
+                raise ValueError(f"librdkafka rejects the value of {name}")
         events = c.EVENT_DR | c.EVENT_ERROR | c.EVENT_LOG | c.EVENT_STATS
         if asks_for_tokens:
             events |= c.EVENT_OAUTHBEARER_TOKEN_REFRESH
@@ -126,6 +126,10 @@ class Client:
     @property
     def handle(self) -> int:
         """The ``rd_kafka_t`` pointer; stays inside this package."""
+        return self._check_usable()
+
+    def _check_usable(self) -> int:
+        """The pointer; raises RuntimeError after ``close``, or in a fork."""
         if self._handle is None:
             raise RuntimeError("the client is closed")
         if self._pid != os.getpid():
@@ -149,7 +153,7 @@ class Client:
             topic = self._topics[name] = c.topic_new(self.handle, name.encode(), None)
             if not topic:
                 del self._topics[name]
-                raise ValueError(f"librdkafka refuses the topic name {name!r}")
+                raise ValueError(f"librdkafka rejects the topic name {name!r}")
         return topic
 
     @property
@@ -195,7 +199,7 @@ class Client:
         return topic in self._unreported_by_topic
 
     def _enqueue_groups(self, array: MessageArray, first: int) -> _Enqueued:
-        self.handle  # noqa: B018 - refuses use after close or fork
+        self._check_usable()
         address, size = array.messages.ctypes.data, array.messages.itemsize
         rejected: list[tuple[int, int]] = []
         start = first
@@ -278,7 +282,7 @@ class Client:
 
     def poll(self, seconds: float = 0.0) -> Iterator[Event]:
         """Yield events as they are read; wait that long for the first (``rd_kafka_queue_poll``)."""
-        self.handle  # noqa: B018 - refuses use after close or fork
+        self._check_usable()
         self._log_lines.write_due()
         event = c.queue_poll(self._queue, milliseconds(seconds))
         reports: list[int] = []
@@ -336,7 +340,7 @@ class Client:
         """Set the OAUTHBEARER token that the client's connections wait for.
 
         ``expires_at_ms``: since the epoch. After 80 % of the token's life, the client asks for the
-        next one. A token that it refuses becomes a BrokerError event
+        next one. A token that it rejects becomes a BrokerError event
         (``rd_kafka_oauthbearer_set_token``).
         """
         pairs = [text.encode() for pair in extensions.items() for text in pair]

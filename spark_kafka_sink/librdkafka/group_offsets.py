@@ -48,7 +48,7 @@ class GroupClient(Client):
         # Events about the group join the others.
         c.poll_set_consumer(self.handle)
         self._bootstrap()
-        # It begins when something wakes its main thread.
+        # The look-up of the coordinator begins only when the main thread wakes; this call wakes it.
         with partition_list(self.handle, "") as partitions:
             c.committed(self.handle, partitions, 0)
 

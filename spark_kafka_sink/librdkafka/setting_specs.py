@@ -1,4 +1,4 @@
-"""librdkafka's description of its settings: names, types, allowed values, defaults, refusals."""
+"""librdkafka's description of its settings: names, types, allowed values, defaults, rejections."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def _manual() -> str:
         c.libc.free(text)
 
 
-def rejection_reason(name: str, value: str) -> str | None:
-    """Why librdkafka refuses this value (name, type, range), or None (``rd_kafka_conf_set``).
+def setting_problem(name: str, value: str) -> str | None:
+    """Why librdkafka rejects this value (name, type, range), or None (``rd_kafka_conf_set``).
 
     The sentence may contain the value: not for secrets.
     """
@@ -79,7 +79,7 @@ def rejection_reason(name: str, value: str) -> str | None:
 
 
 def set_value(conf: Any, name: str, value: str) -> str | None:
-    """Set a value in an ``rd_kafka_conf_t``; returns why it was refused, or None."""
+    """Set a value in an ``rd_kafka_conf_t``; returns why it was rejected, or None."""
     text = ctypes.create_string_buffer(ERROR_TEXT_SIZE)
     result = c.conf_set(conf, name.encode(), value.encode(), text, ERROR_TEXT_SIZE)
     return None if result == c.CONF_OK else text.value.decode(errors="replace")

@@ -150,7 +150,7 @@ class Engine:
         self, queue: DeadLetterQueue, delivery: Delivery, failed: FailedRecords
     ) -> None:
         """Send dead letters for records of a delivery that were rejected."""
-        too_large = self._too_large(delivery, failed, by_broker=False)
+        too_large = self._too_large(delivery, failed, is_batch=False)
         records = self.deliveries.records(failed)
         rejected = queue.rejected(delivery.topic, records, failed, too_large)
         for letters in queue.dead_letters(rejected):
@@ -181,7 +181,7 @@ class Engine:
         if isinstance(event, AcknowledgedRecords):
             self._apply_acknowledgements(event)
         elif isinstance(event, FailedRecords):
-            self._apply_failure(event, by_broker=True)
+            self._apply_failed_delivery(event)
         elif isinstance(event, TopicDescription):
             self._fetcher.apply(event, is_in_use=event.topic in self.deliveries.topics)
             self._buffer.on_metadata_change(event.topic)
@@ -206,49 +206,74 @@ class Engine:
     def _apply_failures(self, failures: Iterable[FailedRecords]) -> None:
         """Apply what the client did not accept to the deliveries and to their topics' metadata."""
         for failed in failures:
-            self._apply_failure(failed, by_broker=False)
+            delivery = self.deliveries.find(failed.delivery_id)
+            if delivery is None:
+                continue
+            queue = self._dead_letters
+            if failed.code == ErrorCode.UNKNOWN_TOPIC:
+                self._apply_missing_topic(queue, delivery, failed)
+            else:
+                self._apply_rejection(queue, delivery, failed)
+            self._end_failure(delivery, failed)
 
-    def _apply_failure(self, failed: FailedRecords, *, by_broker: bool) -> None:
-        """``by_broker``: a whole batch was rejected, perhaps because of only some records.
+    def _apply_failed_delivery(self, failed: FailedRecords) -> None:
+        """A broker rejected a whole batch, perhaps because of only some records.
 
-        Or the client dropped them, because one answer did not name the topic. Then the answers of
-        the next seconds decide whether it is missing.
+        Or the client dropped records, because one answer did not name their topic.
         """
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
         # A transaction does not survive what the client or the brokers reject after they got it.
-        queue = None if by_broker and self._is_transactional else self._dead_letters
-        becomes_dead_letters = queue is not None and queue.accepts(delivery.topic, failed)
-        may_be_missing = failed.code == ErrorCode.UNKNOWN_TOPIC or (
-            by_broker and failed.code in MISSING_ERRORS
-        )
-        if may_be_missing and failed.possibly_persisted:
-            # A record that is stored must neither become a dead letter nor be sent again.
-            self.deliveries.fail(delivery, failed)
-        elif may_be_missing and becomes_dead_letters:
-            self.topics.await_answer(delivery.topic)
-            self._send_again(delivery, failed)
-        elif by_broker and self._bad_batches.may_contain_good(failed):
+        queue = None if self._is_transactional else self._dead_letters
+        if failed.code in MISSING_ERRORS:
+            self._apply_missing_topic(queue, delivery, failed)
+        elif self._bad_batches.may_contain_good(failed):
             # The topic's limits are not known, or have changed, or do not show this one.
             self._send_again(delivery, failed)
-        elif queue is not None and becomes_dead_letters:
+        else:
+            self._apply_rejection(queue, delivery, failed, is_batch=failed.count > 1)
+        self._end_failure(delivery, failed)
+
+    def _apply_missing_topic(
+        self, queue: DeadLetterQueue | None, delivery: Delivery, failed: FailedRecords
+    ) -> None:
+        """The answers of the next seconds decide whether the topic is missing."""
+        # A record that is stored must neither become a dead letter nor be sent again.
+        is_retried = queue is not None and queue.accepts(delivery.topic, failed)
+        if is_retried and not failed.possibly_persisted:
+            self.topics.await_answer(delivery.topic)
+            self._send_again(delivery, failed)
+        else:
+            self.deliveries.fail(delivery, failed)
+
+    def _apply_rejection(
+        self,
+        queue: DeadLetterQueue | None,
+        delivery: Delivery,
+        failed: FailedRecords,
+        *,
+        is_batch: bool = False,
+    ) -> None:
+        """Send the rejected records to the topic for dead letters, or fail them."""
+        if queue is not None and queue.accepts(delivery.topic, failed):
             self._send_dead_letters(queue, delivery, failed)
         else:
-            too_large = self._too_large(delivery, failed, by_broker=by_broker)
+            too_large = self._too_large(delivery, failed, is_batch=is_batch)
             self.deliveries.fail(delivery, failed, too_large)
+
+    def _end_failure(self, delivery: Delivery, failed: FailedRecords) -> None:
         if failed.code in STALE_METADATA_ERRORS:
             self.topics.request_update(delivery.topic)
         self._release_topic(delivery.topic)
 
     def _too_large(
-        self, delivery: Delivery, failed: FailedRecords, *, by_broker: bool
+        self, delivery: Delivery, failed: FailedRecords, *, is_batch: bool
     ) -> TooLarge | None:
         """What the error about records says that were rejected for their size."""
         if failed.code != ErrorCode.MSG_SIZE_TOO_LARGE or not failed.positions:
             return None
         records = self.deliveries.records(failed)
-        is_batch = by_broker and failed.count > 1
         size = batch_bytes(records) if is_batch else largest_bytes(records)
         if failed.partition == UNASSIGNED:
             return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)

@@ -74,7 +74,7 @@ class DeliveryFuture:
 class NonBlockingProducer:
     """Sends records to Kafka in the background.
 
-    One thread sends; any thread may call ``close``. Raises InvalidOption if librdkafka refuses its
+    One thread sends; any thread may call ``close``. Raises InvalidOption if librdkafka rejects its
     settings, or if the variable with its rack is not set.
     """
 

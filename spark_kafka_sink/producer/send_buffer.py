@@ -206,9 +206,10 @@ class SendBuffer:
     def _prepare(
         self, request: SendRequest, partitions: TopicPartitions
     ) -> list[FailedRecords] | None:
-        """Partition the records, without those that would be rejected; returns these.
+        """Partition the records, without those that would be rejected; returns these as failures.
 
-        None: they wait, because the topic's limits would reject some of them, but may be outdated.
+        Returns None if the request has to wait, because the topic's limits would reject some
+        records, but may be outdated.
         """
         delivery_id = request.delivery.delivery_id
         partitioned = self._partitioner.partition(request.records, partitions)

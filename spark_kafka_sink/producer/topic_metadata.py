@@ -365,7 +365,10 @@ class TopicMetadata:
         return due
 
     def evict_idle(self, in_use: Container[str]) -> list[str]:
-        """Forget topics without new records for ``metadata.evict.ms``; returns them."""
+        """Forget topics without new records for ``metadata.evict.ms``; returns them.
+
+        Call it before ``next_request``, which sets the time of the next scan of both.
+        """
         now = self._clock()
         if now < self._next_scan_at:
             return []

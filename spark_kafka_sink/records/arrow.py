@@ -100,10 +100,10 @@ def split_by_topic(
         names, codes = _topics(columns["topic"], problems)
     rejected = rejected_records(problems, all_records, names, codes, columns.get("headers"))
     for problem in problems:
-        codes[problem.rows] = len(names)
+        codes[problem.rows] = len(names)  # rejected
     records = [
         replace(all_records if rows is None else all_records.take(rows), topic=names[code].decode())
-        for code, rows in _rows_by_code(codes, len(names), has_others=bool(rejected))
+        for code, rows in _rows_by_code(codes, len(names), has_rejected=bool(rejected))
     ]
     return SplitBatch(records, rejected)
 
@@ -181,10 +181,13 @@ def _topics(
 
 
 def _rows_by_code(
-    codes: npt.NDArray[np.int64], count: int, *, has_others: bool
+    codes: npt.NDArray[np.int64], count: int, *, has_rejected: bool
 ) -> list[tuple[int, npt.NDArray[np.int64] | None]]:
-    """Each code below ``count`` with its rows, ascending; None for all rows. ``count``: others."""
-    if count < 2 and not has_others:
+    """Each topic's index with the positions of its rows, ascending; None: all rows.
+
+    ``codes``: each row's index, below ``count``; ``count`` itself for rejected rows.
+    """
+    if count < 2 and not has_rejected:
         return [(code, None) for code in range(count)]
     # numpy radix-sorts 16-bit integers, several times faster than wider ones.
     narrow = codes.astype(np.uint16) if count < 2**16 else codes

@@ -17,8 +17,9 @@ class BytesColumn:
     """Byte strings inside one Arrow buffer.
 
     ``addresses`` (uint64[records], 0 for null), ``lengths`` (int64[records], bytes) and ``buffer``
-    (uint8[bytes]), a view of the memory that contains all non-empty strings. The first ``id_bytes``
-    of each are the id of its schema, which a registry chooses.
+    (uint8[bytes]), a view of the memory that contains all non-empty strings, except for those that
+    ``appended`` adds. The first ``id_bytes`` of each are the id of its schema, which a registry
+    chooses.
     """
 
     addresses: npt.NDArray[np.uint64]

@@ -32,7 +32,7 @@ def _constants(purpose: str, count: int) -> _Words:
 
 _WORD_FACTORS = _constants("word", _CHUNK_WORDS)
 _CHUNK, _LENGTH, _HEADER, _NAME, _SECOND, _MIX_1, _MIX_2 = _constants("parts", 7)
-# A longer series begins like a shorter one, so more columns change no fingerprint.
+# The output of shake_128 is prefix-stable: a new column keeps the constants of the others.
 _COLUMNS = _constants("columns", len(RECORD_COLUMNS))
 _HALF = np.uint64(32)
 _MODULUS = 2**64

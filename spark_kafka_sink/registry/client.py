@@ -74,7 +74,7 @@ class RegistryClient:
             _trust_as_registry(self._client, options)
         except Exception as error:  # noqa: BLE001 - also those of its HTTP library
             raise InvalidOption(
-                "the schema registry's client refuses its settings (schema.registry.*): "
+                "the schema registry's client rejects its settings (schema.registry.*): "
                 f"{options.hide_secrets(str(error))}"
             ) from None
 

@@ -83,7 +83,7 @@ def _answered(
         )
     if status == _CONFLICT:
         return SchemaIncompatible(
-            f"{place} refuses the schema for the subject {subject} as incompatible: "
+            f"{place} rejects the schema for the subject {subject} as incompatible: "
             f"{reason}. {Advice.SCHEMA_INCOMPATIBLE.remedy}",
             subject=subject,
         )

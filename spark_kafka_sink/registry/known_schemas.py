@@ -113,7 +113,7 @@ def _kept(
 ) -> RegisteredSchema:
     """Remember an answer; returns that of another process if it was first.
 
-    A folder that cannot be written is as good as none.
+    An unwritable folder is treated as no folder.
     """
     path = _file(registry, wanted, folder)
     if path is not None:

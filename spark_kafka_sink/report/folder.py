@@ -131,9 +131,8 @@ def _append_to_newest(line: bytes, target: LocalFolder) -> None:
     if newest and target.size(_file(newest)) + len(line) <= _MOST_BYTES_PER_FILE:
         try:
             target.append_line(_file(newest), line)
-        except (
-            OSError
-        ):  # it does not allow appending; if the disk is full, the next write fails too
+        # It does not allow appending; if the disk is full, the next write fails too.
+        except OSError:
             keep = _MOST_SMALL_FILES
         else:
             return

@@ -42,8 +42,8 @@ from spark_kafka_sink.transactions.transaction import Transaction, fence
 
 # A claim whose progress has stood still for this long is taken over.
 _STILL_SECONDS = 15.0
-# Parts of the time that a task has for the ledger: the longest of the above; when the second
-# partition of a stage claims; and by how much later the last one does.
+# Fractions of a task's ledger budget: the longest standstill before a take-over; after which the
+# second partition of a stage claims; and by how much later the last one does.
 _STILL_PART, _SECOND_TURN, _LAST_TURN = 0.25, 0.05, 0.1
 # A claim that fences nobody needs less than that.
 _GROWTH_SECONDS = 0.25
@@ -237,9 +237,9 @@ class LayoutClaim:
         self._progress.write(self._own.to_offset(), wait)
 
     def _claim(self) -> None:
-        """Make the task's number of partitions that of its micro-batch, if that can be changed.
+        """Claim the micro-batch for this task's partition count, unless another count is final.
 
-        Tasks that send with another number are fenced. If one of them has committed, their number
+        Tasks that send with another count are fenced. If one of them has committed, their count
         becomes final instead. Raises TransactionFenced if another task claims meanwhile.
         """
         group, topic = layout_group(self._prefix), self._settings.ledger_topic
@@ -248,18 +248,21 @@ class LayoutClaim:
         transaction = Transaction(options, group, timeout_ms)
         try:
             transaction.initialize([topic], wait)
-            # The former layout must be known, because its tasks are fenced below.
+            # The previous layout must be known, because its tasks are fenced below.
             ledger = self._reader.read(wait)
             if ledger.decide_or_raise(self._task, self._prefix) is not Decision.CLAIM:
                 return
-            wanted, former = ledger.wanted_layout(self._task)
+            wanted, previous_partition_count = ledger.wanted_layout(self._task)
             purpose = f"changing the number of partitions to {wanted.partitions}"
             transaction.begin()
-            # Until the transaction ends, readers of the layout wait. So a task of the former number
-            # has either taken over its id by now, and is fenced below, or finds the new number.
+            # Until the transaction ends, readers of the layout wait. So a task of the previous
+            # count has taken over its id by now, and is fenced below, or reads the new count.
             transaction.send_offset(group, topic, wanted.to_offset(), self._wait(purpose))
-            ids = [commit_entry_group(self._prefix, partition) for partition in range(former)]
-            parts = [ids[i : i + CLIENTS_AT_ONCE] for i in range(0, former, CLIENTS_AT_ONCE)]
+            ids = [
+                commit_entry_group(self._prefix, partition)
+                for partition in range(previous_partition_count)
+            ]
+            parts = [ids[i : i + CLIENTS_AT_ONCE] for i in range(0, len(ids), CLIENTS_AT_ONCE)]
             for part in parts:
                 self._step(self._wait(purpose))
                 fence(options, part, timeout_ms, [topic], self._wait(purpose))
@@ -268,7 +271,7 @@ class LayoutClaim:
             for part in parts:
                 self._step(self._wait(purpose))
                 entries += _entries(self._options, topic, part, self._wait(purpose))
-            claimed = claimed_layout(wanted, former, entries)
+            claimed = claimed_layout(wanted, previous_partition_count, entries)
             if claimed != wanted:
                 transaction.send_offset(group, topic, claimed.to_offset(), self._wait(purpose))
             transaction.commit(self._wait(purpose))

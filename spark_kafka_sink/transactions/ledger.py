@@ -330,7 +330,7 @@ class Ledger:
         return partitions == task.partitions or is_grown
 
     def _partitions_committed(self, task: Task) -> int | None:
-        """The number with which a partition of the micro-batch was committed; None: none was."""
+        """The final partition count: that with which a partition committed; None: none has."""
         now, marker, entry = task.batch_id, self.marker, self.entry
         if marker is not None and marker.batch_id == now and marker.partitions:
             return marker.partitions
@@ -345,7 +345,7 @@ class Ledger:
         return entry.partitions if is_known else None
 
     def _is_lost(self, task: Task) -> bool:
-        """Whether the ledger lacks something, given that the partition is not committed yet."""
+        """Whether the ledger lacks something, if the partition is not committed yet."""
         now, marker, entry = task.batch_id, self.marker, self.entry
         if marker is not None and marker.batch_id == now and marker.partitions:
             return True  # a marked micro-batch has a commit entry of every partition
@@ -357,14 +357,16 @@ class Ledger:
         return is_missing and task.partition < marker.partitions
 
 
-def claimed_layout(wanted: Layout, former: int, entries: Iterable[CommitEntry]) -> Layout:
+def claimed_layout(
+    wanted: Layout, previous_partition_count: int, entries: Iterable[CommitEntry]
+) -> Layout:
     """The layout that a claim commits.
 
     ``entries``: of the partitions whose transactional ids were fenced, read after that. If one of
-    them belongs to the micro-batch, the former number is final.
+    them belongs to the micro-batch, the previous partition count is final.
     """
     if any(entry.batch_id == wanted.batch_id for entry in entries):
-        return Layout(wanted.batch_id, former, is_final=True)
+        return Layout(wanted.batch_id, previous_partition_count, is_final=True)
     return wanted
 
 

@@ -31,7 +31,7 @@ from spark_kafka_sink.librdkafka.group_offsets import (
 )
 from spark_kafka_sink.process_limits import free_address_space
 
-# If brokers refuse to name the coordinator, that is noticed only when the request times out.
+# If brokers do not name the coordinator, that is noticed only when the request times out.
 _FIRST_REQUEST_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 # A new client needs six round trips for its first answer. If it were replaced before that, slow
@@ -111,7 +111,7 @@ class GroupOffset:
     def _connect(self) -> None:
         self._session = Session(GroupClient, for_group(self._settings, self.group))
         self._client = self._session.client
-        #: code with which the brokers refuse to name the coordinator
+        #: code with which the brokers reject the request for the coordinator
         self._rejection_code = ErrorCode.NO_ERROR
         self._until_connected = Deadline(_CONNECTED_SECONDS)
         #: during the latest request an address did not answer; the client then tries the next one

@@ -442,7 +442,7 @@ def test_topics_opened_before_the_first_request_are_part_of_it(cluster):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"linger.ms": "x"}, "librdkafka refuses the value of linger.ms"),
+        ({"linger.ms": "x"}, "librdkafka rejects the value of linger.ms"),
         ({"enable.idempotence": "true", "acks": "1"}, "acks"),
     ],
 )

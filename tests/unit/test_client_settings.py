@@ -11,7 +11,7 @@ from spark_kafka_sink.config.client_settings import (
 from spark_kafka_sink.config.java_settings import REFUSED
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.librdkafka.setting_specs import rejection_reason
+from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
@@ -358,7 +358,7 @@ def test_sasl_without_a_mechanism_is_refused_with_the_choices():
     ids=" ".join,
 )
 def test_what_the_client_refuses_as_a_whole_is_refused(settings):
-    assert "the Kafka client refuses its settings" in refusal(settings)
+    assert "the Kafka client rejects its settings" in refusal(settings)
 
 
 def test_files_that_may_exist_only_on_executors_are_not_looked_for():
@@ -394,7 +394,7 @@ def test_the_client_leaves_metadata_to_the_producer():
 @pytest.mark.parametrize("buffer_memory", [1, 2**20, 2**41 - 1024])
 def test_the_client_accepts_what_the_producer_requires(buffer_memory):
     for name, value in producer_settings(translate({}), buffer_memory).items():
-        assert rejection_reason(name, value) is None
+        assert setting_problem(name, value) is None
 
 
 @pytest.mark.parametrize("name", ["ssl.engine.location", "ssl.engine.id", "ssl.providers"])

@@ -147,7 +147,7 @@ def test_an_expired_certificate_fails(examine):
 def test_a_wrong_authority_fails(examine):
     finding = examine(trusted=trustme.CA())
     assert finding.outcome is Outcome.FAILED
-    assert "the broker's certificate is refused" in finding.message
+    assert "the broker's certificate is rejected" in finding.message
     assert "(trusted are the authorities of this machine, /" in finding.message
     assert "kafka.ssl.truststore.location" in finding.advice
 

@@ -53,7 +53,7 @@ def refusal(files, name, kind="PKCS12", **passwords):
         opened(files, name, kind, **passwords)
     message = str(raised.value)
     assert PASSWORD not in message
-    assert message.startswith("the Kafka client refuses its settings: ")
+    assert message.startswith("the Kafka client rejects its settings: ")
     return message
 
 

@@ -151,7 +151,7 @@ def test_javas_name_for_a_user_and_a_password_is_taken(registry):
 
 
 def test_settings_that_contradict_each_other_are_refused(registry):
-    with pytest.raises(InvalidOption, match=r"refuses its settings"):
+    with pytest.raises(InvalidOption, match=r"rejects its settings"):
         register(registry.url, bearer_auth_credentials_source="STATIC_TOKEN")
 
 

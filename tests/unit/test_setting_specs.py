@@ -8,7 +8,7 @@ import pytest
 from spark_kafka_sink.librdkafka.setting_specs import (
     SettingSpec,
     producer_setting_specs,
-    rejection_reason,
+    setting_problem,
 )
 
 
@@ -72,8 +72,8 @@ def test_the_manual_is_read_while_a_forked_process_lives():
     ],
 )
 def test_a_refusal_says_why(name, value, why):
-    assert why in str(rejection_reason(name, value))
+    assert why in str(setting_problem(name, value))
 
 
 def test_a_value_within_its_range_is_not_refused():
-    assert rejection_reason("linger.ms", "5") is None
+    assert setting_problem("linger.ms", "5") is None
