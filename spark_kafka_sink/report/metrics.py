@@ -63,10 +63,10 @@ def _exported() -> Iterator[Metric]:
         if figure.metric is not None:
             figures.setdefault(figure.metric.name, []).append((name, figure.metric))
     for metric in sorted(figures, key=lambda metric: not metric.startswith("kafka_producer_")):
-        _, figure = figures[metric][0]
+        _, exported = figures[metric][0]
         source = ", ".join(name for name, _ in figures[metric])
         read = _READERS.get(metric) or _figures(figures[metric])
-        yield Metric(metric, figure.kind, figure.labels, figure.help_text, source, read)
+        yield Metric(metric, exported.kind, exported.labels, exported.help_text, source, read)
 
 
 def _figures(sources: Sequence[tuple[str, Exported]]) -> Callable[[Report], Values]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from spark_kafka_sink.report.figures import Figures, Wait, added_up, adds, plus
+from spark_kafka_sink.report.figures import Figures, Wait, added_up, aggregation, plus
 from spark_kafka_sink.report.reading import Report
 
 #: the components of the tasks' time, and their names
@@ -32,19 +32,19 @@ class Interval(Figures):
     Figures that do not add up are those of the last micro-batch.
     """
 
-    first: Report = field(metadata=adds(_earlier))
-    last: Report = field(metadata={"adds": None})
-    micro_batches: int = field(metadata=adds(plus))
-    failed_micro_batches: int = field(metadata=adds(plus))
+    first: Report = field(metadata=aggregation(_earlier))
+    last: Report = field(metadata={"aggregate": None})
+    micro_batches: int = field(metadata=aggregation(plus))
+    failed_micro_batches: int = field(metadata=aggregation(plus))
     #: from the end of the micro-batch before to the end of this one
-    elapsed_ms: float = field(metadata=adds(plus))
+    elapsed_ms: float = field(metadata=aggregation(plus))
     #: the part of it in which no task can have run, even if they ran one after another
-    idle_ms: float = field(metadata=adds(plus))
+    idle_ms: float = field(metadata=aggregation(plus))
     #: sums of each micro-batch's longest and average task
-    longest_tasks_ms: int = field(metadata=adds(plus))
-    average_tasks_ms: float = field(metadata=adds(plus))
+    longest_tasks_ms: int = field(metadata=aggregation(plus))
+    average_tasks_ms: float = field(metadata=aggregation(plus))
     #: the records of each micro-batch's busiest partition
-    busiest_partitions: Counter[str] = field(metadata=adds(plus))
+    busiest_partitions: Counter[str] = field(metadata=aggregation(plus))
 
     @classmethod
     def of(cls, report: Report, previous_ended_at: datetime | None) -> Interval:
