@@ -325,7 +325,7 @@ def test_who_fetches_a_token_calls_the_function(login, numbered):
 
 def test_no_repr_shows_tokens_or_their_configuration(login, numbered):
     login.ask()
-    call = login.tokens._given
+    call = login.tokens._received
     seen = repr([login.tokens, vars(login.tokens), vars(login.calls), call, vars(call)])
     assert "planted-secret" not in seen
 
