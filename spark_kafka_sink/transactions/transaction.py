@@ -271,13 +271,13 @@ class Transaction:
                 raise
             if isinstance(error, DeliveryFailed) and error.code == error_name(failure.code):
                 cause: KafkaSinkError = self._failed(f"sending records: {error}", error.code)
+                is_of_dead_letters = error.topic == self._dead_letter_topic
             else:
                 cause = self._error(failure, "sending records")
-            if (
-                failure.code in REJECTIONS
-                and self._dead_letter_topic is not None
-                and getattr(error, "topic", None) != self._dead_letter_topic
-            ):
+                # Another record failed because of it; librdkafka's text names the topic.
+                is_of_dead_letters = f" for {self._dead_letter_topic} [" in failure.text
+            may_become_dead_letters = self._dead_letter_topic is not None and not is_of_dead_letters
+            if failure.code in REJECTIONS and may_become_dead_letters:
                 add_sentence(cause, str(Advice.REJECTED_IN_TRANSACTION))
             raise cause from error
 

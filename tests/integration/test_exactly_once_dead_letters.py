@@ -208,7 +208,7 @@ def test_what_only_the_brokers_know_to_be_bad_ends_the_transaction(sink, deny):
     with pytest.raises(TransactionFailed, match=r"INVALID_TIMESTAMP.*instead of sending") as raised:
         sink.write_rows([row for row in ROWS if len(row[0]) == 1])
     message = str(raised.value)
-    assert f"topic {sink.topic} partition" in message
+    assert sink.topic in message
     assert "with DescribeConfigs on the topic" in message
     assert "made no record of micro-batch 0, partition 0 visible" in message
     assert_nothing_was_committed(sink)

@@ -8,6 +8,7 @@ from mock_cluster import INIT_PRODUCER_ID, PRODUCE
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
+from spark_kafka_sink.librdkafka.transaction_calls import transaction_failure
 from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
 from spark_kafka_sink.transactions.transaction import Transaction, TransactionState, fence
 
@@ -61,6 +62,33 @@ def test_a_record_that_only_brokers_know_to_be_bad_ends_the_transaction(
     has_advice = "with DescribeConfigs on the topic, the sink knows" in str(raised.value)
     assert has_advice == (topic == "t")
     assert not transaction.producer.collect_report().dead_letters
+
+
+@pytest.mark.parametrize("topic", ["t", "dead"])
+def test_the_advice_is_about_the_record_that_was_rejected_even_if_another_one_fails_first(
+    options, records, cluster, wait, topic
+):
+    """The client accepts no record after that, before the sink has read why."""
+    sink_options = options(
+        kafka_enable_idempotence="true", on_record_error="dead-letter", dead_letter_topic="dead"
+    )
+    cluster.create_topic("dead")
+    transaction = Transaction(sink_options.producer, "an-id", 60_000)
+    try:
+        transaction.initialize(["t", "dead"], wait)
+        transaction.begin()
+        cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
+        transaction.send(records(["a", "b"], topic=topic))
+        with transaction.producer.exclusive_client() as client:
+            while not transaction_failure(client):
+                wait.pause()
+                assert not wait.deadline.expired
+        with pytest.raises(TransactionFailed, match=r"INVALID_RECORD") as raised:
+            transaction.send(records(["c"], topic="dead" if topic == "t" else "t"))
+    finally:
+        transaction.close()
+    assert raised.value.code == "INVALID_RECORD"
+    assert ("instead of sending a dead letter" in str(raised.value)) == (topic == "t")
 
 
 def test_many_transactional_ids_are_taken_over_at_the_same_time(options, cluster):
