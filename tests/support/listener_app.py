@@ -56,7 +56,7 @@ def values(name):
     return {
         query: sum(values.values())
         for (query, _), known in listener._values().items()
-        for metric, values in known.of.items()
+        for metric, values in known.by_metric.items()
         if metric.name == name
     }
 
