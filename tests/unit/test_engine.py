@@ -320,6 +320,36 @@ def test_limits_that_may_not_be_read_are_asked_for_once_and_the_first_batch_is_a
     assert engine.client.asked_configurations == ["t"]
 
 
+def test_one_request_asks_for_the_limits_of_all_topics_that_need_them_by_then(engine, monkeypatch):
+    requests = []
+    monkeypatch.setattr(
+        engine.client, "fetch_topic_configurations", lambda topics, _: requests.append(topics)
+    )
+    topics = ["t", "u", "v"]
+    engine.prefetch(topics)
+    for topic in topics:
+        engine.send_values(topic, [LARGE] * 2)
+    engine.answer(*map(known, topics))
+    engine.handle([])
+    assert requests == [topics]
+
+
+def test_limits_below_the_first_batch_hold_all_others_until_it_is_reported_and_sent_again(engine):
+    first, second = engine.send_values("t", [LARGE] * 8), engine.send_values("t", [LARGE] * 2)
+    engine.answer(described())
+    engine.answer(limits(**{"max.message.bytes": "300000"}))
+    assert sent(engine, first, second) == [list(range(8)), []]
+    engine.report(first.delivery, range(8), TOO_LARGE)
+    engine.client.positions.clear()
+    engine.answer(limits(**{"max.message.bytes": "300000"}))
+    for start in range(0, 8, 2):
+        part = [start, start + 1]
+        assert sent(engine, first, second) == [part, []]
+        engine.client.positions.clear()
+        engine.report(first.delivery, part)
+    assert sent(engine, second) == [[0, 1]]
+
+
 def test_small_batches_are_not_held_up_before_brokers_have_accepted_any(engine):
     engine.prefetch(["t"])
     engine.answer(described())
