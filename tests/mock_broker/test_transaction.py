@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from mock_cluster import INIT_PRODUCER_ID, PRODUCE
 
@@ -39,25 +41,29 @@ def test_a_transaction_fails_if_brokers_reject_a_request_and_accept_those_behind
     assert transaction.producer.collect_report().total_failed == 3
 
 
-@pytest.mark.parametrize("topic", ["t", "dead"])
-def test_a_record_that_only_brokers_know_to_be_bad_ends_the_transaction(
-    options, records, cluster, wait, topic
-):
-    """Of the topic for dead letters, the advice for the record itself is enough."""
-    given = options(
+@pytest.fixture
+def transaction(options, cluster, wait):
+    """An open transaction with the topic ``dead`` for dead letters; closed at the end."""
+    sink_options = options(
         kafka_enable_idempotence="true", on_record_error="dead-letter", dead_letter_topic="dead"
     )
     cluster.create_topic("dead")
-    transaction = Transaction(given.producer, "an-id", 60_000)
-    try:
-        transaction.initialize([topic], wait)
+    with closing(Transaction(sink_options.producer, "an-id", 60_000)) as transaction:
+        transaction.initialize(["t", "dead"], wait)
         transaction.begin()
-        cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
-        transaction.send(records(["a", "b"], topic=topic))
-        with pytest.raises(TransactionFailed, match="Give each record a key") as raised:
-            transaction.flush(10)
-    finally:
-        transaction.close()
+        yield transaction
+
+
+@pytest.mark.parametrize("topic", ["t", "dead"])
+def test_a_record_that_only_brokers_know_to_be_bad_ends_the_transaction(
+    transaction, records, cluster, topic
+):
+    """Of the topic for dead letters, the advice for the record itself is enough."""
+    cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
+    transaction.send(records(["a", "b"], topic=topic))
+    with pytest.raises(TransactionFailed, match="Give each record a key") as raised:
+        transaction.flush(10)
+    transaction.close()
     assert raised.value.code == "INVALID_RECORD"
     has_advice = "with DescribeConfigs on the topic, the sink knows" in str(raised.value)
     assert has_advice == (topic == "t")
@@ -66,27 +72,17 @@ def test_a_record_that_only_brokers_know_to_be_bad_ends_the_transaction(
 
 @pytest.mark.parametrize("topic", ["t", "dead"])
 def test_the_advice_is_about_the_record_that_was_rejected_even_if_another_one_fails_first(
-    options, records, cluster, wait, topic
+    transaction, records, cluster, wait, topic
 ):
     """The client accepts no record after that, before the sink has read why."""
-    sink_options = options(
-        kafka_enable_idempotence="true", on_record_error="dead-letter", dead_letter_topic="dead"
-    )
-    cluster.create_topic("dead")
-    transaction = Transaction(sink_options.producer, "an-id", 60_000)
-    try:
-        transaction.initialize(["t", "dead"], wait)
-        transaction.begin()
-        cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
-        transaction.send(records(["a", "b"], topic=topic))
-        with transaction.producer.exclusive_client() as client:
-            while not transaction_failure(client):
-                wait.pause()
-                assert not wait.deadline.expired
-        with pytest.raises(TransactionFailed, match=r"INVALID_RECORD") as raised:
-            transaction.send(records(["c"], topic="dead" if topic == "t" else "t"))
-    finally:
-        transaction.close()
+    cluster.push_errors(PRODUCE, [ErrorCode.INVALID_RECORD])
+    transaction.send(records(["a", "b"], topic=topic))
+    with transaction.producer.exclusive_client() as client:
+        while not transaction_failure(client):
+            wait.pause()
+            assert not wait.deadline.expired
+    with pytest.raises(TransactionFailed, match=r"INVALID_RECORD") as raised:
+        transaction.send(records(["c"], topic="dead" if topic == "t" else "t"))
     assert raised.value.code == "INVALID_RECORD"
     assert ("instead of sending a dead letter" in str(raised.value)) == (topic == "t")
 

@@ -91,9 +91,9 @@ def test_a_task_reads_marker_layout_and_its_own_entry(reader, offsets, wait):
 
 def test_a_task_does_not_send_while_a_claim_is_open(reader, offsets, wait, clock):
     offsets["stub"].stable_at = clock() + 9.0
-    found = reader.read_or_assume_claim(wait)
-    assert found.layout == Layout(5, 0)
-    assert found.decide(TASK) is Decision.CLAIM
+    ledger = reader.read_or_assume_claim(wait)
+    assert ledger.layout == Layout(5, 0)
+    assert ledger.decide(TASK) is Decision.CLAIM
 
 
 def test_a_claim_waits_until_it_knows_the_former_layout(reader, offsets, wait, clock):

@@ -224,9 +224,10 @@ def versions(monkeypatch):
 
     def versions(newest, **options):
         monkeypatch.setattr(connection, "newest_versions", lambda settings, deadline: newest)
-        given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
-        given |= {name.replace("_", "."): value for name, value in options.items()}
-        context = CheckContext(given, False, None, Deadline(30), parsed=parse(given))
+        sink_options = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+        sink_options |= {name.replace("_", "."): value for name, value in options.items()}
+        parsed = parse(sink_options)
+        context = CheckContext(sink_options, False, None, Deadline(30), parsed=parsed)
         (finding,) = connection.broker_versions(context)
         assert context.newest_versions == newest
         return finding
@@ -284,9 +285,9 @@ def test_brokers_that_lack_what_exactly_once_needs_fail(versions, key, newest, l
 
 
 def examine_path(folder, seconds=30.0):
-    given = {"kafka.bootstrap.servers": "a:1"} | ({"report.path": str(folder)} if folder else {})
-    context = CheckContext(given, False, None, Deadline(seconds))
-    context.parsed = parse(given)
+    options = {"kafka.bootstrap.servers": "a:1"} | ({"report.path": str(folder)} if folder else {})
+    context = CheckContext(options, False, None, Deadline(seconds))
+    context.parsed = parse(options)
     (finding,) = connection.report_path(context)
     return finding
 

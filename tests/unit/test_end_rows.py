@@ -51,9 +51,9 @@ def test_all_rows_arrive_however_spark_forms_batches_of_them(sizes, size, rows_s
     passed = with_end_rows(batches_of(*sizes), rows_socket)
     table = pa.Table.from_batches(passed)
     assert table.num_rows == expected.num_rows + 2
-    found = list(remove_end_rows(table.combine_chunks().to_batches(max_chunksize=size)))
-    assert pa.Table.from_batches(found, SCHEMA) == expected
-    assert all(batch.num_rows for batch in found)
+    batches = list(remove_end_rows(table.combine_chunks().to_batches(max_chunksize=size)))
+    assert pa.Table.from_batches(batches, SCHEMA) == expected
+    assert all(batch.num_rows for batch in batches)
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3])

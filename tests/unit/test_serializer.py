@@ -481,14 +481,14 @@ def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, locat
 )
 def test_what_python_or_json_do_not_have_is_text_in_a_dead_letter(value, text):
     rows = np.array([0])
-    found = replace_by_json(pa.nulls(1, pa.large_binary()), value, rows)
-    assert json.loads(found[0].as_py()) == text
+    replaced = replace_by_json(pa.nulls(1, pa.large_binary()), value, rows)
+    assert json.loads(replaced[0].as_py()) == text
 
 
 def test_a_null_inside_a_dictionary_is_null_in_a_dead_letter():
     dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array([None, "x"]))
-    found = replace_by_json(pa.nulls(2, pa.large_binary()), dictionary, np.array([0, 1]))
-    assert found.to_pylist() == [None, b'"x"']
+    replaced = replace_by_json(pa.nulls(2, pa.large_binary()), dictionary, np.array([0, 1]))
+    assert replaced.to_pylist() == [None, b'"x"']
 
 
 @pytest.mark.parametrize("schema_format", ["avro", "json"])
