@@ -49,10 +49,9 @@ def _fit(root: Any, schemas: Sequence[Any], kind: Any, path: str) -> Fit:
     for i, part in enumerate(parts):
         for keyword in [name for name in ("anyOf", "oneOf") if name in part]:
             parts[i] = {name: value for name, value in part.items() if name != keyword}
-            others = [schema for schema in part[keyword] if schema != {"type": "null"}] or part[
-                keyword
-            ]
-            fits = [_fit(root, [*parts, schema], kind, path) for schema in others]
+            branches = part[keyword]
+            not_null = [schema for schema in branches if schema != {"type": "null"}]
+            fits = [_fit(root, [*parts, schema], kind, path) for schema in not_null or branches]
             all_problems = [problem for fit in fits for problem in fit.problems]
             return next((fit for fit in fits if not fit.problems), Fit(all_problems))
     kind_name, written = type_name(kind), json_type(kind)

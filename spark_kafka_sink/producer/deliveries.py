@@ -189,9 +189,8 @@ class IncompleteDeliveries:
         is_first = self.report.first_acknowledgement_seconds is None
         if is_first and ids_by_topic and self._began_at is not None:
             self.report.first_acknowledgement_seconds = self._clock() - self._began_at
-        for (
-            delivery
-        ) in deliveries:  # last: another thread may read the report of complete deliveries
+        # Last: another thread may read the report of complete deliveries.
+        for delivery in deliveries:
             self._complete(delivery)
         return ids_by_topic
 

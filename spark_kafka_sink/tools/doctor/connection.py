@@ -41,14 +41,14 @@ from spark_kafka_sink.tools.doctor.result import (
     passed,
     warned,
 )
+from spark_kafka_sink.tools.doctor.topic import DESCRIBE_CLUSTER, PRODUCE
 
 _GRACE_SECONDS = 0.1
 _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
 _OTHERS_WORK = "Clients can start from the other servers, but only while one of them is up. "
 
-# API keys of Kafka's protocol, and versions of Produce.
-_PRODUCE, _DESCRIBE_CLUSTER = 0, 60
+# versions of Produce
 _OLDEST_PRODUCE = 3  # Kafka 0.11: the first with headers and idempotence
 _ZSTD_PRODUCE = 7  # Kafka 2.1
 
@@ -157,7 +157,7 @@ def broker_versions(context: CheckContext) -> list[Finding]:
     versions = context.newest_versions = newest_versions(context.settings, context.deadline)
     if not versions:
         return [not_applicable("the brokers' version is unknown")]
-    produce = versions.get(_PRODUCE, 0)
+    produce = versions.get(PRODUCE, 0)
     if produce < _OLDEST_PRODUCE:
         return [
             failed(
@@ -175,7 +175,7 @@ def broker_versions(context: CheckContext) -> list[Finding]:
                 "Set kafka.compression.type=lz4, or upgrade the brokers",
             )
         ]
-    age = "Kafka 2.8 or later" if _DESCRIBE_CLUSTER in versions else "Kafka before 2.8"
+    age = "Kafka 2.8 or later" if DESCRIBE_CLUSTER in versions else "Kafka before 2.8"
     return [passed(f"{age}; Produce up to version {produce}")]
 
 

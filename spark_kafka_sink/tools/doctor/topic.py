@@ -27,7 +27,7 @@ from spark_kafka_sink.tools.doctor.result import (
 )
 
 # API keys of Kafka's protocol
-_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_CLUSTER = 0, 22, 60
+PRODUCE, _INIT_PRODUCER_ID, DESCRIBE_CLUSTER = 0, 22, 60
 _REASON_PRODUCE = 8  # Kafka 2.4, KIP-467: the first that says which records are rejected, and why
 _DEAD_LETTER_HEADERS_BYTES = 4096
 #: the user may not describe something, or read its settings
@@ -257,7 +257,7 @@ def idempotent_write(context: CheckContext) -> list[Finding]:
 def _check_right(context: CheckContext) -> Finding:
     if not context.newest_versions:
         return not_applicable("the brokers' version is unknown")
-    if _DESCRIBE_CLUSTER in context.newest_versions:  # Kafka 2.8, as is KIP-679
+    if DESCRIBE_CLUSTER in context.newest_versions:  # Kafka 2.8, as is KIP-679
         return passed("implied by the right to write to a topic (Kafka 2.8, KIP-679)")
     if context.topic is None or not context.topic.authorized_operations:
         return not_reported()
@@ -293,7 +293,7 @@ def _check_compacted(context: CheckContext) -> Finding:
     name, remedy = context.topic_name, Advice.INVALID_MSG.remedy
     if context.schema is not None and "key" not in context.schema.names:
         return failed("it is compacted, and the DataFrame has no column key", remedy, name)
-    if context.newest_versions.get(_PRODUCE, _REASON_PRODUCE) < _REASON_PRODUCE:
+    if context.newest_versions.get(PRODUCE, _REASON_PRODUCE) < _REASON_PRODUCE:
         what = (
             "it is compacted; with brokers before Kafka 2.4, a record without a key fails its task "
             "only after close.timeout.ms, and the error does not name the key"
