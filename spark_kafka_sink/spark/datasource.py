@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_kafka_sink.serialization.serializer import Serializer
+    from spark_kafka_sink.schemas.serializer import Serializer
     from spark_kafka_sink.spark.writer import KafkaBatchWriter, KafkaStreamWriter
 
 FORMAT = "kafka-nb"

@@ -48,7 +48,7 @@ from spark_kafka_sink.spark.task import write_partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from spark_kafka_sink.serialization.serializer import Serializer
+    from spark_kafka_sink.schemas.serializer import Serializer
 
 _log = logging.getLogger("spark_kafka_sink")
 

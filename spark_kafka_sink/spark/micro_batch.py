@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from spark_kafka_sink.serialization.serializer import Serializer
+    from spark_kafka_sink.schemas.serializer import Serializer
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -26,7 +26,7 @@ def prepare_serializer(
     """On the driver, before the tasks; raises what ``serialization.preparation`` raises."""
     if options.serialization is None:
         return None
-    from spark_kafka_sink.serialization.preparation import prepare
+    from spark_kafka_sink.schemas.preparation import prepare
 
     types = column_types(schema, options.serialized_columns)
     return prepare(options, types, folder)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from spark_kafka_sink.records.columns import RecordColumns
     from spark_kafka_sink.records.rejection import Origin, RejectedRecords
-    from spark_kafka_sink.serialization.serializer import Serializer
+    from spark_kafka_sink.schemas.serializer import Serializer
 
 
 class Sender(Protocol):

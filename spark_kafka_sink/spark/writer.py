@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamWriter
 
-    from spark_kafka_sink.serialization.serializer import Serializer
+    from spark_kafka_sink.schemas.serializer import Serializer
 else:
     StreamWriter = stream_writer()
 

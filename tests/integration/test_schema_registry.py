@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 import spark_kafka_sink
-from spark_kafka_sink.avro.encoder import AvroEncoder
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import SchemaIncompatible, SchemaMismatch
-from spark_kafka_sink.serialization.formats import derived_schema
-from spark_kafka_sink.serialization.preparation import prepare
+from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.formats import derived_schema
+from spark_kafka_sink.schemas.preparation import prepare
 from spark_kafka_sink.spark.private_api import column_types
 
 AT = datetime.datetime(1969, 12, 31, 23, 59, 59, 500000, datetime.timezone.utc)

@@ -19,8 +19,8 @@ from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.registry import known_schemas
-from spark_kafka_sink.serialization.preparation import ColumnType, prepare
+from spark_kafka_sink.schemas import known_schemas
+from spark_kafka_sink.schemas.preparation import ColumnType, prepare
 from spark_kafka_sink.spark.task import write_partition
 
 

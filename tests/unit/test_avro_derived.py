@@ -4,8 +4,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from spark_kafka_sink.avro.derived import derive_schema
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
+from spark_kafka_sink.schemas.avro_derived import derive_schema
 
 
 def field(name: str, spark_type: Any, nullable: bool = True) -> Any:

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from java_avro import avro_bytes
 
-from spark_kafka_sink.avro.derived import derive_schema
-from spark_kafka_sink.avro.encoder import AvroEncoder
-from spark_kafka_sink.encoding import arrow_memory
+from spark_kafka_sink.records import arrow_memory
+from spark_kafka_sink.schemas.avro_derived import derive_schema
+from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
 
 PREFIX = b"\0\0\0\0\7"
 DECIMALS = [(1, 0), (5, 2), (9, 9), (18, 3), (19, 0), (38, 0), (38, 10)]
@@ -349,7 +349,7 @@ def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -
     assert '"int"' in schema
     whole = encoder.encode(array, PREFIX)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spark_kafka_sink.encoding.encoded._BYTES_AT_ONCE", at_once)
+        patch.setattr("spark_kafka_sink.schemas.encoded._BYTES_AT_ONCE", at_once)
         parts = encoder.encode(array, PREFIX)
         patch.setattr(arrow_memory, "MAX_BINARY", 20)
         large = encoder.encode(array, PREFIX)
@@ -372,7 +372,7 @@ def test_no_part_of_a_large_column_has_many_more_bytes_than_are_encoded_at_once(
         return encode(self, array, prefix)
 
     monkeypatch.setattr(AvroEncoder, "_encode", measured)
-    monkeypatch.setattr("spark_kafka_sink.encoding.encoded._BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr("spark_kafka_sink.schemas.encoded._BYTES_AT_ONCE", 1000)
     AvroEncoder('"long"', pa.int64(), "v").encode(pa.array(range(1000)))
     assert sizes == [125] * 8
 
@@ -442,7 +442,7 @@ def test_encoding_imports_neither_fastavro_nor_pandas() -> None:
     program = f"""
 import sys
 import pyarrow as pa
-from spark_kafka_sink.avro.encoder import AvroEncoder
+from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
 batch = pa.ipc.open_stream({stream.getvalue()!r}).read_next_batch()
 kind = pa.struct([batch.schema.field(i) for i in range(3)])
 structs = pa.Array.from_buffers(kind, 2, [None], children=batch.columns)

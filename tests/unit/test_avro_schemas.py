@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from java_avro import avro_bytes
 
-from spark_kafka_sink.avro.encoder import AvroEncoder
-from spark_kafka_sink.encoding.encoded import Encoded
 from spark_kafka_sink.errors import SchemaMismatch
+from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
+from spark_kafka_sink.schemas.encoded import Encoded
 
 UTC = pa.timestamp("us", "UTC")
 NTZ = pa.timestamp("us")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
-from spark_kafka_sink.json_schema.derived import derive_schema
-from spark_kafka_sink.json_schema.encoder import JsonEncoder
-from spark_kafka_sink.json_schema.fit import check_fit
+from spark_kafka_sink.schemas.json_derived import derive_schema
+from spark_kafka_sink.schemas.json_encoder import JsonEncoder
+from spark_kafka_sink.schemas.json_fit import check_fit
 
 
 def field(name: str, kind: Any, *, nullable: bool = True) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from stub_registry import basic, running_stub
 from spark_kafka_sink.config import local_files
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption, RegistryRefused, RegistryUnavailable
-from spark_kafka_sink.registry.client import RegistryClient
+from spark_kafka_sink.schemas.registry_client import RegistryClient
 
 KEY_PASSWORD = "secret-of-the-key"
 

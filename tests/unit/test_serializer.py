@@ -44,9 +44,9 @@ from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.dead_letter import dead_letters
 from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
-from spark_kafka_sink.registry import known_schemas
-from spark_kafka_sink.serialization.preparation import prepare
-from spark_kafka_sink.serialization.row_json import replace_by_json
+from spark_kafka_sink.schemas import known_schemas
+from spark_kafka_sink.schemas.preparation import prepare
+from spark_kafka_sink.schemas.row_json import replace_by_json
 from spark_kafka_sink.spark.private_api import column_types
 
 ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])

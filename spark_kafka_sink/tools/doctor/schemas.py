@@ -15,13 +15,13 @@ from spark_kafka_sink.errors import (
     SchemaNotFound,
     UnsupportedType,
 )
-from spark_kafka_sink.registry.client import RegistryClient
+from spark_kafka_sink.schemas.registry_client import RegistryClient
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Finding, failed, not_applicable, passed, warned
 
 if TYPE_CHECKING:
-    from spark_kafka_sink.registry.known_schemas import WantedSchema
-    from spark_kafka_sink.serialization.serializer import ColumnSchema
+    from spark_kafka_sink.schemas.known_schemas import WantedSchema
+    from spark_kafka_sink.schemas.serializer import ColumnSchema
 
 # Any subject shows whether the registry answers; this one is not there.
 _NO_TOPIC = "kafka-nb-doctor"
@@ -80,7 +80,7 @@ def schema_registry(context: CheckContext) -> list[Finding]:
 
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
     """Raises SchemaMismatch or UnsupportedType."""
-    from spark_kafka_sink.serialization.preparation import column_schemas, given_schema
+    from spark_kafka_sink.schemas.preparation import column_schemas, given_schema
     from spark_kafka_sink.spark.private_api import column_types
 
     options = context.sink.serialization

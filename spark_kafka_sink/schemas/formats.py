@@ -10,7 +10,7 @@ from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_kafka_sink.encoding.encoded import Encoded
+    from spark_kafka_sink.schemas.encoded import Encoded
 
 # The name that Spark's to_avro gives, so that its schemas and ours are versions of each other.
 _DERIVED_NAME = "topLevelRecord"
@@ -36,12 +36,12 @@ def derived_schema(
         )
     name = record_name or _DERIVED_NAME
     if schema_format == "avro":
-        from spark_kafka_sink.avro.derived import derive_schema
+        from spark_kafka_sink.schemas.avro_derived import derive_schema
 
         return derive_schema(spark_type, name=name, column=column)
-    from spark_kafka_sink.json_schema import derived
+    from spark_kafka_sink.schemas import json_derived
 
-    return derived.derive_schema(spark_type, title=name, column=column)
+    return json_derived.derive_schema(spark_type, title=name, column=column)
 
 
 def _levels(spark_type: Any) -> int:
@@ -62,11 +62,11 @@ def encoder(
 ) -> Encoder:
     """The encoder of a column; raises SchemaMismatch if its values cannot fit the schema."""
     if schema_format == "avro":
-        from spark_kafka_sink.avro.encoder import AvroEncoder
+        from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
 
         return AvroEncoder(schema, arrow_type, column)
-    from spark_kafka_sink.json_schema.encoder import JsonEncoder
-    from spark_kafka_sink.json_schema.fit import check_fit
+    from spark_kafka_sink.schemas.json_encoder import JsonEncoder
+    from spark_kafka_sink.schemas.json_fit import check_fit
 
     return JsonEncoder(arrow_type, column, check_fit(schema, spark_type, column))
 

@@ -9,24 +9,38 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
+from spark_kafka_sink.advice import Advice, advice_on_text
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.local_files import authorities, pem_to_pass
 from spark_kafka_sink.config.registry_options import FILES, REGISTRY_PREFIX, RegistryOptions
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     InvalidOption,
+    KafkaSinkError,
     LibraryUnavailable,
     RegistryRefused,
+    RegistryUnavailable,
+    SchemaIncompatible,
+    SchemaNotFound,
 )
-from spark_kafka_sink.registry.failures import named, unavailable
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 _TYPES = {"avro": "AVRO", "json": "JSON"}
 _RETRIES = 3
 _FIRST_RETRY_MS = 100
 _LONGEST_RETRY_MS = 1000
+
+_NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
+#: the registry's own codes: of a subject, a version, a schema
+_NO_SUCH_SCHEMA = range(40401, 40404)
+_REFUSALS = {
+    401: ("the login", Advice.REGISTRY_LOGIN_REFUSED),
+    403: ("access", Advice.REGISTRY_LOGIN_REFUSED),
+}
+_OTHER_REFUSAL = ("the request", Advice.REGISTRY_REQUEST_REFUSED)
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,7 @@ class RegistryClient:
     def register(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> RegisteredSchema:
-        """Register a schema, if it is new; raises the errors of ``failures``."""
+        """Register a schema, if it is new; raises the errors of ``_sink_error``."""
         wanted = _schema(schema, schema_format)
         answer = self._ask_for_schema(
             subject,
@@ -96,7 +110,7 @@ class RegistryClient:
     def look_up(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> RegisteredSchema:
-        """A schema that is registered; raises SchemaNotFound and the errors of ``failures``."""
+        """A schema that is registered; raises SchemaNotFound and the errors of ``_sink_error``."""
         wanted = _schema(schema, schema_format)
         answer = self._ask_for_schema(
             subject, lambda: self._client.lookup_schema(subject, wanted, normalize)
@@ -104,7 +118,7 @@ class RegistryClient:
         return RegisteredSchema(answer.schema_id, answer.guid, schema)
 
     def latest(self, subject: str, schema_format: str) -> RegisteredSchema:
-        """The subject's latest version; raises SchemaNotFound and the errors of ``failures``.
+        """The subject's latest version; raises SchemaNotFound and the errors of ``_sink_error``.
 
         Raises RegistryRefused if it is not a schema of that format, or refers to others.
         """
@@ -127,7 +141,7 @@ class RegistryClient:
     ) -> bool:
         """Whether the subject's level allows the schema, which is not registered.
 
-        Raises the errors of ``failures``.
+        Raises the errors of ``_sink_error``.
         """
         wanted = _schema(schema, schema_format)
         return bool(
@@ -142,15 +156,15 @@ class RegistryClient:
         answer = self._ask(subject, question)
         if answer is None or getattr(answer, "schema_id", None) is None:
             problem = "its answer has no id; is it a schema registry?"
-            raise unavailable(self._options, subject, problem)
+            raise _unavailable(self._options, subject, problem)
         return answer
 
     def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
-        """The answer; raises what ``failures`` makes of an error."""
+        """The answer; raises ``_sink_error`` of an error."""
         deadline = Deadline(self._options.timeout_ms / 1000)
         (call,) = call_each(lambda ask: ask(), [question], deadline)
         if call.error is not None:
-            raise named(call.error, self._options, subject) from None
+            raise _sink_error(call.error, self._options, subject) from None
         return call.value
 
 
@@ -188,3 +202,82 @@ def _schema(schema: str, schema_format: str) -> Schema:
     from confluent_kafka.schema_registry import Schema
 
     return Schema(schema, _TYPES[schema_format])
+
+
+def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> KafkaSinkError:
+    """RegistryUnavailable, RegistryRefused, SchemaIncompatible or SchemaNotFound."""
+    from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+    if isinstance(error, SchemaRegistryError):
+        return _answer_error(error, registry, subject)
+    if isinstance(error, OAuthTokenError):
+        url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
+        problem = registry.hide_secrets(
+            f"no token for the login at the schema registry {registry.url} from {url}: "
+            f"{error.message}"
+        )
+        if _is_refusal(error.__context__):
+            return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REFUSED.remedy}")
+        advice = advice_on_text(problem, Advice.REGISTRY_TOKEN_UNAVAILABLE)
+        return RegistryUnavailable(f"{problem}. {advice.remedy}")
+    # Some errors have no text, but each has a type.
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return _unavailable(registry, subject, registry.hide_secrets(text))
+
+
+def _is_refusal(cause: BaseException | None) -> bool:
+    """Whether the token's endpoint has refused; otherwise it did not answer.
+
+    ``cause``: of authlib, or of the HTTP library, which differs between versions of the client.
+    """
+    from authlib.common.errors import AuthlibBaseError
+
+    status = getattr(getattr(cause, "response", None), "status_code", None)
+    if status is not None:
+        return not _is_transient(status)
+    return isinstance(cause, (AuthlibBaseError, ValueError))  # the latter: it is no such endpoint
+
+
+def _is_transient(status: int) -> bool:
+    return status >= _SERVER_ERROR or status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS)
+
+
+def _answer_error(
+    error: SchemaRegistryError, registry: RegistryOptions, subject: str
+) -> KafkaSinkError:
+    status, place = error.http_status_code, f"the schema registry {registry.url}"
+    reason = registry.hide_secrets(str(error.error_message).rstrip("."))
+    if _is_transient(status):
+        return _unavailable(registry, subject, f"HTTP {status}: {reason}")
+    if status == _NOT_FOUND and error.error_code not in _NO_SUCH_SCHEMA:
+        hint = "its URL may lack a path, such as Apicurio's /apis/ccompat/v7"
+        return _unavailable(registry, subject, f"HTTP {status}: {reason}; {hint}")
+    if status == _NOT_FOUND:
+        return SchemaNotFound(
+            f"{place} has no such schema for the subject {subject}: {reason}. "
+            f"{Advice.SCHEMA_NOT_FOUND.remedy}",
+            subject=subject,
+        )
+    if status == _CONFLICT:
+        return SchemaIncompatible(
+            f"{place} rejects the schema for the subject {subject} as incompatible: "
+            f"{reason}. {Advice.SCHEMA_INCOMPATIBLE.remedy}",
+            subject=subject,
+        )
+    what, advice = _REFUSALS.get(status, _OTHER_REFUSAL)
+    advice = advice_on_text(f"{registry.url} {reason}", advice)
+    return RegistryRefused(
+        f"{place} refuses {what} for the subject {subject}, HTTP {status}: {reason}. "
+        f"{advice.remedy}"
+    )
+
+
+def _unavailable(registry: RegistryOptions, subject: str, problem: str) -> RegistryUnavailable:
+    """The registry gave no usable answer."""
+    default = Advice.REGISTRY_UNAVAILABLE
+    advice = advice_on_text(f"{registry.url} {problem}", default)
+    more = f", {registry.timeout_ms} ms" if advice is default else ""
+    return RegistryUnavailable(
+        f"the schema registry {registry.url} was asked for the subject {subject}, and gave no "
+        f"usable answer: {problem}. {advice.remedy}{more}"
+    )

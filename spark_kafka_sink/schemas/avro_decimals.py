@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from spark_kafka_sink.encoding.level import Lengths, Piece, Words
+from spark_kafka_sink.schemas.avro_level import Lengths, Piece, Words
 
 _Signed = npt.NDArray[np.int64]
 

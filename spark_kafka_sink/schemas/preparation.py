@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
-from spark_kafka_sink.registry.known_schemas import resolve
-from spark_kafka_sink.serialization.formats import derived_schema, encoder, record_name
-from spark_kafka_sink.serialization.serializer import ColumnSchema, Serializer
+from spark_kafka_sink.schemas.formats import derived_schema, encoder, record_name
+from spark_kafka_sink.schemas.known_schemas import resolve
+from spark_kafka_sink.schemas.serializer import ColumnSchema, Serializer
 
 
 @dataclass(frozen=True)

@@ -17,16 +17,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
-from spark_kafka_sink.encoding import arrow_memory as memory
 from spark_kafka_sink.errors import RegistryRefused, SchemaMismatch, add_sentence
+from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow import Serialized
 from spark_kafka_sink.records.columns import BytesColumn
 from spark_kafka_sink.records.rejection import RowProblem
-from spark_kafka_sink.registry.client import RegisteredSchema
-from spark_kafka_sink.registry.known_schemas import WantedSchema, resolve
-from spark_kafka_sink.serialization.formats import Encoder, encoder
-from spark_kafka_sink.serialization.row_json import replace_by_json
-from spark_kafka_sink.serialization.topic_groups import TopicGroup, groups_by_topic, joined, united
+from spark_kafka_sink.schemas.formats import Encoder, encoder
+from spark_kafka_sink.schemas.known_schemas import WantedSchema, resolve
+from spark_kafka_sink.schemas.registry_client import RegisteredSchema
+from spark_kafka_sink.schemas.row_json import replace_by_json
+from spark_kafka_sink.schemas.topic_groups import TopicGroup, groups_by_topic, joined, united
 
 # Confluent's wire format: zero and the id in big-endian order, or in a header one and the GUID.
 _PREFIX_MAGIC = b"\0"

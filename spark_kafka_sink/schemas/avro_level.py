@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.encoding.arrow_memory import (
+from spark_kafka_sink.records.arrow_memory import (
     Bytes,
     Mask,
     Offsets,

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from spark_kafka_sink.config.registry_options import RegistryOptions
 from spark_kafka_sink.process_limits import thread_limit_reached
-from spark_kafka_sink.registry.client import RegisteredSchema, RegistryClient
+from spark_kafka_sink.schemas.registry_client import RegisteredSchema, RegistryClient
 
 _REQUESTS_AT_A_TIME = 16
 _PREFIX = "kafka-nb-schema-"

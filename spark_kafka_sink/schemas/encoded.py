@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.rejection import RowProblem, first_problems
 
 #: Arrow bytes: so few that what is made of them, several times as large, stays in a cache

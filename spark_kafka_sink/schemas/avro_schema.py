@@ -1,31 +1,13 @@
-"""An Avro schema as a tree of objects, with its names resolved; and the names that Avro allows."""
+"""An Avro schema as a tree of objects, with its names resolved."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from spark_kafka_sink.avro_names import is_full_name, is_name
 from spark_kafka_sink.errors import SchemaMismatch
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def is_name(name: Any) -> bool:
-    return isinstance(name, str) and _NAME.fullmatch(name) is not None
-
-
-def is_full_name(name: str) -> bool:
-    """Whether it is a name, with or without a namespace in front."""
-    return all(map(is_name, name.split(".")))
-
-
-def allowed_name(name: str) -> str:
-    """A similar name that Avro allows."""
-    replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return replaced if is_name(replaced) else f"_{replaced}"
-
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -225,7 +207,7 @@ class _Parser:
             _reject(f"{_shown(name)} is not a name")
         if "." not in name and (space := schema.get("namespace", namespace)):
             name = f"{space}.{name}"
-        if not all(is_name(part) for part in name.split(".")) or name in PRIMITIVES:
+        if not is_full_name(name) or name in PRIMITIVES:
             _reject(f"{name} is not a name")
         if name in self._named:
             _reject(f"{name} is defined twice")

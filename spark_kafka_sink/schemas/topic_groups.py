@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_kafka_sink.encoding import arrow_memory as memory
+from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.topic_name import is_topic_name
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from spark_kafka_sink.errors import SchemaMismatch
-from spark_kafka_sink.json_schema.derived import json_type, type_name
+from spark_kafka_sink.schemas.json_derived import json_type, type_name
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _NO_NULL = (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spark_kafka_sink.avro.parsed import allowed_name, is_name
+from spark_kafka_sink.avro_names import allowed_name, is_name
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
 
 _SIMPLE: Mapping[str, Any] = {

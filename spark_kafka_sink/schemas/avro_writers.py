@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_kafka_sink.avro.decimals import big_endian, byte_lengths, exceeds, magnitudes
-from spark_kafka_sink.avro.defaults import long_bytes
-from spark_kafka_sink.encoding import arrow_memory as memory
-from spark_kafka_sink.encoding.arrow_memory import Mask
-from spark_kafka_sink.encoding.encoded import NOT_UTF8
-from spark_kafka_sink.encoding.level import Lengths, Level, Piece, zigzag
+from spark_kafka_sink.records import arrow_memory as memory
+from spark_kafka_sink.records.arrow_memory import Mask
+from spark_kafka_sink.schemas.avro_decimals import big_endian, byte_lengths, exceeds, magnitudes
+from spark_kafka_sink.schemas.avro_defaults import long_bytes
+from spark_kafka_sink.schemas.avro_level import Lengths, Level, Piece, zigzag
+from spark_kafka_sink.schemas.encoded import NOT_UTF8
 
 #: rows whose reason names their own value; the others of a column share one
 _NAMED_VALUES = 20

@@ -1,1 +1,0 @@
-"""Avro: the schema of a Spark type, and a vectorised encoder for Arrow columns."""

@@ -1,1 +1,0 @@
-"""What the serialization formats share: Arrow columns in, encoded records out."""

@@ -1,0 +1,366 @@
+"""Arrow column -> JSON as of Spark's to_json: one value per row, in UTF-8, without spaces.
+
+Two things differ: times keep their microseconds, and numbers that JSON does not have are problems.
+Each level of a nested type becomes one array of texts, of which the level above is joined; no step
+loops over rows in Python.
+"""
+
+from __future__ import annotations
+
+import json
+from binascii import b2a_base64
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_kafka_sink.errors import UnsupportedType
+from spark_kafka_sink.records import arrow_memory as memory
+from spark_kafka_sink.records.arrow_memory import binary_scalar
+from spark_kafka_sink.records.columns import ranges
+from spark_kafka_sink.records.rejection import RowProblem
+from spark_kafka_sink.schemas.encoded import NOT_UTF8, Encoded, encode_in_parts
+from spark_kafka_sink.schemas.json_fit import Fit
+
+_Texts = Callable[[pa.Array, list[RowProblem]], pa.Array]
+#: (array, path, problems) -> texts
+_ScalarTexts = Callable[[pa.Array, str, list[RowProblem]], pa.Array]
+
+_ANY = Fit()
+_EMPTY = binary_scalar(b"")
+_COMMA = binary_scalar(b",")
+_COLON = binary_scalar(b":")
+_NULL = binary_scalar(b"null")
+_BEGIN, _END = binary_scalar(b"{"), binary_scalar(b"}")
+_QUOTE = binary_scalar(b'"')
+_UTC_END = binary_scalar(b'Z"')
+_POINT_ZERO = binary_scalar(b".0")
+_PADDING = memory.bytes_array([b"", b"\0", b"\0\0"])
+
+# The years 0000 to 9999, the only ones in RFC 3339.
+_DAYS = (-719_528, 2_932_896)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+_SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
+
+
+class JsonEncoder:
+    """Encodes columns of one Arrow type; ``column`` is their name in problems.
+
+    Accepts the Arrow types in which Spark passes columns, slices, and dictionaries of them. Null
+    fields of structs are left out, unless ``fit`` says that the schema requires them; null elements
+    of arrays and null values of maps are null. Binary is base64. A timestamp is an RFC 3339
+    date-time in UTC, and without an offset if its type has no time zone.
+    """
+
+    def __init__(self, arrow_type: pa.DataType, column: str, fit: Fit = _ANY) -> None:
+        self._texts = _texts(arrow_type, column, fit)
+
+    def encode(self, array: pa.Array, prefix: bytes | pa.Array = b"") -> Encoded:
+        """``prefix`` precedes every value, or that of its row. A null stays null."""
+        return encode_in_parts(self._encode, array, prefix)
+
+    def _encode(self, array: pa.Array, prefix: bytes | pa.Array) -> Encoded:
+        problems: list[RowProblem] = []
+        values = self._texts(array, problems)
+        if len(prefix):
+            values = _join(binary_scalar(prefix) if isinstance(prefix, bytes) else prefix, values)
+        for problem in problems:
+            values = _set_null(values, problem.rows)
+        return Encoded(values, problems)
+
+
+def _texts(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
+    """What makes the texts (large_binary) of a type. The text of a row with a problem is not used.
+
+    Positions of problems are those of rows in its array.
+    """
+    if pa.types.is_dictionary(kind):
+        decoded = _texts(kind.value_type, path, fit)
+        return lambda array, problems: decoded(array.dictionary_decode(), problems)
+    if pa.types.is_struct(kind):
+        return _objects(kind, path, fit)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _arrays(kind, path, fit)
+    if pa.types.is_map(kind):
+        return _maps(kind, path, fit)
+    texts = _scalar_texts(kind)
+    if texts is None:
+        problem = f"column {path}: {kind}; cast it to string"
+        raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
+    return lambda array, problems: texts(array, path, problems)
+
+
+def _objects(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
+    names = [field.name for field in kind]
+    fields = [
+        _texts(field.type, f"{path}.{field.name}", fit.inner.get(field.name, _ANY))
+        for field in kind
+    ]
+    required = [i for i, name in enumerate(names) if name in fit.nulls]
+    labels = [json.dumps(name, ensure_ascii=False).encode() + b":" for name in names]
+
+    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        # flatten: a field of a null struct is null, so it has no problem.
+        columns = [
+            field(column, problems) for field, column in zip(fields, array.flatten(), strict=True)
+        ]
+        for i in required:
+            columns[i] = _null_as_text(columns[i])
+        objects = _joined_fields(labels, columns, len(array))
+        return _set_null(objects, ~memory.valid_rows(array)) if array.null_count else objects
+
+    return texts
+
+
+def _joined_fields(labels: Sequence[bytes], columns: Sequence[pa.Array], rows: int) -> pa.Array:
+    """The objects of the fields that are not null."""
+    if not columns:
+        starts = np.arange(rows + 1, dtype=np.int64) * 2
+        return memory.binary_array(
+            starts, np.frombuffer(b"{}" * rows, dtype=np.uint8), is_large=True
+        )
+    # Commas precede fields behind one that no object lacks, and follow those before it.
+    always = next((i for i, column in enumerate(columns) if not column.null_count), -1)
+    parts: list[pa.Array | pa.Scalar] = []
+    for i, (label, column) in enumerate(zip(labels, columns, strict=True)):
+        begin = binary_scalar(label if i <= always else b"," + label)
+        end = [_COMMA] if i < always else []
+        parts += [_join(begin, column, *end)] if column.null_count else [begin, column]
+    if always < 0:
+        # With "skip" and a separator, Arrow would leave out rows in which all parts are null.
+        fields = _join_present(*parts)
+        return _join(pc.binary_replace_slice(fields, 0, 1, "{"), _END)
+    return _join_present(_BEGIN, *parts, _END)
+
+
+def _join_present(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """The parts of each row that are not null."""
+    return pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
+
+
+def _arrays(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
+    element = _texts(kind.value_type, f"{path}.element", fit.inner.get("element", _ANY))
+
+    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        starts, used = _used(array)
+        element_problems: list[RowProblem] = []
+        elements = element(_selected(array.values, used), element_problems)
+        problems += _row_problems(element_problems, starts)
+        return _joined_lists(array, starts, _null_as_text(elements), b"[", b"]")
+
+    return texts
+
+
+def _maps(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
+    key_type = kind.key_type
+    if pa.types.is_dictionary(key_type):
+        key_type = key_type.value_type
+    if not (pa.types.is_string(key_type) or pa.types.is_large_string(key_type)):
+        problem = f"column {path}: map with {key_type} keys; cast its keys to string"
+        raise UnsupportedType(f"JSON cannot have {problem}", problems=(problem,))
+    key = _texts(kind.key_type, f"{path}.key", _ANY)
+    value = _texts(kind.item_type, f"{path}.value", fit.inner.get("value", _ANY))
+
+    def texts(array: pa.Array, problems: list[RowProblem]) -> pa.Array:
+        starts, used = _used(array)
+        entry_problems: list[RowProblem] = []
+        keys = key(_selected(array.keys, used), entry_problems)
+        values = value(_selected(array.items, used), entry_problems)
+        problems += _row_problems(entry_problems, starts)
+        entries = _join(_null_as_text(keys), _COLON, _null_as_text(values))
+        return _joined_lists(array, starts, entries, b"{", b"}")
+
+    return texts
+
+
+def _used(array: pa.Array) -> tuple[npt.NDArray[np.int64], slice | npt.NDArray[np.int64]]:
+    """Where each row's elements begin among those of all rows, and the positions of those elements.
+
+    A null list may have a non-empty range of elements, which are not used.
+    """
+    starts = memory.list_offsets(array)
+    if array.null_count == 0:
+        return starts - starts[0], slice(int(starts[0]), int(starts[-1]))
+    used, begins = ranges(starts[:-1], np.diff(starts) * memory.valid_rows(array))
+    return begins, used
+
+
+def _selected(values: pa.Array, used: slice | npt.NDArray[np.int64]) -> pa.Array:
+    if isinstance(used, slice):
+        return values.slice(used.start, used.stop - used.start)
+    return values.take(memory.integer_array(used))
+
+
+def _row_problems(
+    problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]
+) -> list[RowProblem]:
+    """Problems of elements as problems of the rows that contain them."""
+    return [
+        RowProblem(
+            np.unique(np.searchsorted(starts, problem.rows, side="right") - 1), problem.reason
+        )
+        for problem in problems
+    ]
+
+
+def _null_as_text(texts: pa.Array) -> pa.Array:
+    return pc.coalesce(texts, _NULL) if texts.null_count else texts
+
+
+def _joined_lists(
+    array: pa.Array, starts: npt.NDArray[np.int64], elements: pa.Array, begin: bytes, end: bytes
+) -> pa.Array:
+    joined = pc.binary_join(memory.list_array(starts, elements), _COMMA)
+    texts = _join(binary_scalar(begin), joined, binary_scalar(end))
+    return _set_null(texts, ~memory.valid_rows(array)) if array.null_count else texts
+
+
+# Scalars: each function is passed the path of the field, and adds rows without a JSON text to the
+# problems; their text is null, as is that of a null.
+
+
+def _scalar_texts(kind: pa.DataType) -> _ScalarTexts | None:
+    """The function for that type; None: it is not a scalar, or it is not supported."""
+    for is_kind, texts in _SCALARS:
+        if is_kind(kind):
+            return texts
+    return None
+
+
+def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
+    """The parts of each row, one after another; null if one is."""
+    return pc.binary_join_element_wise(*parts, _EMPTY)
+
+
+def _set_null(texts: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
+    """The texts with nulls in those rows (a mask or positions)."""
+    valid = memory.valid_rows(texts).copy()
+    valid[rows] = False
+    ends, data = memory.byte_strings(texts)
+    return memory.binary_array(ends, data, valid=valid, is_large=True)
+
+
+def _plain(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
+    """Integers, decimals and booleans: Arrow writes them as JSON does."""
+    return _binary(array.cast(pa.large_string()))
+
+
+def _floats(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+    """The shortest texts that are read as the same number."""
+    values = memory.numbers(array, np.float32 if array.type.bit_width == 32 else np.float64)
+    texts = array.cast(pa.large_string())
+    if bool((values == np.trunc(values)).any()):
+        # Without a point or an exponent, readers would take 1 for an integer and lose -0's sign.
+        has_mark = pc.or_(pc.match_substring(texts, "."), pc.match_substring(texts, "e"))
+        texts = _join(_binary(texts), pc.if_else(has_mark, _EMPTY, _POINT_ZERO))
+    else:
+        texts = _binary(texts)
+    if bool(np.isfinite(values).all()):
+        return texts
+    valid = memory.valid_rows(array)
+    for name, is_bad in (("NaN", np.isnan(values)), ("Infinity", np.isinf(values))):
+        rows = np.flatnonzero(is_bad & valid)
+        if len(rows):
+            reason = f"{path}: {name} has no JSON number; filter or replace it"
+            problems.append(RowProblem(rows, reason))
+    return _set_null(texts, ~np.isfinite(values))
+
+
+def _strings(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+    # Of nulls, too, any bytes may be in the data. The functions below work on bytes.
+    texts = array.cast(pa.large_string())
+    bad_rows = memory.rows_without_utf8(texts)
+    ends, data = memory.byte_strings(texts)
+    data = data[ends[0] : ends[-1]]
+    if bool((data == ord("\\")).any()):
+        texts = pc.replace_substring(texts, "\\", "\\\\")
+    if bool((data == ord('"')).any()):
+        texts = pc.replace_substring(texts, '"', '\\"')
+    if int(data.min(initial=ord(" "))) < ord(" "):
+        for code in np.unique(data[data < ord(" ")]).tolist():
+            escape = _SHORT_ESCAPES.get(code, f"\\u{code:04x}")
+            texts = pc.replace_substring(texts, chr(code), escape)
+    texts = _join(_QUOTE, _binary(texts), _QUOTE)
+    if not len(bad_rows):
+        return texts
+    problems.append(RowProblem(bad_rows, f"{path}: {NOT_UTF8}"))
+    return _set_null(texts, bad_rows)
+
+
+def _binaries(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:  # noqa: ARG001
+    # As whole groups of three bytes, the base64 of all rows is that of each row.
+    valid = memory.valid_rows(array)
+    ends, _ = memory.byte_strings(array)
+    missing = -np.diff(ends) % 3 * valid
+    padded = _join(array.cast(pa.large_binary()), _PADDING.take(memory.integer_array(missing)))
+    ends, data = memory.byte_strings(padded)
+    digits = bytearray(b2a_base64(data[ends[0] : ends[-1]].data, newline=False))
+    texts = np.frombuffer(digits, dtype=np.uint8)
+    ends = (ends - ends[0]) // 3 * 4
+    texts[ends[1:][missing > 0] - 1] = ord("=")
+    texts[ends[1:][missing > 1] - 2] = ord("=")
+    return _join(_QUOTE, memory.binary_array(ends, texts, valid=valid, is_large=True), _QUOTE)
+
+
+def _dates(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+    texts = _join(_QUOTE, _binary(array.cast(pa.large_string())), _QUOTE)
+    return _check_years(texts, array, memory.numbers(array, np.int32), 1, path, problems)
+
+
+def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
+    """With a time zone, the instant in UTC; without one, the date and time without an offset.
+
+    With as many digits of a second as are not zero.
+    """
+    unit = array.type.unit
+    texts = array.view(pa.timestamp(unit)).cast(pa.large_string())
+    texts = pc.binary_replace_slice(texts, 10, 11, "T")
+    if unit != "s":
+        texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+    texts = _join(_QUOTE, _binary(texts), _QUOTE if array.type.tz is None else _UTC_END)
+    per_day = 86_400 * _PER_SECOND[unit]
+    return _check_years(texts, array, memory.numbers(array, np.int64), per_day, path, problems)
+
+
+def _check_years(
+    texts: pa.Array,
+    array: pa.Array,
+    ticks: npt.NDArray[Any],
+    per_day: int,
+    path: str,
+    problems: list[RowProblem],
+) -> pa.Array:
+    if per_day > 86_400 * 1_000_000:  # int64 has no nanoseconds outside these years
+        return texts
+    first, last = _DAYS
+    is_outside = (ticks < first * per_day) | (ticks >= (last + 1) * per_day)
+    if not bool(is_outside.any()):
+        return texts
+    rows = np.flatnonzero(is_outside & memory.valid_rows(array))
+    if len(rows):
+        reason = f"{path}: a year outside 0000 to 9999, which RFC 3339 lacks; filter or replace it"
+        problems.append(RowProblem(rows, reason))
+    return _set_null(texts, is_outside)
+
+
+def _binary(texts: pa.Array) -> pa.Array:
+    return texts.cast(pa.large_binary())
+
+
+_SCALARS: tuple[tuple[Callable[[pa.DataType], bool], _ScalarTexts], ...] = (
+    (pa.types.is_integer, _plain),
+    (pa.types.is_boolean, _plain),
+    (pa.types.is_decimal, _plain),
+    (pa.types.is_float32, _floats),
+    (pa.types.is_float64, _floats),
+    (pa.types.is_string, _strings),
+    (pa.types.is_large_string, _strings),
+    (pa.types.is_binary, _binaries),
+    (pa.types.is_large_binary, _binaries),
+    (pa.types.is_date32, _dates),
+    (pa.types.is_timestamp, _timestamps),
+)
