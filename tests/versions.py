@@ -61,10 +61,10 @@ print("Python", platform.python_version(), *(f"{name} {version(name)}" for name 
 
 def lower_bound(requirement: str) -> tuple[str, str]:
     """``("numpy", "1.26")`` of ``numpy>=1.26``, also with extras."""
-    found = re.match(r"([\w.-]*)(?:\[\w+\])?>=([\d.]+)", requirement)
-    if not found:
+    match = re.match(r"([\w.-]*)(?:\[\w+\])?>=([\d.]+)", requirement)
+    if not match:
         raise SystemExit(f"setup.cfg: {requirement} has no lower bound")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def claims() -> tuple[int, list[str]]:

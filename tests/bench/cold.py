@@ -19,7 +19,7 @@ from common import (
     WARMED,
     create_topics,
     fresh_session,
-    in_fresh_sessions,
+    measure_fresh_sessions,
     spread,
     table,
     write_table,
@@ -35,12 +35,12 @@ def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 3
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["cold"], partitions=4)
-        figures = in_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
+        figures = measure_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
     theirs = figures[SPARKS_OWN]
     rows = [
         (
             peer,
-            *(spread([each[number] for each in done], ".1f") for number in range(WRITES)),
+            *(spread([run[number] for run in done], ".1f") for number in range(WRITES)),
             spread([sum(b) / sum(a) for a, b in zip(done, theirs, strict=True)]),
             spread([sum(b[1:]) / sum(a[1:]) for a, b in zip(done, theirs, strict=True)]),
         )

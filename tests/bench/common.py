@@ -74,21 +74,21 @@ def session(
     return spark
 
 
-def in_process(script: str, *arguments: str) -> Any:
+def run_in_process(script: str, *arguments: str) -> Any:
     """Run the script in its own process; returns the JSON that it prints last."""
     command = [sys.executable, script, *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def in_fresh_sessions(
+def measure_fresh_sessions(
     script: str, peers: Sequence[str], servers: str, rounds: int
 ) -> dict[str, list[Any]]:
     """The figures of ``script <peer> <servers>`` for each peer, interleaved."""
     figures: dict[str, list[Any]] = {peer: [] for peer in peers}
     for _ in range(rounds):
         for peer in peers:
-            figures[peer].append(in_process(script, peer, servers))
+            figures[peer].append(run_in_process(script, peer, servers))
             print(peer, figures[peer][-1], flush=True)
     return figures
 
@@ -107,7 +107,9 @@ def fresh_session(peer: str, options: Mapping[str, str]) -> tuple[SparkSession, 
     return spark, seconds
 
 
-def to_peer(writer: DataStreamWriter, peer: str, options: Mapping[str, str]) -> DataStreamWriter:
+def direct_to_peer(
+    writer: DataStreamWriter, peer: str, options: Mapping[str, str]
+) -> DataStreamWriter:
     """The writer of a stream, directed to the peer."""
     if peer in (FOREACH_BATCH, FOREACH_BATCH_LAUNCHED):
         return writer.foreachBatch(foreach_batch(options))

@@ -111,7 +111,7 @@ class Crowd:
         """Let the next micro-batch begin, and wait until all tasks have ended; workers stay."""
         self._parent.stdin.write(b"go\n")
         self._parent.stdin.flush()
-        return [Done(**each) for each in json.loads(self._line())]
+        return [Done(**line) for line in json.loads(self._line())]
 
     def _line(self) -> str:
         return self._parent.stdout.readline().decode().strip()
@@ -186,14 +186,14 @@ def _import_the_sink() -> None:
 
 def _collect(connections: Sequence[Connection], deadline: Deadline) -> list[Any]:
     """One message of each worker, in their order; None if it has ended without one."""
-    found: dict[Connection, Any] = {}
-    while len(found) < len(connections):
-        missing = [each for each in connections if each not in found]
+    answers: dict[Connection, Any] = {}
+    while len(answers) < len(connections):
+        missing = [connection for connection in connections if connection not in answers]
         ready = wait(missing, deadline.remaining())
         if not ready:
             raise TimeoutError(f"{len(missing)} of {len(connections)} workers do not answer")
-        found.update((each, _message(each)) for each in ready)
-    return [found[each] for each in connections]
+        answers.update((connection, _message(connection)) for connection in ready)
+    return [answers[connection] for connection in connections]
 
 
 def _message(connection: Connection) -> Any:
@@ -284,9 +284,9 @@ def _note_acknowledgements() -> list[float]:
     times: list[float] = []
     read_reports = client.read_reports
 
-    def noting(events, **given):
-        reports = read_reports(events, **given)
-        if not times and any(isinstance(each, AcknowledgedRecords) for each in reports):
+    def noting(events, **arguments):
+        reports = read_reports(events, **arguments)
+        if not times and any(isinstance(report, AcknowledgedRecords) for report in reports):
             times.append(time.monotonic())
         return reports
 

@@ -50,9 +50,9 @@ def main() -> None:
                     print(lane, round(speed), flush=True)
     spark.stop()
     rows = []
-    for lane, each in speeds.items():
-        ratios = [a / b for a, b in zip(each, speeds[FAIL], strict=True)]
-        rows.append((lane, spread([speed / 1e6 for speed in each]), spread(ratios)))
+    for lane, lane_speeds in speeds.items():
+        ratios = [a / b for a, b in zip(lane_speeds, speeds[FAIL], strict=True)]
+        rows.append((lane, spread([speed / 1e6 for speed in lane_speeds]), spread(ratios)))
     head = ("on.record.error", "M rows/s", "times `fail`")
     write_table("dead_letters", table(head, rows))
 

@@ -66,8 +66,7 @@ def main() -> None:
             warming = WARMING_ROUNDS
             done = [measure(data, work, near, distant, LINKS, n) for n in range(rounds)]
             figures[work.name] = {
-                link: {peer: [each[link, peer] for each in done] for peer in PEERS}
-                for link in LINKS
+                link: {peer: [run[link, peer] for run in done] for peer in PEERS} for link in LINKS
             }
             data.unpersist()
             print(markdown(works, figures), flush=True)
@@ -134,10 +133,10 @@ def plot(figures: dict[str, Figures]) -> None:
             points = [ratios(done, link, base) for link in DELAYS]
             colour = f"C{number % 2}"
             line = "--" if number >= 2 else "-"
-            medians = [statistics.median(each) for each in points]
+            medians = [statistics.median(speeds) for speeds in points]
             axes.plot(range(len(points)), medians, line, color=colour, label=name)
-            for place, each in enumerate(points):
-                axes.plot([place] * len(each), each, ".", color=colour, alpha=0.5)
+            for place, dots in enumerate(points):
+                axes.plot([place] * len(dots), dots, ".", color=colour, alpha=0.5)
         axes.axhline(1, color="black", linewidth=1)
         axes.set_xticks(range(len(DELAYS)), DELAYS)
         axes.set(yscale="log", xlabel="the broker's answers arrive late by")

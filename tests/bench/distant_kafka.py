@@ -71,7 +71,7 @@ class _Link:
         self.port = self._listener.getsockname()[1]
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         self.kafka = LocalKafka(settings=advertised)
-        _in_thread(self._accept)
+        _start_thread(self._accept)
 
     def _accept(self) -> None:
         while True:
@@ -83,12 +83,12 @@ class _Link:
                 client.close()
                 continue
             broker.settimeout(None)
-            for each in (client, broker):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for end in (client, broker):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             in_transit: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-            _in_thread(_requests, client, broker)
-            _in_thread(self._answers, broker, in_transit)
-            _in_thread(_deliver, in_transit, client)
+            _start_thread(_requests, client, broker)
+            _start_thread(self._answers, broker, in_transit)
+            _start_thread(_deliver, in_transit, client)
 
     def _answers(self, broker: socket.socket, in_transit: queue.SimpleQueue) -> None:
         data = b"-"
@@ -129,7 +129,7 @@ def _hang_up(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _in_thread(function: Callable[..., None], *arguments: object) -> None:
+def _start_thread(function: Callable[..., None], *arguments: object) -> None:
     threading.Thread(target=function, args=arguments, daemon=True).start()
 
 

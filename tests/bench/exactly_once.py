@@ -69,9 +69,14 @@ def main() -> None:
         plain, once = done[AT_LEAST_ONCE], done[EXACTLY_ONCE]
         more = [b - a for a, b in zip(plain, once, strict=True)]
         times = [a / b for a, b in zip(plain, once, strict=True)]
-        times_ms = [spread(each, ".0f") for each in (plain, once, more)]
+        times_ms = [spread(milliseconds, ".0f") for milliseconds in (plain, once, more)]
         rows.append((work, *times_ms, spread(times)))
-    head = ("Micro-batch", *(f"{each}, ms" for each in GUARANTEES), "more, ms", "times as fast")
+    head = (
+        "Micro-batch",
+        *(f"{guarantee}, ms" for guarantee in GUARANTEES),
+        "more, ms",
+        "times as fast",
+    )
     write_table("exactly_once", table(head, rows))
 
 
@@ -99,7 +104,7 @@ def run(spark: SparkSession, servers: str, work: Work, guarantee: str) -> float:
         query.stop()
         progress = query.recentProgress[1 : last + 1]
     delete_topics(servers, [topic])
-    return statistics.median(each["durationMs"]["triggerExecution"] for each in progress)
+    return statistics.median(trigger["durationMs"]["triggerExecution"] for trigger in progress)
 
 
 if __name__ == "__main__":

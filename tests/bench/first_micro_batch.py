@@ -84,7 +84,7 @@ def measure(
         if not query.awaitTermination(1800):
             raise TimeoutError("a query did not end within half an hour")
     proxy.metadata_delay_seconds = 0.0
-    first, second = (each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress)
+    first, second = (trigger["durationMs"]["addBatch"] / 1000 for trigger in query.recentProgress)
     asked = [request.topics for request in proxy.metadata_requests]
     return Figure(sink, len(names), delay_seconds, first, second, len(asked), sum(asked))
 
@@ -126,9 +126,9 @@ def plot(figures: list[Figure]) -> None:
     for sink, colour in ((SPARKS_OWN, "tab:orange"), (OURS, "tab:blue")):
         for delay_seconds, line in zip(TOPICS, ("--", "-"), strict=True):
             points = [
-                (each.topics, each.first_seconds)
-                for each in figures
-                if (each.sink, each.delay_seconds) == (sink, delay_seconds)
+                (figure.topics, figure.first_seconds)
+                for figure in figures
+                if (figure.sink, figure.delay_seconds) == (sink, delay_seconds)
             ]
             label = f"{sink}, metadata answers take {delay_seconds:g} s"
             axes.plot(*zip(*points, strict=True), line, marker="o", color=colour, label=label)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from common import create_topics, in_process, spread, table, write_table
+from common import create_topics, run_in_process, spread, table, write_table
 
 PREFETCHED, PLAIN = "this sink's producer, prefetched", "confluent_kafka.Producer"
 
@@ -23,7 +23,7 @@ def main() -> None:
         create_topics(kafka.bootstrap_servers, ["row"])
         for number in range(rounds + 1):
             for kind, values in figures.items():
-                milliseconds = in_process(__file__, kind, kafka.bootstrap_servers)
+                milliseconds = run_in_process(__file__, kind, kafka.bootstrap_servers)
                 if number:  # the broker's own first time is left out
                     values.append(milliseconds)
     rows = [(kind, spread(values, ".0f")) for kind, values in figures.items()]

@@ -27,13 +27,13 @@ from common import (
     SPARKS_OWN,
     WARMED,
     create_topics,
+    direct_to_peer,
     fresh_session,
-    in_fresh_sessions,
+    measure_fresh_sessions,
     pyplot,
     save_plot,
     spread,
     table,
-    to_peer,
     write_table,
 )
 
@@ -48,14 +48,14 @@ def main() -> None:
     rounds = int(sys.argv[1]) if sys.argv[1:] else 5
     with LocalKafka() as kafka:
         create_topics(kafka.bootstrap_servers, ["fresh"], partitions=2)
-        figures = in_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
+        figures = measure_fresh_sessions(__file__, PEERS, kafka.bootstrap_servers, rounds)
     names = ("first_seconds", "second_seconds", "later_seconds")
     rows = [
         (
             peer,
-            *(spread([each[name] for each in done]) for name in names),
-            spread([each["source_seconds"] for each in done]),
-            spread([each["warm_up_seconds"] for each in done]) if peer == WARMED else "-",
+            *(spread([run[name] for run in done]) for name in names),
+            spread([run["source_seconds"] for run in done]),
+            spread([run["warm_up_seconds"] for run in done]) if peer == WARMED else "-",
         )
         for peer, done in figures.items()
     ]
@@ -79,11 +79,11 @@ def one_session(peer: str, servers: str) -> None:
         writer = lines.writeStream.option("checkpointLocation", f"{folder}/checkpoint")
         writer = writer.trigger(availableNow=True)
         started = time.time()  # the clock of Spark's progress
-        query = to_peer(writer, peer, options).start()
+        query = direct_to_peer(writer, peer, options).start()
         assert query.awaitTermination(120)
     progress = query.recentProgress
     assert len(progress) == MICRO_BATCHES
-    seconds = [each["durationMs"]["triggerExecution"] / 1000 for each in progress]
+    seconds = [trigger["durationMs"]["triggerExecution"] / 1000 for trigger in progress]
     triggered = datetime.fromisoformat(progress[0]["timestamp"].replace("Z", "+00:00"))
     result = {
         "first_seconds": triggered.timestamp() + seconds[0] - started,
@@ -102,7 +102,7 @@ def plot(figures: dict[str, list[dict[str, Any]]]) -> None:
     _, axes = plt.subplots(figsize=(7, 3.2))
     labels = []
     for place, (peer, done) in enumerate(figures.items()):
-        points = [each["first_seconds"] for each in done]
+        points = [run["first_seconds"] for run in done]
         median, colour = statistics.median(points), COLOURS.get(peer, "tab:blue")
         axes.barh(place, median, color=colour, alpha=0.5)
         axes.plot(points, [place] * len(points), ".", color=colour)
@@ -110,7 +110,7 @@ def plot(figures: dict[str, list[dict[str, Any]]]) -> None:
                       textcoords="offset points")  # fmt: skip
         labels.append(peer)
         if peer == WARMED:
-            before = statistics.median(each["warm_up_seconds"] for each in done)
+            before = statistics.median(run["warm_up_seconds"] for run in done)
             labels[-1] += f"\n(which takes {before:.1f} s before)"
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()

@@ -55,7 +55,7 @@ def main() -> None:
     figures: dict[str, Figures] = {}
     with LocalKafka() as near, DistantKafka() as distant:
         # Before Spark starts: the brokers and the proxy.
-        brokers = {each.pid for each in psutil.Process().children(recursive=True)}
+        brokers = {process.pid for process in psutil.Process().children(recursive=True)}
         spark = session()
         warming = FIRST_WARMING_ROUNDS
         for work in works:
@@ -64,8 +64,8 @@ def main() -> None:
             for number in range(-warming, rounds):  # those below 0 are for warming up
                 done = measure(data, work, near, distant, brokers, number)
                 if number >= 0:
-                    for (link, peer), each in done.items():
-                        figures[work.name][link][peer].append(each)
+                    for (link, peer), run in done.items():
+                        figures[work.name][link][peer].append(run)
             warming = WARMING_ROUNDS
             data.unpersist()
             print(markdown(works, figures), flush=True)
@@ -115,12 +115,12 @@ def markdown(works: list[Work], figures: dict[str, Figures]) -> str:
 
 
 def megabytes_per_second(work: Work, done: list[Round]) -> str:
-    seconds = statistics.median(each.seconds for each in done)
+    seconds = statistics.median(run.seconds for run in done)
     return f"{work.rows * work.value_bytes / 1e6 / seconds:.0f}"
 
 
 def cpu_microseconds_per_row(work: Work, done: list[Round]) -> str:
-    seconds = statistics.median(each.cpu_seconds for each in done)
+    seconds = statistics.median(run.cpu_seconds for run in done)
     return f"{seconds / work.rows * 1e6:.2f}"
 
 

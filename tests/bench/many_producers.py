@@ -89,7 +89,7 @@ class Run:
 
     @property
     def failures(self) -> Counter[str]:
-        return Counter(each.error for each in self.done if each.error)
+        return Counter(task.error for task in self.done if task.error)
 
 
 class Cluster:
@@ -102,14 +102,14 @@ class Cluster:
     def warm_up(self) -> None:
         """Brokers make their own topics, and Java compiles what it runs often."""
         for _ in range(3):
-            self.at_least_once(20)
-            list(self.exactly_once(20))
+            self.write_at_least_once(20)
+            list(self.write_exactly_once(20))
 
-    def at_least_once(self, producers: int, *, by_column: bool = False, **run: object) -> Run:
+    def write_at_least_once(self, producers: int, *, by_column: bool = False, **run: object) -> Run:
         options = self._options(producers, by_column=by_column)
         return self._run(_name(AT_LEAST_ONCE, by_column), options, by_column=by_column, **run)
 
-    def exactly_once(
+    def write_exactly_once(
         self, producers: int, *, by_column: bool = False, is_counted: bool = False
     ) -> Iterator[Run]:
         """The first micro-batch of a query, then one that finds its ledger; all workers are new."""
@@ -164,13 +164,14 @@ class Cluster:
     def _options(
         self, producers: int, settings: Mapping[str, str] | None = None, *, by_column: bool
     ) -> list[SinkOptions]:
-        given = {
+        options = {
             "kafka.bootstrap.servers": self._kafka.bootstrap_servers,
             **({} if by_column else {"topic": TOPIC}),
             **(settings or {}),
         }
         return [
-            parse({**given, "kafka.client.id": f"{CLIENTS}{number}"}) for number in range(producers)
+            parse({**options, "kafka.client.id": f"{CLIENTS}{number}"})
+            for number in range(producers)
         ]
 
     def _run(
@@ -200,7 +201,7 @@ class Cluster:
         after = open_connections(self._kafka)
         held = [b - a for a, b in zip(before, after, strict=True)]
         run = Run(case, done, cpu, full, held, requests, rows_after)
-        load = ", ".join(f"{each:.0f}" for each in os.getloadavg())
+        load = ", ".join(f"{average:.0f}" for average in os.getloadavg())
         print(*times_of(run), *error_texts(run), f"load {load}", sep=" | ", flush=True)
         return run
 
@@ -210,7 +211,7 @@ def _name(guarantee: str, by_column: bool) -> str:
 
 
 def main() -> None:
-    producers, *others = [int(each) for each in sys.argv[1:]] or [200, 50, 100]
+    producers, *others = [int(number) for number in sys.argv[1:]] or [200, 50, 100]
     with LocalCluster(3, SETTINGS) as kafka:
         cluster = Cluster(kafka)
         cluster.warm_up()
@@ -222,7 +223,10 @@ def main() -> None:
         cluster.warm_up()
         timed += [
             _renamed(run, f"{run.case}, {BACKLOG}={LONG_BACKLOG}")
-            for run in (cluster.at_least_once(producers), *cluster.exactly_once(producers))
+            for run in (
+                cluster.write_at_least_once(producers),
+                *cluster.write_exactly_once(producers),
+            )
         ]
     write_table(
         "many_producers",
@@ -238,20 +242,20 @@ def main() -> None:
 
 def timed_runs(cluster: Cluster, producers: int, others: Sequence[int]) -> list[Run]:
     runs = [
-        cluster.at_least_once(producers),
-        cluster.at_least_once(producers, by_column=True),
-        with_late_rows(cluster, producers),
-        *cluster.exactly_once(producers),
-        *cluster.exactly_once(producers, by_column=True),
+        cluster.write_at_least_once(producers),
+        cluster.write_at_least_once(producers, by_column=True),
+        run_with_late_rows(cluster, producers),
+        *cluster.write_exactly_once(producers),
+        *cluster.write_exactly_once(producers, by_column=True),
     ]
     for number in others:
-        runs += [cluster.at_least_once(number), *cluster.exactly_once(number)]
-    return [*runs, cluster.at_least_once(2 * producers)]
+        runs += [cluster.write_at_least_once(number), *cluster.write_exactly_once(number)]
+    return [*runs, cluster.write_at_least_once(2 * producers)]
 
 
-def with_late_rows(cluster: Cluster, producers: int) -> Run:
+def run_with_late_rows(cluster: Cluster, producers: int) -> Run:
     """The prefetch has ended when the rows come."""
-    run = cluster.at_least_once(producers, rows_after=ROWS_AFTER_SECONDS)
+    run = cluster.write_at_least_once(producers, rows_after=ROWS_AFTER_SECONDS)
     return _renamed(run, f"{AT_LEAST_ONCE}, rows {ROWS_AFTER_SECONDS:.0f} s after the start")
 
 
@@ -259,18 +263,20 @@ def limited_runs(cluster: Cluster, producers: int) -> list[Run]:
     runs: list[Run] = []
     for rate in RATES:
         with cluster.limited(rate):
-            runs.append(_renamed(cluster.at_least_once(producers), f"{AT_LEAST_ONCE}, {rate}/s"))
+            runs.append(
+                _renamed(cluster.write_at_least_once(producers), f"{AT_LEAST_ONCE}, {rate}/s")
+            )
         with cluster.limited(rate):
-            once = cluster.exactly_once(producers)
+            once = cluster.write_exactly_once(producers)
             runs += [_renamed(run, f"{run.case}, {rate}/s") for run in once]
     return runs
 
 
 def counted_runs(cluster: Cluster, producers: int) -> list[Run]:
     return [
-        cluster.at_least_once(producers, is_counted=True),
-        cluster.at_least_once(producers, by_column=True, is_counted=True),
-        *cluster.exactly_once(producers, is_counted=True),
+        cluster.write_at_least_once(producers, is_counted=True),
+        cluster.write_at_least_once(producers, by_column=True, is_counted=True),
+        *cluster.write_exactly_once(producers, is_counted=True),
         *cluster.steady(producers),
     ]
 
@@ -298,20 +304,20 @@ TIMES_HEAD = (
 
 def times_of(run: Run) -> tuple[object, ...]:
     done = run.done
-    first = [each.first_acknowledged for each in done if each.first_acknowledged is not None]
-    ended = max(each.ended for each in done)
-    clients = sum(each.cpu_seconds for each in done)
+    first = [task.first_acknowledged for task in done if task.first_acknowledged is not None]
+    ended = max(task.ended for task in done)
+    clients = sum(task.cpu_seconds for task in done)
     failures = ", ".join(f"{count} {name}" for name, count in run.failures.items())
     return (
         run.case,
         len(done),
-        *(f"{each(first):.1f}" if first else "-" for each in (min, statistics.median, max)),
+        *(f"{summary(first):.1f}" if first else "-" for summary in (min, statistics.median, max)),
         f"{ended:.1f}",
         failures or 0,
         f"{clients / len(done):.2f}",
         f"{run.broker_cpu_seconds:.0f}",
         f"{(clients + run.broker_cpu_seconds) / (run.rows_after + ended):.1f}",
-        f"{max(each.private_mib for each in done):.0f}",
+        f"{max(task.private_mib for task in done):.0f}",
         statistics.median(run.connections),
         run.full_listen_queues,
     )
@@ -320,7 +326,7 @@ def times_of(run: Run) -> tuple[object, ...]:
 def error_texts(run: Run) -> list[str]:
     """One text of each error."""
     return list(
-        {each.error: f"{each.error}: {each.text}" for each in run.done if each.error}.values()
+        {task.error: f"{task.error}: {task.text}" for task in run.done if task.error}.values()
     )
 
 
@@ -336,12 +342,16 @@ def requests_table(runs: Sequence[Run]) -> str:
 
 
 def _requests(run: Run, kind: str) -> str:
-    each = run.requests.each(kind)
-    return f"{sum(each) / len(run.done):.1f}, {max(each)}, {sum(each):,}" if sum(each) else "0"
+    by_client = run.requests.counts(kind)
+    return (
+        f"{sum(by_client) / len(run.done):.1f}, {max(by_client)}, {sum(by_client):,}"
+        if sum(by_client)
+        else "0"
+    )
 
 
 def _all(run: Run) -> list[list[int]]:
-    return [run.requests.each(kind) for kind in run.requests.kinds]
+    return [run.requests.counts(kind) for kind in run.requests.kinds]
 
 
 def _connections(run: Run) -> str:

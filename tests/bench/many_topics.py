@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import create_topics, in_process, table, write_table
+from common import create_topics, run_in_process, table, write_table
 from kafka_proxy import proxied_kafka
 
 EVICTING, PLAIN = "this sink's producers", "confluent_kafka.Producer"
@@ -28,7 +28,7 @@ def main() -> None:
         create_topics(servers, names)
         for kind in (EVICTING, PLAIN):
             proxy.reset()
-            done = in_process(__file__, kind, servers, str(len(names)))
+            done = run_in_process(__file__, kind, servers, str(len(names)))
             asked = [request.topics for request in proxy.metadata_requests]
             figures[kind] = {
                 **done,
@@ -40,15 +40,15 @@ def main() -> None:
     rows = [
         (
             kind,
-            f"{each['resident_mib'][0]:.0f}",
-            f"{each['resident_mib'][len(each['resident_mib']) // 2]:.0f}",
-            f"{each['resident_mib'][-1]:.0f}",
-            each["requests"],
-            each["largest_request_topics"],
-            each["topics_asked_for"],
-            f"{each['seconds']:.0f}",
+            f"{figure['resident_mib'][0]:.0f}",
+            f"{figure['resident_mib'][len(figure['resident_mib']) // 2]:.0f}",
+            f"{figure['resident_mib'][-1]:.0f}",
+            figure["requests"],
+            figure["largest_request_topics"],
+            figure["topics_asked_for"],
+            f"{figure['seconds']:.0f}",
         )
-        for kind, each in figures.items()
+        for kind, figure in figures.items()
     ]
     head = (
         f"{len(names)} topics, {AT_A_TIME} at a time",

@@ -150,7 +150,7 @@ def saving(
             name.removeprefix("kafka."): value for name, value in options.items() if name != "topic"
         }
         some = data.where("is_by_hand").select("value")
-        write = by_hand(settings, topic, registry, schema)
+        write = write_by_hand(settings, topic, registry, schema)
         return ROWS_BY_HAND, lambda: some.foreachPartition(write)
     # The id does not matter here: registering is a matter of milliseconds.
     framed = F.concat(F.lit(b"\0\0\0\0\1"), to_avro("value", schema))
@@ -158,7 +158,7 @@ def saving(
     return ROWS, writer.mode("append").options(**options).save
 
 
-def by_hand(settings: dict[str, str], topic: str, registry: str, schema: str):
+def write_by_hand(settings: dict[str, str], topic: str, registry: str, schema: str):
     """The usual code in answers and posts on writing Avro to Kafka from PySpark."""
 
     def write(rows):

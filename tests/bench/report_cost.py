@@ -15,7 +15,7 @@ from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 
-from common import AS_THEY_COME, create_topics, in_process, table, write_table
+from common import AS_THEY_COME, create_topics, run_in_process, table, write_table
 from single_process import BATCHES, ROWS_A_BATCH, batch_of, cpu_seconds, ours
 
 from spark_kafka_sink.config.options import parse
@@ -33,9 +33,9 @@ def main() -> None:
     rounds = sys.argv[1] if sys.argv[1:] else "20"
     with LocalKafka(settings={"log.retention.bytes": str(2**28)}) as kafka:
         create_topics(kafka.bootstrap_servers, ["alone"], partitions=4)
-        rows = in_process(__file__, "rows", kafka.bootstrap_servers, rounds)
-    first, others = in_process(__file__, "append")
-    medians = {kind: statistics.median(each) for kind, each in rows.items()}
+        rows = run_in_process(__file__, "rows", kafka.bootstrap_servers, rounds)
+    first, others = run_in_process(__file__, "append")
+    medians = {kind: statistics.median(times) for kind, times in rows.items()}
     cost = 100 * (medians[WITH] / medians[WITHOUT] - 1)
     lines = [
         (f"CPU per row of 100 B, us, {WITH} / {WITHOUT}", " / ".join(map(_shown, rows.values()))),

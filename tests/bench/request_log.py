@@ -41,7 +41,7 @@ class Requests:
     def kinds(self) -> list[str]:
         return sorted(self.milliseconds)
 
-    def each(self, kind: str) -> list[int]:
+    def counts(self, kind: str) -> list[int]:
         """How many of a kind each client sent."""
         return [counts[kind] for counts in self.by_client.values()]
 
@@ -75,10 +75,10 @@ def _read(log: Path, begin: int, node: int, prefix: str, into: Requests) -> None
     with log.open(encoding="utf-8", errors="replace") as lines:
         lines.seek(begin)
         for line in lines:
-            found = _COMPLETED.search(line)
-            if found is None:
+            match = _COMPLETED.search(line)
+            if match is None:
                 continue
-            request = json.loads(found[1])
+            request = json.loads(match[1])
             header = request["requestHeader"]
             client_id, kind = header["clientId"] or "", header["requestApiKeyName"]
             content = request["request"]  # a text, where the log keeps no contents
@@ -100,15 +100,17 @@ def open_connections(kafka: LocalCluster) -> list[int]:
     counts = []
     for pid, port in zip(kafka.pids, ports, strict=True):
         sockets = psutil.Process(pid).net_connections("tcp")
-        there = [each for each in sockets if each.status == psutil.CONN_ESTABLISHED]
-        counts.append(sum(each.laddr.port == port for each in there))
+        there = [
+            connection for connection in sockets if connection.status == psutil.CONN_ESTABLISHED
+        ]
+        counts.append(sum(connection.laddr.port == port for connection in there))
     return counts
 
 
 def cpu_seconds(kafka: LocalCluster) -> float:
     """Of all brokers, since their start."""
     times = [psutil.Process(pid).cpu_times() for pid in kafka.pids]
-    return sum(each.user + each.system for each in times)
+    return sum(process_times.user + process_times.system for process_times in times)
 
 
 def full_listen_queues() -> int:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 
 import pyarrow as pa
-from common import AS_THEY_COME, create_topics, in_process, spread, table, write_table
+from common import AS_THEY_COME, create_topics, run_in_process, spread, table, write_table
 from confluent_kafka import Producer
 
 from spark_kafka_sink.config.options import SinkOptions, parse
@@ -54,16 +54,16 @@ def main() -> None:
         for _ in range(rounds):
             for size in ROWS:
                 for peer in PEERS:
-                    done = in_process(__file__, peer, kafka.bootstrap_servers, str(size))
+                    done = run_in_process(__file__, peer, kafka.bootstrap_servers, str(size))
                     figures[str(size)][peer].append(done)
                     print(size, peer, done, flush=True)
     rows = []
     for size, peers in figures.items():
         for peer, done in peers.items():
-            microseconds = [each["cpu_microseconds_a_row"] for each in done]
-            floor = [each["cpu_microseconds_a_row"] for each in peers[GROUPED]]
+            microseconds = [run["cpu_microseconds_a_row"] for run in done]
+            floor = [run["cpu_microseconds_a_row"] for run in peers[GROUPED]]
             more = [a - b for a, b in zip(microseconds, floor, strict=True)]
-            speeds = [each["rows_a_second"] / 1e6 for each in done]
+            speeds = [run["rows_a_second"] / 1e6 for run in done]
             rows.append((f"{size} B", peer, spread(speeds), spread(microseconds), spread(more)))
     head = ("Rows", "Writer", "M rows/s", "CPU us per row", f"more than {GROUPED}, us")
     write_table("single_process", table(head, rows))

@@ -19,10 +19,10 @@ from common import (
     OURS,
     SPARKS_OWN,
     create_topics,
+    direct_to_peer,
     session,
     spread,
     table,
-    to_peer,
     write_table,
 )
 from drop_sink import DropSink
@@ -50,7 +50,7 @@ def main() -> None:
                     figures[peer].append(milliseconds)
         spark.stop()
     medians = {
-        peer: {part: [statistics.median(each[part]) for each in done] for part in PARTS}
+        peer: {part: [statistics.median(run[part]) for run in done] for part in PARTS}
         for peer, done in figures.items()
     }
     whole = {peer: parts[WHOLE] for peer, parts in medians.items()}
@@ -58,7 +58,7 @@ def main() -> None:
         (
             peer,
             spread(whole[peer], ".0f"),
-            spread([max(each[WHOLE]) for each in done], ".0f"),
+            spread([max(run[WHOLE]) for run in done], ".0f"),
             spread([a - b for a, b in zip(whole[peer], whole[FLOOR], strict=True)], ".0f"),
             spread(medians[peer][ADD_BATCH], ".0f"),
         )
@@ -80,14 +80,14 @@ def run(spark: SparkSession, peer: str, servers: str) -> dict[str, list[float]]:
     rows = rows.selectExpr("cast(value as string) as key", "repeat('v', 100) as value")
     with tempfile.TemporaryDirectory() as checkpoint:
         options = {"kafka.bootstrap.servers": servers, "topic": "small"}
-        writer = to_peer(rows.writeStream, peer, options)
+        writer = direct_to_peer(rows.writeStream, peer, options)
         query = writer.option("checkpointLocation", checkpoint).start()
         while query.lastProgress is None or query.lastProgress["batchId"] < MICRO_BATCHES:
             assert query.isActive
             time.sleep(0.05)
         query.stop()
         progress = query.recentProgress[1 : MICRO_BATCHES + 1]
-    return {part: [each["durationMs"][part] for each in progress] for part in PARTS}
+    return {part: [trigger["durationMs"][part] for trigger in progress] for part in PARTS}
 
 
 if __name__ == "__main__":

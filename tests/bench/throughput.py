@@ -181,7 +181,7 @@ def saving(data: DataFrame, peer: str, servers: str, work: Work, prefix: str) ->
     options = {**work.settings, "kafka.bootstrap.servers": servers}
     if peer == BY_HAND:
         settings = {name.removeprefix("kafka."): value for name, value in options.items()}
-        return lambda: data.foreachPartition(by_hand(settings, f"{prefix}0"))
+        return lambda: data.foreachPartition(write_by_hand(settings, f"{prefix}0"))
     if work.topics == 1:
         options["topic"] = f"{prefix}0"
     if work.has_headers and peer == SPARKS_OWN:
@@ -190,7 +190,7 @@ def saving(data: DataFrame, peer: str, servers: str, work: Work, prefix: str) ->
     return writer.save
 
 
-def by_hand(settings: dict[str, str], topic: str):
+def write_by_hand(settings: dict[str, str], topic: str):
     """The usual code in answers and posts on writing to Kafka from PySpark."""
 
     def write(rows):
@@ -226,7 +226,10 @@ def by_hand(settings: dict[str, str], topic: str):
 def processes(broker: set[int]) -> list[psutil.Process]:
     """This process and all that it started, apart from the broker."""
     mine = psutil.Process()
-    return [mine, *(each for each in mine.children(recursive=True) if each.pid not in broker)]
+    return [
+        mine,
+        *(process for process in mine.children(recursive=True) if process.pid not in broker),
+    ]
 
 
 def cpu_seconds(broker: set[int]) -> float:
@@ -240,12 +243,12 @@ def cpu_seconds(broker: set[int]) -> float:
 
 def workers() -> list[psutil.Process]:
     """Spark's Python workers that run tasks."""
-    found = []
+    lines = []
     for process in processes(set()):
         with suppress(psutil.NoSuchProcess):  # also a zombie's
             if "pyspark.daemon" in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+                lines.append(process)
+    return lines
 
 
 def reset_peaks() -> None:
@@ -274,7 +277,7 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
     rows = []
     for work in WORKS:
         for peer, done in figures.get(work.name, {}).items():
-            speeds = [work.rows / each.seconds for each in done]
+            speeds = [work.rows / run.seconds for run in done]
             theirs = figures[work.name][work.peers[0]]
             rows.append(
                 (
@@ -283,7 +286,7 @@ def markdown(figures: dict[str, dict[str, list[Round]]]) -> str:
                     spread([speed / 1e6 for speed in speeds]),
                     f"{statistics.median(speeds) * work.value_bytes / 1e6:.0f}",
                     spread(ratios(done, theirs)),
-                    f"{statistics.median(each.cpu_seconds for each in done) / work.rows * 1e6:.2f}",
+                    f"{statistics.median(run.cpu_seconds for run in done) / work.rows * 1e6:.2f}",
                     # Spark's own sink has no workers; the idle ones belong to its peers.
                     "-" if peer == SPARKS_OWN else f"{max(e.worker_peak_mib for e in done):.0f}",
                 )

@@ -91,8 +91,8 @@ def main() -> None:
         base = figures[work.name][VARIANTS[0].name]
         for variant in VARIANTS:
             done = figures[work.name][variant.name]
-            milliseconds = [each.seconds * 1000 for each in done]
-            microseconds = [each.cpu_seconds / work.rows * 1e6 for each in done]
+            milliseconds = [run.seconds * 1000 for run in done]
+            microseconds = [run.cpu_seconds / work.rows * 1e6 for run in done]
             rows.append(
                 (
                     work.name,
@@ -100,7 +100,7 @@ def main() -> None:
                     spread(milliseconds, ".0f"),
                     spread(ratios(done, base)),
                     spread(microseconds),
-                    f"{max(each.worker_peak_mib for each in done):.0f}",
+                    f"{max(run.worker_peak_mib for run in done):.0f}",
                 )
             )
     head = ("Rows", "Setting", "ms", "speed, ratio", "CPU us per row", "worker's peak MiB")

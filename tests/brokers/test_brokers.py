@@ -118,13 +118,13 @@ def test_rows_go_to_the_topics_of_their_column_in_order(spark, topics, write, tm
 def test_what_is_too_large_without_compression_is_stored_with_it(topics, options, compression):
     topic = topics.create(1, {"max.message.bytes": "5000"})
     row = "x" * 20_000
-    given = parse(options | {"topic": topic, "kafka.compression.type": compression})
+    sink_options = parse(options | {"topic": topic, "kafka.compression.type": compression})
     batch = pa.record_batch({"value": [row]})
     if compression == "none":
         with pytest.raises(DeliveryFailed, match=r"Raise the topic's max\.message\.bytes"):
-            write_partition([batch], given)
+            write_partition([batch], sink_options)
     else:
-        write_partition([batch], given)
+        write_partition([batch], sink_options)
         assert values(topics.read(topic)) == [row]
 
 
@@ -197,8 +197,8 @@ def test_rejected_rows_become_dead_letters_and_the_others_keep_their_order(
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_doctor_finds_only_that_there_is_one_broker(topics, options, capsys, guarantee):
-    given = options | {"topic": topics.create(2), "delivery.guarantee": guarantee}
-    words = [f"--option={name}={value}" for name, value in given.items()]
+    sink_options = options | {"topic": topics.create(2), "delivery.guarantee": guarantee}
+    words = [f"--option={name}={value}" for name, value in sink_options.items()]
     assert main(["doctor", "--write-test-record", *words]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     outcomes = {words[1]: words[0] for words in lines if words[0] in {"passed", "warned"}}
@@ -214,15 +214,19 @@ def test_a_broker_that_is_killed_is_an_error_in_time_and_the_query_can_go_on(
     spark, broker, topics, options, tmp_path, api
 ):
     topic = topics.create()
-    given = options | {"topic": topic, "kafka.max.block.ms": "5000", "close.timeout.ms": "5000"}
+    sink_options = options | {
+        "topic": topic,
+        "kafka.max.block.ms": "5000",
+        "close.timeout.ms": "5000",
+    }
     stream = RestartedStream(spark, tmp_path, api)
     try:
-        stream.start(given)
+        stream.start(sink_options)
         stream.write("a")
         broker.kill()
         error = stream.error(lambda: stream.write("b"))
         broker.restart()
-        stream.start(given)
+        stream.start(sink_options)
         stream.write("c")
     finally:
         stream.stop()

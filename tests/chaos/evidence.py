@@ -206,9 +206,9 @@ def parse(line: str) -> dict[str, Any]:
 
 def error_name(text: str) -> str:
     """The sink's error in the text of one of Spark's exceptions."""
-    found = re.findall(r"spark_kafka_sink\.errors\.(\w+)", text)
-    if found:
-        return found[-1]
+    names = re.findall(r"spark_kafka_sink\.errors\.(\w+)", text)
+    if names:
+        return names[-1]
     if FAILED in text:
         return UPSTREAM_FAILED
     is_killed = "Python worker exited unexpectedly" in text or "crashed" in text
@@ -217,10 +217,10 @@ def error_name(text: str) -> str:
 
 def partitions_change(text: str) -> PartitionsChange | None:
     """What the PartitionsChanged in the text says; None if it does not name the number to set."""
-    found = re.findall(
+    refusals = re.findall(
         r"errors\.PartitionsChanged: micro-batch (\d+)\b.*?\bwith (\d+) partitions", text, re.DOTALL
     )
-    return PartitionsChange(*map(int, found[-1])) if found else None
+    return PartitionsChange(*map(int, refusals[-1])) if refusals else None
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -19,14 +19,14 @@ _DEBUGGER_SECONDS = 60.0
 
 
 class HungAttempts:
-    """Follows the log of attempts. ``found``: a sentence for each that was hung."""
+    """Follows the log of attempts. ``sentences``: a sentence for each that was hung."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
         self._seconds = seconds
         self._position = 0
         self._open: dict[str, dict[str, Any]] = {}
-        self.found: list[str] = []
+        self.sentences: list[str] = []
 
     def look(self) -> None:
         """Note, and kill, the processes of attempts that last longer than allowed."""
@@ -38,7 +38,7 @@ class HungAttempts:
             del self._open[name]
             if self._is_alive(line["pid"], now - line["at"]):
                 stacks = self._stacks(line["pid"])
-                self.found.append(
+                self.sentences.append(
                     f"{line['topic']} micro-batch {line['batch']} partition {line['partition']}: "
                     f"process {line['pid']} hangs for {now - line['at']:.0f} s; see {stacks}"
                 )

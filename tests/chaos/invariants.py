@@ -174,13 +174,13 @@ def keys_keep_their_order(reading: Reading, attempts: Sequence[Attempt], keys: i
 
 def layouts(attempts: Iterable[Attempt], ledger: Mapping[int, Entry]) -> dict[int, set[int]]:
     """By micro-batch: the numbers of Spark partitions with which tasks have written it."""
-    found: defaultdict[int, set[int]] = defaultdict(set)
+    partitions: defaultdict[int, set[int]] = defaultdict(set)
     for attempt in attempts:
         if attempt.outcome == ACKNOWLEDGED:
-            found[attempt.batch].add(attempt.partitions)
+            partitions[attempt.batch].add(attempt.partitions)
     for entry in ledger.values():
-        found[entry.batch].add(entry.partitions)
-    return dict(found)
+        partitions[entry.batch].add(entry.partitions)
+    return dict(partitions)
 
 
 def micro_batches_have_one_layout(layouts: Mapping[int, set[int]]) -> Check:
@@ -244,18 +244,18 @@ def refused_micro_batches_are_completed(
             violations.append(f"no micro-batch or number is named: {failure.text[-500:]}")
             continue
         number = said.former_partitions
-        of_batch = [each for each in attempts if each.batch == said.batch]
-        former = [each for each in of_batch if each.partitions == number]
-        done = {each.partition for each in former if each.outcome == ACKNOWLEDGED}
-        ours = [each for each in of_batch if failure.run and each.run == failure.run]
+        of_batch = [attempt for attempt in attempts if attempt.batch == said.batch]
+        former = [attempt for attempt in of_batch if attempt.partitions == number]
+        done = {attempt.partition for attempt in former if attempt.outcome == ACKNOWLEDGED}
+        ours = [attempt for attempt in of_batch if failure.run and attempt.run == failure.run]
         wrong = {
-            "was not begun with it": all(each.began_at > failure.at for each in former),
+            "was not begun with it": all(attempt.began_at > failure.at for attempt in former),
             "ran with it": number == failure.partitions,
             "was not completed with it": done != set(range(number)),
             "was acknowledged in part without it": any(e.outcome == ACKNOWLEDGED for e in ours),
             "is visible in part without it": _has_rows(committed, ours),
             "was sent in part by a refused task": _has_rows(
-                uncommitted, [each for each in ours if each.outcome == _PARTITIONS_CHANGED]
+                uncommitted, [attempt for attempt in ours if attempt.outcome == _PARTITIONS_CHANGED]
             ),
         }
         violations += [
@@ -381,13 +381,13 @@ def rows_are_acknowledged_again(
 ) -> Check:
     """From the last fault's end until the end, a stream is never so long without such a row."""
     acknowledged = [
-        each.ended_at
-        for each in attempts
-        if each.ended_at is not None
-        and begin < each.ended_at < end
-        and each.outcome == ACKNOWLEDGED
-        and each.report is not None
-        and each.report.total_acknowledged
+        attempt.ended_at
+        for attempt in attempts
+        if attempt.ended_at is not None
+        and begin < attempt.ended_at < end
+        and attempt.outcome == ACKNOWLEDGED
+        and attempt.report is not None
+        and attempt.report.total_acknowledged
     ]
     times = [begin, *sorted(acknowledged), end]
     longest = max(later - earlier for earlier, later in itertools.pairwise(times))
@@ -409,5 +409,5 @@ def _sentence(bad: Sequence[object] | NDArray[np.int64], what: str) -> tuple[str
     """How many there are and the first few, or nothing."""
     if not len(bad):
         return ()
-    some = ", ".join(str(each) for each in bad[:_SHOWN])
+    some = ", ".join(str(row) for row in bad[:_SHOWN])
     return (f"{len(bad)} {what}: {some}{', ...' if len(bad) > _SHOWN else ''}",)

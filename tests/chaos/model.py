@@ -88,15 +88,15 @@ class Brokers:
             self.init(name)
 
     def read(self, is_committed: bool) -> Reading:
-        found = []
+        violations = []
         for partition, entries in self.log.items():
             for offset, (row, state) in enumerate(entries):
                 if is_committed and state == _OPEN:
                     break
                 if state == _COMMITTED or (state != _MARKER and not is_committed):
-                    found.append((partition, offset, row))
-        columns = np.array(found, dtype=np.int64).reshape(-1, 3).T
-        return Reading(*columns, np.zeros(len(found), dtype=np.uint64))
+                    violations.append((partition, offset, row))
+        columns = np.array(violations, dtype=np.int64).reshape(-1, 3).T
+        return Reading(*columns, np.zeros(len(violations), dtype=np.uint64))
 
     def entries(self) -> dict[int, Entry]:
         return {name: Entry(batch, SPARK_PARTITIONS) for name, batch in self.ledger.items()}
@@ -171,7 +171,7 @@ class History:
     def _begin_another(self) -> None:
         """The query is stopped while it writes one more micro-batch."""
         rows = [row for row in range(BATCHES * ROWS, (BATCHES + 1) * ROWS) if row % KEYS == 1]
-        write = self._exactly_once if self.is_exactly_once else self._at_least_once
+        write = self._exactly_once if self.is_exactly_once else self._write_at_least_once
         steps = write(BATCHES, SPARK_PARTITION_OF_KEY[1], rows)
         with suppress(StopIteration, Fenced):
             for _ in range(self._random.randrange(8)):
@@ -184,7 +184,7 @@ class History:
         self.attempts.append(
             Attempt(number, "topic", "", batch, partition, SPARK_PARTITIONS, 0.0, 1.0, "", None)
         )
-        write = self._exactly_once if self.is_exactly_once else self._at_least_once
+        write = self._exactly_once if self.is_exactly_once else self._write_at_least_once
         steps = write(batch, partition, rows)
         try:
             while True:
@@ -253,7 +253,7 @@ class History:
             self._late_commits.append((name, epoch))
         yield
 
-    def _at_least_once(self, batch: int, partition: int, rows: list[int]) -> Steps:
+    def _write_at_least_once(self, batch: int, partition: int, rows: list[int]) -> Steps:
         if self.mutant == COUNTS_AT_ENQUEUE:
             self._zombies.append(self._deliveries(rows))
             yield

@@ -29,9 +29,9 @@ def main(names: list[str]) -> int:
     faults = _faults()
     unnoticed = []
     for name in names or MUTANTS:
-        found = _violations(name, faults)
-        print(f"{name}: {'; '.join(found) or 'NOT NOTICED'}", flush=True)
-        if not found:
+        violations = _violations(name, faults)
+        print(f"{name}: {'; '.join(violations) or 'NOT NOTICED'}", flush=True)
+        if not violations:
             unnoticed.append(name)
     return len(unnoticed)
 

@@ -22,16 +22,16 @@ class ProducerEpochs:
     def __init__(self, folder: Path, topic: str) -> None:
         self._folder = folder
         self._topic = topic
-        self._of_partition = cache(self._read)
+        self._epochs = cache(self._read)
 
-    def of(self, partition: int, offset: int) -> ProducerEpoch:
+    def epoch_of(self, partition: int, offset: int) -> ProducerEpoch:
         """Raises KeyError if no broker has the record."""
-        return self._of_partition(partition)[offset]
+        return self._epochs(partition)[offset]
 
     def _read(self, partition: int) -> dict[int, ProducerEpoch]:
-        found = {}
+        by_offset = {}
         for segment in self._folder.glob(f"data-*/{self._topic}-{partition}/*.log"):
             for batch in MemoryRecords(segment.read_bytes()):
                 written_by = ProducerEpoch(batch.producer_id, batch.producer_epoch)
-                found |= dict.fromkeys(range(batch.base_offset, batch.next_offset), written_by)
-        return found
+                by_offset |= dict.fromkeys(range(batch.base_offset, batch.next_offset), written_by)
+        return by_offset

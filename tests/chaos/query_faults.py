@@ -103,7 +103,7 @@ class QueryFaults:
         topic = topics[fault.choice % len(topics)]
         pick = random.Random(fault.choice)
         former = orders.partitions(self._folder, topic)
-        number = pick.choice([each for each in LAYOUTS if each != former])
+        number = pick.choice([number for number in LAYOUTS if number != former])
         where, disarm = self._perhaps_pause(topic, self._rows(former), pick)
 
         def end() -> None:

@@ -45,7 +45,7 @@ from query_kinds import (
     transactional_id,
 )
 from readers import READ_COMMITTED, READ_UNCOMMITTED, ConcurrentReader, read_all
-from stream_process import StreamProcess, of_run
+from stream_process import StreamProcess, processes_of
 from three_brokers import ThreeBrokers
 
 from spark_kafka_sink.deadline import Deadline
@@ -202,7 +202,7 @@ def _judge(
             * (injector.unexpected_ends > 0),
         ),
         invariants.nothing_crashes(streams.crashes()),
-        Check("no attempt hangs", len(attempts), tuple(injector.hung.found)),
+        Check("no attempt hangs", len(attempts), tuple(injector.hung.sentences)),
         Check(
             "streams complete micro-batches after the last fault",
             len(QUERY_KINDS),
@@ -231,7 +231,7 @@ def _judge(
 def _wait_for_end(folder: Path) -> list[int]:
     """Wait until no process of the streams is left; zombies of tasks have deadlines too."""
     deadline = Deadline(ATTEMPT_SECONDS)
-    while (left := of_run(folder)) and not deadline.expired:
+    while (left := processes_of(folder)) and not deadline.expired:
         time.sleep(0.5)  # there is no event for processes that are not our children
     return [process.pid for process in left]
 
@@ -284,7 +284,7 @@ def _checks(
         return [
             *checks,
             invariants.doubles_are_explained(
-                committed, attempts, ROWS_PER_BATCH, producer_epochs.of
+                committed, attempts, ROWS_PER_BATCH, producer_epochs.epoch_of
             ),
         ]
     if kind.dead_letter_topic is not None:
@@ -321,14 +321,14 @@ def _stream_reading(kind: QueryKind, readings: dict[str, Reading]) -> Reading:
 
 def _ledger(brokers: ThreeBrokers, topic: str) -> dict[int, Entry]:
     """By Spark partition, of any layout."""
-    found = {
+    offsets = {
         partition: committed
         for partition in range(max(LAYOUTS))
         if (committed := brokers.committed_offset(transactional_id(topic, partition), topic))
     }
     return {
         partition: Entry(offset, json.loads(metadata)["partitions"])
-        for partition, (offset, metadata) in found.items()
+        for partition, (offset, metadata) in offsets.items()
     }
 
 
@@ -345,15 +345,15 @@ def report(outcome: Outcome) -> str:
         lines.append(
             f"  {topic}: {batches} micro-batches, {outcome.rows_read[topic]} rows read, "
             f"{len(attempts)} attempts of tasks, {len(acknowledged)} acknowledged, "
-            f"with {sorted({each.partitions for each in attempts})} partitions, "
+            f"with {sorted({attempt.partitions for attempt in attempts})} partitions, "
             f"longest gap {gap_seconds:.1f} s, at {gap_began_at - outcome.began_at:.1f} s"
         )
     lines.append(f"restarts of queries: {len(outcome.failures)}")
-    for each in outcome.failures:
-        error = sink_error(each.text)
-        text = error if error.startswith(each.name) else each.name
-        at = each.at - outcome.began_at
-        lines.append(f"  {at:7.1f} s  {each.topic}: {text[:_ERROR_CHARACTERS]}")
+    for failure in outcome.failures:
+        error = sink_error(failure.text)
+        text = error if error.startswith(failure.name) else failure.name
+        at = failure.at - outcome.began_at
+        lines.append(f"  {at:7.1f} s  {failure.topic}: {text[:_ERROR_CHARACTERS]}")
     lines.append(f"restarts of Spark: {outcome.starts - 1}")
     delay = outcome.longest_read_delay_seconds
     lines.append(f"the concurrent reader saw a row at most {delay:.1f} s after its timestamp")
@@ -371,9 +371,9 @@ def report(outcome: Outcome) -> str:
 def _longest_gap(acknowledged: list[Attempt]) -> tuple[float, float]:
     """Seconds between two acknowledgements, at most, and when they began."""
     times = sorted(
-        each.ended_at
-        for each in acknowledged
-        if each.ended_at is not None and each.report and each.report.total_acknowledged
+        attempt.ended_at
+        for attempt in acknowledged
+        if attempt.ended_at is not None and attempt.report and attempt.report.total_acknowledged
     )
     return max(((b - a, a) for a, b in itertools.pairwise(times)), default=(0.0, 0.0))
 

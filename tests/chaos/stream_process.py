@@ -40,7 +40,7 @@ class StreamProcess:
 
     def __exit__(self, *error: object) -> None:
         self.kill()
-        for process in of_run(self._folder):  # Python workers that have not noticed it yet
+        for process in processes_of(self._folder):  # Python workers that have not noticed it yet
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
@@ -73,9 +73,9 @@ class StreamProcess:
     def crashes(self) -> list[str]:
         """What the streams' processes said when they crashed, Python workers too."""
         return [
-            found.group()
+            crash.group()
             for log in sorted(self._folder.glob("streams-*.log"))
-            for found in _CRASH.finditer(log.read_text(errors="replace"))
+            for crash in _CRASH.finditer(log.read_text(errors="replace"))
         ]
 
     def send_command(self, *words: object) -> None:
@@ -113,21 +113,21 @@ class StreamProcess:
         """Process ids of Spark's Python workers, which its daemons fork."""
         return sorted(
             process.pid
-            for process in of_run(self._folder)
+            for process in processes_of(self._folder)
             if _is_sparks_python(process) and _is_sparks_python(_parent(process))
         )
 
 
-def of_run(folder: Path) -> list[psutil.Process]:
+def processes_of(folder: Path) -> list[psutil.Process]:
     """All processes of a run's streams that are alive, whoever started them."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and _belongs_to(process, folder):
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue  # it has ended, or is not ours
-    return found
+    return processes
 
 
 def _belongs_to(process: psutil.Process, folder: Path) -> bool:

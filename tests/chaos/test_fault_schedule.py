@@ -95,7 +95,7 @@ def test_the_number_of_partitions_goes_back_soon_after_it_has_changed(seed):
 
 
 def test_some_runs_begin_with_a_broker_that_is_down():
-    begins = [bool(faults) and faults[0].at_seconds == 0 for faults in map(_of, range(100))]
+    begins = [bool(faults) and faults[0].at_seconds == 0 for faults in map(_faults_of, range(100))]
     assert 20 < sum(begins) < 80
 
 
@@ -109,5 +109,5 @@ def test_two_brokers_and_workers_are_paused_beyond_the_transaction_timeout(seed)
     assert all(fault.hold_seconds > TRANSACTION_TIMEOUT_SECONDS for fault in paused)
 
 
-def _of(seed):
+def _faults_of(seed):
     return schedule(seed, 90)

@@ -38,14 +38,14 @@ def test_an_attempt_that_hangs_is_found_and_killed(tmp_path, worker):
     hung = HungAttempts(tmp_path, seconds=3)
     begin(tmp_path, "a", 0, worker.pid)
     hung.look()
-    assert hung.found == []
+    assert hung.sentences == []
     time.sleep(3)
     hung.look()
-    (found,) = hung.found
-    assert f"t micro-batch 7 partition 1: process {worker.pid} hangs for " in found
+    (sentence,) = hung.sentences
+    assert f"t micro-batch 7 partition 1: process {worker.pid} hangs for " in sentence
     assert worker.wait(10) < 0
     hung.look()
-    assert len(hung.found) == 1
+    assert len(hung.sentences) == 1
 
 
 def test_a_later_attempt_of_the_process_ends_the_former(tmp_path, worker):
@@ -55,14 +55,14 @@ def test_a_later_attempt_of_the_process_ends_the_former(tmp_path, worker):
     time.sleep(3)
     begin(tmp_path, "b", 0, worker.pid)
     hung.look()
-    assert hung.found == []
+    assert hung.sentences == []
 
 
 def test_a_younger_process_with_the_same_number_is_left_alone(tmp_path, worker):
     hung = HungAttempts(tmp_path, seconds=60)
     begin(tmp_path, "a", 99, worker.pid)
     hung.look()
-    assert hung.found == []
+    assert hung.sentences == []
     assert worker.poll() is None
 
 
@@ -72,11 +72,11 @@ def test_an_attempt_that_ended_is_not_stuck(tmp_path, worker):
     log(tmp_path, "a", 0, worker.pid, outcome="DeadlineExceeded")
     time.sleep(1)
     hung.look()
-    assert hung.found == []
+    assert hung.sentences == []
 
 
 def test_a_process_that_is_not_of_this_run_is_left_alone(tmp_path):
     hung = HungAttempts(tmp_path, seconds=0)
     begin(tmp_path, "a", 0, os.getpid())
     hung.look()
-    assert hung.found == []
+    assert hung.sentences == []

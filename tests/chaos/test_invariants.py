@@ -48,7 +48,7 @@ def number_of(batch, partition):
 GOOD = reading(range(ROWS * BATCHES))
 
 
-def in_one_epoch(partition, offset):
+def one_epoch(partition, offset):
     return ProducerEpoch(7, 0)
 
 
@@ -56,7 +56,7 @@ def columns(one):
     return one.partition, one.offset, one.row, one.attempt
 
 
-def without(one, index):
+def remove_row(one, index):
     return Reading(*(np.delete(column, index) for column in columns(one)))
 
 
@@ -88,13 +88,13 @@ ANY_ROW = st.integers(0, ROWS * BATCHES - 1)
 @given(ANY_ROW)
 def test_a_lost_row_is_found(row):
     assert holds(invariants.completed_rows_are_read(GOOD, BATCHES, ROWS))
-    check = invariants.completed_rows_are_read(without(GOOD, row), BATCHES, ROWS)
+    check = invariants.completed_rows_are_read(remove_row(GOOD, row), BATCHES, ROWS)
     assert check.violations == (f"1 lost: {row}",)
 
 
 def test_rows_of_a_micro_batch_that_was_not_completed_may_be_missing():
     assert holds(
-        invariants.completed_rows_are_read(without(GOOD, ROWS * BATCHES - 1), BATCHES - 1, ROWS)
+        invariants.completed_rows_are_read(remove_row(GOOD, ROWS * BATCHES - 1), BATCHES - 1, ROWS)
     )
 
 
@@ -125,7 +125,7 @@ def test_a_doubled_row_is_explained_by_a_repeated_task_of_its_micro_batch_alone(
     batch = row // ROWS
 
     def check(*more):
-        return invariants.doubles_are_explained(doubled, [*once, *more], ROWS, in_one_epoch)
+        return invariants.doubles_are_explained(doubled, [*once, *more], ROWS, one_epoch)
 
     assert check().violations == (f"1 doubled: {row}",)
     assert check(attempt((batch + 1) % BATCHES)).violations
@@ -152,7 +152,7 @@ def test_a_doubled_row_is_explained_by_a_new_epoch_of_its_producer_alone(row):
 @given(ANY_ROW)
 def test_a_reader_along_that_misses_or_repeats_a_row_is_found(row):
     assert holds(invariants.readers_agree(GOOD, GOOD))
-    assert invariants.readers_agree(without(GOOD, row), GOOD).violations
+    assert invariants.readers_agree(remove_row(GOOD, row), GOOD).violations
     repeated = Reading(*(np.append(column, column[row]) for column in columns(GOOD)))
     assert invariants.readers_agree(repeated, GOOD).violations
     other = replace(GOOD, row=np.where(GOOD.row == row, 999, GOOD.row))
@@ -161,7 +161,7 @@ def test_a_reader_along_that_misses_or_repeats_a_row_is_found(row):
 
 @given(ANY_ROW)
 def test_an_aborted_row_is_found(row):
-    committed = without(GOOD, row)
+    committed = remove_row(GOOD, row)
     assert holds(invariants.no_aborted_row(committed, committed, GOOD))
     assert invariants.no_aborted_row(committed, committed, GOOD).checked == 1
     assert invariants.no_aborted_row(GOOD, committed, GOOD).violations
@@ -217,25 +217,25 @@ def test_a_ledger_that_differs_from_what_is_there_is_found():
 @given(ANY_ROW)
 def test_a_row_that_the_ledger_promises_is_missed(row):
     both = dict.fromkeys((0, 1), (BATCHES - 1, 2))
-    assert ledger_check(both, without(GOOD, row)).violations
+    assert ledger_check(both, remove_row(GOOD, row)).violations
 
 
-def of_keys(batch, spark_partition, partitions):
+def positions_of(batch, spark_partition, partitions):
     """Where the rows of a Spark partition are in GOOD."""
     table = np.array(SPARK_PARTITION_OF_KEY[partitions])
     return np.flatnonzero((GOOD.row // ROWS == batch) & (table[GOOD.row % KEYS] == spark_partition))
 
 
 def test_spark_partitions_may_be_at_different_micro_batches():
-    last = of_keys(BATCHES - 1, 0, 2)
-    assert holds(ledger_check({0: (BATCHES - 2, 2), 1: (BATCHES - 1, 2)}, without(GOOD, last)))
+    last = positions_of(BATCHES - 1, 0, 2)
+    assert holds(ledger_check({0: (BATCHES - 2, 2), 1: (BATCHES - 1, 2)}, remove_row(GOOD, last)))
 
 
 def test_the_ledger_tells_what_is_there_of_micro_batches_with_other_numbers_of_partitions():
     layouts = {0: {2}, 1: {3}, 2: {1}, 3: {2}}
     # Partition 2 was last there in micro-batch 1, and the last one, with 3, is incomplete.
     latest = {0: (4, 3), 1: (3, 2), 2: (1, 3)}
-    rows = without(GOOD, np.concatenate([of_keys(4, 1, 3), of_keys(4, 2, 3)]))
+    rows = remove_row(GOOD, np.concatenate([positions_of(4, 1, 3), positions_of(4, 2, 3)]))
     assert holds(ledger_check(latest, rows, layouts))
     assert "are missing" in ledger_check({**latest, 2: (4, 3)}, rows, layouts).violations[0]
     assert "are too early" in ledger_check({**latest, 2: (0, 3)}, rows, layouts).violations[0]
@@ -301,7 +301,7 @@ def test_a_refused_micro_batch_is_completed_with_the_former_number():
 
 
 def test_a_refusal_without_a_reason_is_found():
-    other = [each for each in AROUND_REFUSAL if each.run == "second"]
+    other = [attempt for attempt in AROUND_REFUSAL if attempt.run == "second"]
     assert "was not begun with it" in refusal_check(attempts=other).violations[0]
     itself = refusal_check(replace(REFUSED, partitions=2))
     assert "ran with it" in itself.violations[0]
@@ -311,7 +311,8 @@ def test_a_refusal_without_a_reason_is_found():
 
 def test_a_refused_query_that_sends_is_found():
     acknowledged = [
-        replace(each, outcome="acknowledged") if each.id == 102 else each for each in AROUND_REFUSAL
+        replace(attempt, outcome="acknowledged") if attempt.id == 102 else attempt
+        for attempt in AROUND_REFUSAL
     ]
     assert "was acknowledged in part" in refusal_check(attempts=acknowledged).violations[0]
     sent = replace(GOOD, attempt=np.where(GOOD.row == 50, 101, GOOD.attempt).astype(np.uint64))
@@ -334,7 +335,7 @@ TRUE_REPORTS = [reported(batch, partition) for batch in range(BATCHES) for parti
 @given(ANY_ROW)
 def test_a_report_that_counts_a_row_that_is_not_there_is_found(row):
     assert holds(invariants.reports_match_records(GOOD, TRUE_REPORTS))
-    (violation,) = invariants.reports_match_records(without(GOOD, row), TRUE_REPORTS).violations
+    (violation,) = invariants.reports_match_records(remove_row(GOOD, row), TRUE_REPORTS).violations
     assert "1 acknowledged rows are missing" in violation
 
 
@@ -344,7 +345,7 @@ def test_a_row_that_is_there_although_its_report_counts_it_as_failed_is_found(ro
     true = TRUE_REPORTS[index].report
     place = int(GOOD.partition[row])
     fewer = {**true.acknowledged, place: true.acknowledged[place] - 1}
-    others = [each for each in TRUE_REPORTS if each is not TRUE_REPORTS[index]]
+    others = [report for report in TRUE_REPORTS if report is not TRUE_REPORTS[index]]
     batch, partition = divmod(index, 2)
 
     def check(possibly_persisted, unsent=0):
@@ -395,7 +396,9 @@ def test_a_stream_that_acknowledges_nothing_for_too_long_after_the_last_fault_is
         assert check(acknowledged_at(*times)).violations
     # A repeated task that had been committed sends nothing.
     assert check(acknowledged_at(190.0, 300.0, report=Report({}, 0, 0))).violations
-    failed = [replace(each, outcome="DeadlineExceeded") for each in acknowledged_at(190.0, 300.0)]
+    failed = [
+        replace(attempt, outcome="DeadlineExceeded") for attempt in acknowledged_at(190.0, 300.0)
+    ]
     assert check(failed).violations
 
 

@@ -46,7 +46,7 @@ def violated(history: History) -> set[str]:
     return {check.name for check in checks if check.violations}
 
 
-def found(mutant: str, *, is_exactly_once: bool) -> set[str]:
+def any_violated(mutant: str, *, is_exactly_once: bool) -> set[str]:
     """All invariants that some history violates."""
     histories = (History(seed, is_exactly_once, mutant).run() for seed in range(HISTORIES))
     return set().union(*map(violated, histories))
@@ -54,7 +54,7 @@ def found(mutant: str, *, is_exactly_once: bool) -> set[str]:
 
 @pytest.mark.parametrize("is_exactly_once", [True, False])
 def test_the_protocol_as_designed_violates_nothing(is_exactly_once):
-    assert found("", is_exactly_once=is_exactly_once) == set()
+    assert any_violated("", is_exactly_once=is_exactly_once) == set()
 
 
 def test_histories_have_faults_that_matter():
@@ -88,7 +88,7 @@ LEDGER = "the ledger's last micro-batch is the last one that is there"
     ],
 )
 def test_an_invariant_of_exactly_once_catches_its_mutant(mutant, invariant):
-    assert invariant in found(mutant, is_exactly_once=True)
+    assert invariant in any_violated(mutant, is_exactly_once=True)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +104,4 @@ def test_an_invariant_of_exactly_once_catches_its_mutant(mutant, invariant):
     ],
 )
 def test_an_invariant_of_at_least_once_catches_its_mutant(mutant, invariant):
-    assert invariant in found(mutant, is_exactly_once=False)
+    assert invariant in any_violated(mutant, is_exactly_once=False)

@@ -22,10 +22,10 @@ def write_a_transaction(servers, topic, values):
 def test_an_id_that_begins_again_has_the_next_epoch():
     with LocalKafka() as kafka:
         write_a_transaction(kafka.bootstrap_servers, "t", [b"0", b"1"])
-        before = ProducerEpochs(kafka.folder, "t").of(0, 0)
+        before = ProducerEpochs(kafka.folder, "t").epoch_of(0, 0)
         write_a_transaction(kafka.bootstrap_servers, "t", [b"3"])
         epochs = ProducerEpochs(kafka.folder, "t")
-        assert epochs.of(0, 0) == epochs.of(0, 1) == before
-        after = epochs.of(0, 3)  # the mark of the commit is at 2
+        assert epochs.epoch_of(0, 0) == epochs.epoch_of(0, 1) == before
+        after = epochs.epoch_of(0, 3)  # the mark of the commit is at 2
         assert after.producer_id == before.producer_id
         assert after.epoch > before.epoch

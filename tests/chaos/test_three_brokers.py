@@ -56,7 +56,7 @@ def seen_by(brokers, node):
 
 def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(together):
     node = wait_until(lambda: together.leader(TOPIC, 0))
-    witness = next(each for each in NODES if each != node)
+    witness = next(other for other in NODES if other != node)
     with together.cut_off(node):
         wait_until(lambda: seen_by(together, witness)[0].leader != node)
         wait_until(lambda: node not in seen_by(together, witness)[0].isrs)
@@ -74,7 +74,7 @@ def test_the_controller_is_replaced_while_it_is_cut_off(together):
 def test_replicas_are_taken_away_and_come_back(together):
     pick = random.Random(1)
     together.reassign(pick, 2)
-    assert {len(each.replicas) for each in seen_by(together, 1).values()} == {2}
+    assert {len(view.replicas) for view in seen_by(together, 1).values()} == {2}
     together.reassign(pick, 3)
     wait_until(together.are_together)
 
@@ -111,6 +111,6 @@ def test_brokers_refuse_corrupted_records(together):
     finally:
         proxy.corrupts = lambda: False
     assert proxy.corrupted - before == 20
-    assert not [each for each in delivered if isinstance(each, bytes)]
+    assert not [value for value in delivered if isinstance(value, bytes)]
     with pytest.raises(KafkaException):
         raise KafkaException(delivered[0])

@@ -156,7 +156,9 @@ class ThreeBrokers:
         for node, pid in zip(NODES, self._kafka.pids, strict=True):
             with suppress(psutil.Error):
                 connections = psutil.Process(pid).net_connections("tcp")
-                if any(each.laddr.port == port and each.raddr for each in connections):
+                if any(
+                    connection.laddr.port == port and connection.raddr for connection in connections
+                ):
                     return node
         return None
 
@@ -178,7 +180,7 @@ class ThreeBrokers:
 
         def change(admin: KafkaAdminClient) -> tuple[int, int]:
             (low, high), former = described(admin)
-            version = pick.choice([each for each in range(low, high + 1) if each != former])
+            version = pick.choice([number for number in range(low, high + 1) if number != former])
             kinds = UpdateFeatureType
             kind = kinds.UPGRADE if version > former else kinds.SAFE_DOWNGRADE
             result = admin.update_features({name: (kind, version)})
@@ -226,8 +228,8 @@ class ThreeBrokers:
 
     def leader(self, topic: str, partition: int) -> int | None:
         try:
-            found = self._admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
-            leader = found.partitions[partition].leader
+            metadata = self._admin.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+            leader = metadata.partitions[partition].leader
         except (KafkaException, KeyError):
             return None
         return leader if leader in NODES else None
@@ -277,8 +279,10 @@ class ThreeBrokers:
                     wanted, isolation_level=isolation, request_timeout=_ANSWER_SECONDS
                 )
                 return {
-                    (each.topic, each.partition): future.result(2 * _ANSWER_SECONDS).offset
-                    for each, future in futures.items()
+                    (partition.topic, partition.partition): future.result(
+                        2 * _ANSWER_SECONDS
+                    ).offset
+                    for partition, future in futures.items()
                 }
             except KafkaException:
                 if deadline.expired:
@@ -294,8 +298,8 @@ class ThreeBrokers:
         """
 
         def read(admin: KafkaAdminClient) -> tuple[int, str] | None:
-            found = admin.list_group_offsets(group)[group].get((topic, 0))
-            return found and (found.offset, found.metadata)
+            entry = admin.list_group_offsets(group)[group].get((topic, 0))
+            return entry and (entry.offset, entry.metadata)
 
         return self._administer(read)
 

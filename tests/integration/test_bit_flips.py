@@ -70,11 +70,11 @@ def test_with_tls_bits_that_change_on_the_way_do_no_harm(
     finally:
         flips.share = 0.0
     assert flips.count > before
-    found = Counter(record.value.decode() for record in flips.topics.read(topic))
+    counts = Counter(record.value.decode() for record in flips.topics.read(topic))
     expected = {word for words in WORDS for word in words}
-    assert set(found) == expected
+    assert set(counts) == expected
     if guarantee == "exactly-once":
-        assert set(found.values()) == {1}
+        assert set(counts.values()) == {1}
 
 
 def run(spark, options, tmp_path, api):

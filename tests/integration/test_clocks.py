@@ -39,7 +39,7 @@ def clock(tmp_path_factory):
 @pytest.fixture(scope="module")
 def kafka(clock):
     with ExitStack() as stack:
-        with clock.of_new_processes():
+        with clock.shift_new_processes():
             kafka = stack.enter_context(LocalKafka(settings=SETTINGS | RETENTION | NO_IDLE_BATCHES))
         yield kafka
 

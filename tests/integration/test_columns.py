@@ -249,7 +249,11 @@ DROPPED = [
 def test_what_errors_advise_converts_columns_of_other_types(spark):
     converted = CONVERTED
     if not hasattr(types, "VariantType"):  # then there are no collations either
-        converted = [each for each in CONVERTED if not re.search("parse_json|COLLATE", each[1])]
+        converted = [
+            conversion
+            for conversion in CONVERTED
+            if not re.search("parse_json|COLLATE", conversion[1])
+        ]
     samples = [f"{sample} AS c{i}" for i, (_, sample, _) in enumerate(converted)]
     frame = spark.sql(f"SELECT {', '.join(samples)}")
     advised, tried, expected = set(), {}, {}
@@ -280,5 +284,10 @@ def test_what_errors_advise_converts_columns_of_other_types(spark):
         advice = conversions(column, field.dataType.simpleString())
         assert advice == [f'drop("{column}")']
         advised.update(advice)
-    every = {e.format(c) for each in CONVERSIONS for c in each.columns for e in each.expressions}
+    every = {
+        e.format(c)
+        for conversion in CONVERSIONS
+        for c in conversion.columns
+        for e in conversion.expressions
+    }
     assert advised == every

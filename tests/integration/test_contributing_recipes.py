@@ -20,11 +20,11 @@ OPTION = """
 from spark_kafka_sink import InvalidOption
 from spark_kafka_sink.config.options import parse
 
-given = {"kafka.bootstrap.servers": "b:9092"}
-assert parse(given).start_delay_ms == 0
-assert parse(given | {"start.delay.ms": "7"}).start_delay_ms == 7
+options = {"kafka.bootstrap.servers": "b:9092"}
+assert parse(options).start_delay_ms == 0
+assert parse(options | {"start.delay.ms": "7"}).start_delay_ms == 7
 try:
-    parse(given | {"start.delay.ms": "-1"})
+    parse(options | {"start.delay.ms": "-1"})
 except InvalidOption as error:
     assert "start.delay.ms" in str(error)
 else:
@@ -58,17 +58,17 @@ else:
 
 def records(**columns):
     batch = pa.record_batch({"value": ["a", "a", "b"], **columns})
-    (found,) = split_by_topic(batch, "t").records
-    return found
+    (sharded,) = split_by_topic(batch, "t").records
+    return sharded
 
-found = records(shard=pa.array([5, None, 7], pa.int32()))
-assert found.shards.tolist() == [5, -1, 7]
-assert found.take(np.array([2, 0])).shards.tolist() == [7, 5]
+sharded = records(shard=pa.array([5, None, 7], pa.int32()))
+assert sharded.shards.tolist() == [5, -1, 7]
+assert sharded.take(np.array([2, 0])).shards.tolist() == [7, 5]
 without = records()
 assert without.shards is None and without.take(np.array([1])).shards is None
-assert (record_hashes(found) == record_hashes(without)).tolist() == [False, True, False]
+assert (record_hashes(sharded) == record_hashes(without)).tolist() == [False, True, False]
 
-(letters,) = dead_letters(RejectedRecords(found, "X", "", b"t"), "dead", UNKNOWN_ORIGIN, 0)
+(letters,) = dead_letters(RejectedRecords(sharded, "X", "", b"t"), "dead", UNKNOWN_ORIGIN, 0)
 assert letters.shards is None
 headers = letters.headers
 named = [headers.unique_names[name] == b"kafka-nb.shard" for name in headers.names.tolist()]
@@ -97,7 +97,7 @@ assert report.sends == 2
 values = QueryValues()
 values.add(REPORT_METRICS, report)
 values.add(REPORT_METRICS, report)
-(metric,) = (each for each in REPORT_METRICS if each.name == "spark_kafka_sink_sends_total")
+(metric,) = (figure for figure in REPORT_METRICS if figure.name == "spark_kafka_sink_sends_total")
 assert values.by_metric[metric] == {(): 4}
 
 history = History(report)
@@ -123,9 +123,9 @@ assert str(error) == "throttled"
 def inserted(text: str, place: str, anchor: str, block: str) -> str:
     """With the block before or after the only line that begins with the anchor."""
     lines = text.splitlines()
-    (found,) = [n for n, line in enumerate(lines) if line.strip().startswith(anchor)]
-    margin = lines[found][: len(lines[found]) - len(lines[found].lstrip())]
-    at = found + (place == "after")
+    (number,) = [n for n, line in enumerate(lines) if line.strip().startswith(anchor)]
+    margin = lines[number][: len(lines[number]) - len(lines[number].lstrip())]
+    at = number + (place == "after")
     block = dedent(block.rstrip(" "))
     return "\n".join([*lines[:at], *indent(block, margin).split("\n")[:-1], *lines[at:], ""])
 

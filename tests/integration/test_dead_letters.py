@@ -143,8 +143,8 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
     letters = {record.value: record for record in own_topics.read(dead_letter_topic)}
     headers = {value: headers_of(record) for value, record in letters.items()}
     assert {
-        value: (each["kafka-nb.error"], each["kafka-nb.topic"], each["kafka-nb.partition"])
-        for value, each in headers.items()
+        value: (header["kafka-nb.error"], header["kafka-nb.topic"], header["kafka-nb.partition"])
+        for value, header in headers.items()
     } == {
         b"null topic": (b"NULL_TOPIC", None, None),
         b"bad topic": (b"INVALID_TOPIC", b"a b", b"0"),
@@ -192,8 +192,8 @@ def test_records_larger_than_the_topic_allows(
     rows = list(good)
     for place in (3, 250, 251, 480):
         rows[place] = rows[place] + b"x" * 3000
-    given = parse(options | {"topic": topic, "kafka.linger.ms": "5000"})
-    report = write_partition([pa.record_batch({"value": rows})], given)
+    sink_options = parse(options | {"topic": topic, "kafka.linger.ms": "5000"})
+    report = write_partition([pa.record_batch({"value": rows})], sink_options)
     bad = [row for row in rows if len(row) > 3000]
     good = [row for row in rows if len(row) < 3000]
     assert report.dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 4}
@@ -206,12 +206,14 @@ def test_a_limit_that_was_raised_counts_while_the_topic_stays_in_use(
     own_topics, options, dead_letter_topic, admin
 ):
     topic = own_topics.create(1, {"max.message.bytes": "2000"})
-    given = parse(options | {"topic": topic, "kafka.metadata.max.age.ms": "100"})
+    sink_options = parse(options | {"topic": topic, "kafka.metadata.max.age.ms": "100"})
     large = pa.record_batch({"value": [b"x" * 3000]})
-    assert write_partition([large], given).dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 1}
+    assert write_partition([large], sink_options).dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 1}
     set_max_message_bytes(admin, topic, 100_000)
     deadline = Deadline(60)
-    while not write_partition([large], given).sent_records.get(topic):  # by the same producer
+    while not write_partition([large], sink_options).sent_records.get(
+        topic
+    ):  # by the same producer
         assert not deadline.expired
     assert values(own_topics.read(topic)) == [b"x" * 3000]
 
@@ -268,7 +270,7 @@ def test_records_without_a_key_in_a_compacted_topic(
     if described:
         assert by_key == expected
     else:
-        assert {key: sorted(each) for key, each in by_key.items()} == expected
+        assert {key: sorted(values) for key, values in by_key.items()} == expected
 
 
 @pytest.mark.parametrize("described", [True, False], ids=["described", "not-described"])
@@ -414,15 +416,17 @@ def test_topics_that_allow_only_small_batches_get_all_records_in_order(
         "kafka.bootstrap.servers": options["kafka.bootstrap.servers"],
         "kafka.linger.ms": "5000",
     }
-    given = {**usual, **settings}
+    sink_options = {**usual, **settings}
     if "on.record.error" in settings:
-        given["dead.letter.topic"] = options["dead.letter.topic"]
+        sink_options["dead.letter.topic"] = options["dead.letter.topic"]
     rows = [b"%06d" % number + os.urandom(994) for number in range(len(HEADERS))]
     chosen = {
         "topic": [names[number % 3] for number in range(len(rows))],
         "partition": pa.array([number // 3 % 2 for number in range(len(rows))], pa.int32()),
     }
-    report = write_partition([pa.record_batch({"value": rows, **chosen, **columns})], parse(given))
+    report = write_partition(
+        [pa.record_batch({"value": rows, **chosen, **columns})], parse(sink_options)
+    )
     assert not report.dead_letters
     for number, name in enumerate(names):
         arrived = own_topics.read(name)  # by partition and offset
@@ -437,15 +441,15 @@ def test_a_record_is_too_large_only_above_the_limit_and_the_others_are_delivered
     rows = numbered(500, 994)
     rows[250] = b"x" * (size - 72)  # bytes of the batch and the record around it
     servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "kafka.linger.ms": "5000"}
-    given = parse(servers | {"topic": topic})
+    sink_options = parse(servers | {"topic": topic})
     batch = pa.record_batch({"value": rows})
     if is_allowed:
-        write_partition([batch], given)
+        write_partition([batch], sink_options)
         assert values(own_topics.read(topic)) == rows
         return
     said = f"makes a batch of {size} bytes uncompressed, and max.message.bytes is 100000"
     with pytest.raises(DeliveryFailed, match=said):
-        write_partition([batch], given)
+        write_partition([batch], sink_options)
     stored = values(own_topics.read(topic))
     # Some of those behind it may have been with the client already.
     assert stored[:250] == rows[:250]
@@ -504,10 +508,12 @@ def mixed_rows(spark, names):
     }
 
     def column(name, usual):
-        cases = [f"when kind = {n} then {each[name]}" for n, each in bad.items() if name in each]
+        cases = [
+            f"when kind = {n} then {columns[name]}" for n, columns in bad.items() if name in columns
+        ]
         return f"case {' '.join(cases)} else {usual} end as {name}"
 
-    plain, small, compacted = (f"'{names[each]}'" for each in ("plain", "small", "compacted"))
+    plain, small, compacted = (f"'{names[kind]}'" for kind in ("plain", "small", "compacted"))
     return (
         spark.range(0, ROWS, numPartitions=2)
         .selectExpr(

@@ -57,19 +57,19 @@ JOBS = {
 }
 MARKED = [block for page in GUIDE for block in blocks(page) if block.why_not_run]
 _PATTERNS = (CLIENT_SETTINGS, REGISTRY_SETTINGS)
-OWN_OPTIONS = {name for each in OPTIONS if each not in _PATTERNS for name in each.names}
+OWN_OPTIONS = {name for option in OPTIONS if option not in _PATTERNS for name in option.names}
 
 
-def to_run(language: str) -> list[Block]:
-    found = [block for page in GUIDE for block in blocks(page, language)]
-    return [block for block in found if not block.why_not_run]
+def runnable(language: str) -> list[Block]:
+    snippets = [block for page in GUIDE for block in blocks(page, language)]
+    return [block for block in snippets if not block.why_not_run]
 
 
 # --- Python ---------------------------------------------------------------------------------------
 
 # These pages have tests of their own, which look at what each snippet has written.
 _OTHERS = {ROOT / "docs" / "recipes.md", ROOT / "docs" / "schema_registry.md"}
-PYTHON_PAGES = sorted({block.page for block in to_run("python")} - _OTHERS)
+PYTHON_PAGES = sorted({block.page for block in runnable("python")} - _OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +85,8 @@ def test_the_snippets_of_a_page_run_one_after_another(
     page, spark, servers, tmp_path, monkeypatch, caplog
 ):
     caplog.set_level(logging.NOTSET, "spark_kafka_sink")  # what a snippet sets ends with the test
-    to_run_here = [block for block in to_run("python") if block.page == page]
-    everything = "".join(block.text for block in to_run_here)
+    page_blocks = [block for block in runnable("python") if block.page == page]
+    everything = "".join(block.text for block in page_blocks)
     for variable in re.findall(r'os\.environ\["(\w+)"\]', everything):
         monkeypatch.setenv(variable, "example")
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", servers)
@@ -95,7 +95,7 @@ def test_the_snippets_of_a_page_run_one_after_another(
     before = {topic: records(topics, topic) for topic in named}
     replacements = {"/tmp/": f"{tmp_path}/", "localhost:9092": servers}
     snippets = Snippets({"spark": spark}, replacements, monkeypatch)
-    for block in to_run_here:
+    for block in page_blocks:
         snippets.run(block)
     for value in snippets.namespace.values():
         if isinstance(value, StreamingQueryListener):
@@ -112,7 +112,7 @@ def records(topics: Topics, topic: str) -> int:
 # --- commands -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", to_run("sh"), ids=str)
+@pytest.mark.parametrize("block", runnable("sh"), ids=str)
 def test_its_program_accepts_each_command(block):
     subprocess.run(["sh", "-n"], input=block.text, text=True, timeout=60, check=True)
     for words in commands(block.text):
@@ -121,7 +121,7 @@ def test_its_program_accepts_each_command(block):
         check(words[1:])
 
 
-@pytest.mark.parametrize("block", to_run("ini"), ids=str)
+@pytest.mark.parametrize("block", runnable("ini"), ids=str)
 def test_spark_submit_accepts_the_arguments_in_a_systemd_unit(block):
     ((program, arguments),) = re.findall(r"^ExecStart=(\S+) (.*)$", block.text, re.MULTILINE)
     assert Path(program).name == "spark-submit"
@@ -208,14 +208,14 @@ def submit_options() -> dict[str, bool]:
         timeout=170,
         check=False,
     ).stderr
-    found = re.findall(r"^ +(--[a-z-]+)(?:, -\w)?,?( [A-Z])?", help_text, re.MULTILINE)
-    assert ("--properties-file", " F") in found, help_text
-    return {option: bool(value) for option, value in found}
+    arguments = re.findall(r"^ +(--[a-z-]+)(?:, -\w)?,?( [A-Z])?", help_text, re.MULTILINE)
+    assert ("--properties-file", " F") in arguments, help_text
+    return {option: bool(value) for option, value in arguments}
 
 
 def check_make(words: list[str]) -> None:
     targets = re.findall(r"^([a-z%-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for word in (each for each in words if "=" not in each):
+    for word in (word for word in words if "=" not in word):
         assert any(re.fullmatch(target.replace("%", ".+"), word) for target in targets), word
 
 
@@ -242,7 +242,7 @@ CHECKS: Mapping[str, Callable[[list[str]], object]] = {
 # --- configurations -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", to_run("yaml"), ids=str)
+@pytest.mark.parametrize("block", runnable("yaml"), ids=str)
 def test_a_configuration_is_valid_for_a_job(block, tmp_path):
     checked(block.text, str(block), tmp_path)
 
@@ -279,7 +279,7 @@ def options_in_python(text: str) -> dict[str, str]:
 def value_of(node: ast.AST, names: Mapping[str, str]) -> str:
     """A literal's value, or an example where only a running program has one."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(value_of(each, names) for each in node.values)
+        return "".join(value_of(value, names) for value in node.values)
     if isinstance(node, ast.FormattedValue):
         return value_of(node.value, names)
     if isinstance(node, ast.Name):
@@ -288,16 +288,16 @@ def value_of(node: ast.AST, names: Mapping[str, str]) -> str:
 
 
 def options_in_yaml(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = list(yaml.load_all(text, yaml.BaseLoader))
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            found |= {option: str(value) for option, value in each.items() if is_option(option)}
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-    return found
+        mapping = waiting.pop()
+        if isinstance(mapping, dict):
+            texts |= {option: str(value) for option, value in mapping.items() if is_option(option)}
+            waiting += mapping.values()
+        elif isinstance(mapping, list):
+            waiting += mapping
+    return texts
 
 
 def is_option(text: object) -> bool:
@@ -329,6 +329,6 @@ def test_a_column_keeps_the_partitions_of_confluent_kafka(spark, servers):
     writer = rows.selectExpr("key", "'v' AS value", expression).write.format("kafka-nb")
     writer = writer.option("kafka.bootstrap.servers", servers).option("topic", ours)
     writer.mode("append").save()
-    placed = [Counter((r.key, r.partition) for r in topics.read(each)) for each in (theirs, ours)]
+    placed = [Counter((r.key, r.partition) for r in topics.read(topic)) for topic in (theirs, ours)]
     assert placed[0] == placed[1]
     topics.close()

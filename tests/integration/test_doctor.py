@@ -73,10 +73,10 @@ def examine(kafka, folder):
             "kafka.sasl.password": PASSWORD,
             "kafka.ssl.ca.location": str(folder / "ca.pem"),
         }
-        given = {k: v for k, v in (secured | options).items() if v is not None}
-        results = list(diagnose(given, timeout_seconds=SECONDS, **arguments))
+        checked = {k: v for k, v in (secured | options).items() if v is not None}
+        results = list(diagnose(checked, timeout_seconds=SECONDS, **arguments))
         assert "planted-secret" not in repr(results)
-        return {each.name: each for each in results}
+        return {result.name: result for result in results}
 
     return examine
 
@@ -105,9 +105,9 @@ def not_passed(results, but_for=EXACTLY_ONCE):
     }
     expected |= {*but_for, *WITH_ONE_BROKER}
     return {
-        name: each.outcome.value
-        for name, each in results.items()
-        if each.outcome is not Outcome.PASSED and name not in expected
+        name: result.outcome.value
+        for name, result in results.items()
+        if result.outcome is not Outcome.PASSED and name not in expected
     }
 
 
@@ -185,8 +185,8 @@ def test_one_wrong_bootstrap_server_of_two_is_a_warning(examine, kafka):
     servers = f"127.0.0.1:1,{kafka.bootstrap_servers}"
     results = examine({"kafka.bootstrap.servers": servers})
     assert results["login"].outcome is Outcome.PASSED
-    found = list(diagnose({"kafka.bootstrap.servers": servers}, timeout_seconds=SECONDS))
-    servers = [each.outcome for each in found if each.name == "bootstrap_servers"]
+    checks = list(diagnose({"kafka.bootstrap.servers": servers}, timeout_seconds=SECONDS))
+    servers = [result.outcome for result in checks if result.name == "bootstrap_servers"]
     assert servers == [Outcome.WARNED, Outcome.PASSED]
 
 
@@ -316,9 +316,9 @@ def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, k
         offset.write(BatchMarker(6, 2).to_offset(), wait)
         assert "has begun micro-batch 6" in examine(exactly_once)["ledger"].message
         offset.write(CommittedOffset(8, "of somebody else"), wait)
-    found = examine(exactly_once)["ledger"]
-    assert found.outcome is Outcome.FAILED
-    assert "which this version of the sink did not write" in found.message
+    ledger = examine(exactly_once)["ledger"]
+    assert ledger.outcome is Outcome.FAILED
+    assert "which this version of the sink did not write" in ledger.message
 
 
 def test_a_wrong_advertised_listener_fails_and_no_missing_topic_is_created():
@@ -326,20 +326,20 @@ def test_a_wrong_advertised_listener_fails_and_no_missing_topic_is_created():
         topics = Topics(proxy.kafka.bootstrap_servers)
         options = {"kafka.bootstrap.servers": proxy.kafka.bootstrap_servers}
         options["topic"] = topics.new_name()
-        found = diagnose(options, timeout_seconds=SECONDS)
-        topic = next(each for each in found if each.name == "topic")
+        checks = diagnose(options, timeout_seconds=SECONDS)
+        topic = next(result for result in checks if result.name == "topic")
         assert topic.outcome is Outcome.WARNED
         assert "the first record creates it" in topic.message
-        found.close()
+        checks.close()
         assert not topics.exists(options["topic"])
         other = topics.create(name="events_raw")
-        found = diagnose(options | {"topic": "events.raw"}, timeout_seconds=SECONDS)
-        topic = next(each for each in found if each.name == "topic")
-        found.close()
+        checks = diagnose(options | {"topic": "events.raw"}, timeout_seconds=SECONDS)
+        topic = next(result for result in checks if result.name == "topic")
+        checks.close()
         assert topic.outcome is Outcome.FAILED
         assert f"collides with existing topic: {other} (TOPIC_EXCEPTION)" in topic.message
         with proxy.refusing():
-            results = {each.name: each for each in diagnose(options, timeout_seconds=SECONDS)}
+            results = {result.name: result for result in diagnose(options, timeout_seconds=SECONDS)}
     assert results["login"].outcome is Outcome.PASSED
     listeners = results["advertised_listeners"]
     assert listeners.outcome is Outcome.FAILED

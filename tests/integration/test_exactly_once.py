@@ -351,12 +351,12 @@ def output_of(words, sink):
 
 def start(words, sink, tmp_path, way, partitions=2):
     """Run all micro-batches of words through the format, or foreach_batch."""
-    given = {k: v for k, v in sink.options.items() if k != "transactional.id.prefix"}
+    settings = {k: v for k, v in sink.options.items() if k != "transactional.id.prefix"}
     rows = words.where("value != 'nothing'").repartition(partitions, "value")
     if way == "format":
-        writer = rows.writeStream.format("kafka-nb").options(**given)
+        writer = rows.writeStream.format("kafka-nb").options(**settings)
     else:
-        writer = rows.writeStream.foreachBatch(foreach_batch(given))
+        writer = rows.writeStream.foreachBatch(foreach_batch(settings))
     return run(writer, tmp_path)
 
 

@@ -93,8 +93,8 @@ def test_javas_login_works_as_in_sparks_own_sink(spark, kafka, provider, topics,
             seen[sink] = {extensions_in(login) for login in proxy.logins}
             proxy.reset()
     assert [record.value.decode() for record in topics.read(topic)] == list(seen)
-    assert all(each == {frozenset(extensions)} for each in seen.values()), seen
-    scopes = {tuple(each.get("scope", ())) for each in provider.token_requests}
+    assert all(extension_sets == {frozenset(extensions)} for extension_sets in seen.values()), seen
+    scopes = {tuple(token_request.get("scope", ())) for token_request in provider.token_requests}
     assert len(scopes) == 1  # Spark's own, and this sink's from driver and tasks
 
 

@@ -166,10 +166,10 @@ def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
     configuration = endless(tmp_path, topic, mode, metrics={"port": "0"})
     create = "sink.create_topics={topic: {partitions: 3}}"
     job = start("warm", configuration, "--set", create)
-    found = wait_until(
+    match = wait_until(
         lambda said: re.search(r"metrics: (http://\S+)/metrics", said), job, tmp_path
     )
-    url = found[1]
+    url = match[1]
     assert answer_of(f"{url}/health") == (503, "no query runs\n")
     sent = re.compile(rf'record_send_total{{query="words",.*topic="{topic}"}} [1-9]')
     wait_until(lambda _: sent.search(answer_of(f"{url}/metrics")[1]), job, tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import py4j
 import pyspark
 import pytest
-from standalone import BIN, submit, without_this_python
+from standalone import BIN, remove_this_python, submit
 from topics import Record
 
 COMMAND = BIN / "kafka-nb-python"
@@ -31,7 +31,7 @@ class Started:
     def __init__(self, folder: Path, activated: bool) -> None:
         (folder / "sitecustomize.py").write_text(SITECUSTOMIZE)
         self.log = folder / "starts"
-        self.variables = without_this_python(os.environ)
+        self.variables = remove_this_python(os.environ)
         self.variables |= {"PYTHONPATH": str(folder), "STARTS": str(self.log)}
         self.variables["PYSPARK_PYTHON"] = str(COMMAND)
         if activated:
@@ -53,17 +53,17 @@ def run(command: list[str | Path], started: Started) -> subprocess.CompletedProc
 def check(answer: subprocess.CompletedProcess[str], records: list[Record]) -> None:
     """The rows are in Kafka, and the driver and the task imported the installed packages."""
     assert answer.returncode == 0, answer.stderr[-5000:]
-    found = json.loads(answer.stdout.splitlines()[-1])
+    imported = json.loads(answer.stdout.splitlines()[-1])
     expected = [pyspark.__file__, py4j.__file__]
-    assert found == {"driver": expected, "task": expected}
+    assert imported == {"driver": expected, "task": expected}
     assert sorted(record.value for record in records) == [b"row-0", b"row-1", b"row-2"]
 
 
 def check_workers(started: Started) -> None:
     """So did the data source's other workers, which run on the driver."""
     workers = started.workers()
-    for each in ("lookup_data_sources", "write_into_data_source", "commit_data_source_write"):
-        assert ".zip" not in workers[f"pyspark.sql.worker.{each}"]
+    for worker in ("lookup_data_sources", "write_into_data_source", "commit_data_source_write"):
+        assert ".zip" not in workers[f"pyspark.sql.worker.{worker}"]
 
 
 @pytest.mark.parametrize(

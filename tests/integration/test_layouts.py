@@ -95,7 +95,9 @@ def test_the_first_micro_batch_is_begun_and_partly_committed(sink, begun, other)
 def test_old_attempts_that_are_alive_commit_nothing_after_a_change(sink, batch_id, begun, other):
     for earlier in range(batch_id):
         complete(sink, earlier, begun)
-    zombies = [process(sink, batch_id, each, begun, "committing") for each in range(begun)]
+    zombies = [
+        process(sink, batch_id, partition, begun, "committing") for partition in range(begun)
+    ]
     complete(sink, batch_id, other)
     for zombie in zombies:
         assert zombie.go_on().startswith("TransactionFenced: ")

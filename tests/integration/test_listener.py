@@ -61,11 +61,11 @@ def scrape(listener):
 
 def values(families, name, label=None):
     """The values of a metric, by a label or altogether."""
-    found = Counter()
+    totals = Counter()
     for sample in (sample for family in families for sample in family.samples):
         if sample.name == name:
-            found[sample.labels[label] if label else None] += sample.value
-    return dict(found)
+            totals[sample.labels[label] if label else None] += sample.value
+    return dict(totals)
 
 
 def check(listener, topics, first, second):

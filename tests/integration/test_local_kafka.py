@@ -284,8 +284,8 @@ def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fr
     calls = call_each(fetch, range(4), Deadline(120))
     assert [call.error for call in calls] == [None] * 4
     (folder,) = {call.value for call in calls}
-    assert [each.name for each in folder.iterdir()] == [jar]
-    assert [each.name for each in fresh_cache.iterdir() if not each.is_symlink()] == [folder.name]
+    assert [path.name for path in folder.iterdir()] == [jar]
+    assert [path.name for path in fresh_cache.iterdir() if not path.is_symlink()] == [folder.name]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path):

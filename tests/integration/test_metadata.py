@@ -89,8 +89,8 @@ def query(spark, tmp_path):
 
     start.write = write
     yield start
-    for each in started:
-        each.stop()
+    for query in started:
+        query.stop()
 
 
 def test_a_topic_deleted_and_created_again_during_a_query_is_written_again(

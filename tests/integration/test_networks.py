@@ -50,15 +50,19 @@ def batches(*names):
 def silent_connections(proxy):
     """Make those silent that this process has now."""
     connections = psutil.Process().net_connections("tcp")
-    to_proxy = [each for each in connections if each.raddr and each.raddr.port == proxy.port]
-    return proxy.silent(to={each.laddr.port for each in to_proxy}.__contains__)
+    to_proxy = [
+        connection
+        for connection in connections
+        if connection.raddr and connection.raddr.port == proxy.port
+    ]
+    return proxy.silent(to={connection.laddr.port for connection in to_proxy}.__contains__)
 
 
 def values(batches):
     return [value for batch in batches for value in batch["value"].to_pylist()]
 
 
-def in_topic(topics, topic):
+def values_in(topics, topic):
     return [record.value.decode() for record in topics.read(topic)]
 
 
@@ -71,13 +75,13 @@ def in_topic(topics, topic):
 def test_the_next_task_after_connections_fell_silent_writes_its_records_once(
     proxy, proxied, options, settings
 ):
-    given = parse(options | settings)
-    write_partition(batches("before"), given)
+    sink_options = parse(options | settings)
+    write_partition(batches("before"), sink_options)
     started = time.monotonic()
     with silent_connections(proxy):
-        write_partition(batches("after"), given)
+        write_partition(batches("after"), sink_options)
     assert time.monotonic() - started < 25
-    assert in_topic(proxied, options["topic"]) == values(batches("before", "after"))
+    assert values_in(proxied, options["topic"]) == values(batches("before", "after"))
 
 
 def test_a_new_topic_needs_no_connection_that_has_not_fallen_silent(proxy, proxied, options):
@@ -85,7 +89,7 @@ def test_a_new_topic_needs_no_connection_that_has_not_fallen_silent(proxy, proxi
     options["topic"] = proxied.create()
     with silent_connections(proxy):
         write_partition(batches("after"), parse(options | SHORT))
-    assert in_topic(proxied, options["topic"]) == values(batches("after"))
+    assert values_in(proxied, options["topic"]) == values(batches("after"))
 
 
 def test_records_in_flight_when_connections_fall_silent_are_written_once(proxy, proxied, options):
@@ -97,12 +101,14 @@ def test_records_in_flight_when_connections_fall_silent_are_written_once(proxy, 
                 silence.__enter__()
             yield batch
 
-    given = parse(options | SHORT | {"kafka.batch.num.messages": "100", "kafka.linger.ms": "0"})
-    write_partition(batches("before"), given)
+    sink_options = parse(
+        options | SHORT | {"kafka.batch.num.messages": "100", "kafka.linger.ms": "0"}
+    )
+    write_partition(batches("before"), sink_options)
     silence = silent_connections(proxy)
-    write_partition(rows(silence), given)
+    write_partition(rows(silence), sink_options)
     silence.__exit__(None, None, None)
-    assert in_topic(proxied, options["topic"]) == values(batches("before", *names))
+    assert values_in(proxied, options["topic"]) == values(batches("before", *names))
 
 
 @pytest.mark.parametrize(
@@ -124,20 +130,20 @@ def test_an_exactly_once_task_survives_that_all_its_connections_fall_silent(
 
     exactly_once_task.write_batches(options, 1, 0, rows())
     silences[0].__exit__(None, None, None)
-    found = [value.decode() for value in proxied.read_committed(options["topic"])]
-    assert found == values(batches("before", "first", "second"))
+    read = [value.decode() for value in proxied.read_committed(options["topic"])]
+    assert read == values(batches("before", "first", "second"))
 
 
 def test_silence_beyond_the_deadline_fails_the_task_by_name_and_the_next_one_goes_on(
     proxy, proxied, options
 ):
-    given = parse(options | SHORT | {"close.timeout.ms": "2000"})
-    write_partition(batches("before"), given)
+    sink_options = parse(options | SHORT | {"close.timeout.ms": "2000"})
+    write_partition(batches("before"), sink_options)
     with proxy.silent(), pytest.raises(DeadlineExceeded, match=r"close\.timeout\.ms"):
-        write_partition(batches("meanwhile"), given)
+        write_partition(batches("meanwhile"), sink_options)
     write_partition(batches("after"), parse(options))
-    found = in_topic(proxied, options["topic"])
-    assert [value for value in found if "meanwhile" not in value] == values(
+    read = values_in(proxied, options["topic"])
+    assert [value for value in read if "meanwhile" not in value] == values(
         batches("before", "after")
     )
 
@@ -153,12 +159,12 @@ ONE = pa.record_batch({"value": ["late"]})  # so one request: the delays of seve
 def test_a_late_answer_fails_no_task_and_repeats_no_record(
     proxy, proxied, options, seconds, delayed
 ):
-    given = parse(options)
-    write_partition(batches("before"), given)
+    sink_options = parse(options)
+    write_partition(batches("before"), sink_options)
     setattr(proxy, delayed, seconds)
-    write_partition([ONE], given)
+    write_partition([ONE], sink_options)
     proxy.delay_seconds = proxy.produce_delay_seconds = 0.0
-    assert in_topic(proxied, options["topic"]) == [*values(batches("before")), "late"]
+    assert values_in(proxied, options["topic"]) == [*values(batches("before")), "late"]
 
 
 @pytest.mark.slow
@@ -170,4 +176,4 @@ def test_answers_later_than_a_request_waits_fail_the_task_and_repeat_no_record(
     with pytest.raises(DeadlineExceeded, match="1 were in flight"):
         write_partition([ONE], parse(options))
     proxy.produce_delay_seconds = 0.0
-    assert in_topic(proxied, options["topic"]) == [*values(batches("before")), "late"]
+    assert values_in(proxied, options["topic"]) == [*values(batches("before")), "late"]

@@ -237,13 +237,13 @@ def test_spark_writes_with_tokens_of_a_function(spark, options, topics, tmp_path
 
 
 def outcomes(options):
-    return {each.name: each for each in diagnose(options, write_test_record=True)}
+    return {result.name: result for result in diagnose(options, write_test_record=True)}
 
 
 def test_doctor_logs_in_with_a_function(options):
-    found = outcomes(options)
+    outcomes_by_check = outcomes(options)
     for name in ("login", "topic", "write_permission", "test_record"):
-        assert found[name].outcome is Outcome.PASSED, found[name]
+        assert outcomes_by_check[name].outcome is Outcome.PASSED, outcomes_by_check[name]
 
 
 def test_doctor_says_why_there_is_no_token(options):

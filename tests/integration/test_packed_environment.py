@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from standalone import BIN, submit, without_this_python
+from standalone import BIN, remove_this_python, submit
 
 APP = Path(__file__).parent.parent / "support" / "shipped_app.py"
 # Of the environment of the tests, which has much more; pyspark* includes pyspark_kafka_nb.
@@ -57,7 +57,7 @@ def run(master, archive, tmp_path, bootstrap_servers):
         return subprocess.run(
             submit(master, "--archives", f"{archive}#environment", *job),
             cwd=tmp_path,
-            env=without_this_python(os.environ) | variables,
+            env=remove_this_python(os.environ) | variables,
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -81,9 +81,9 @@ def test_every_task_runs_in_the_packed_environment(run, topics, tmp_path):
     done = run(variables, *(f"{how}={topic}" for how, topic in written.items()))
     assert done.returncode == 0, done.stderr[-5000:]
     for topic in written.values():
-        found = origins(topics.read(topic))
-        assert sorted(found) == ["worker-0", "worker-1"]
-        for prefix, pyspark, sink in found.values():
+        imported = origins(topics.read(topic))
+        assert sorted(imported) == ["worker-0", "worker-1"]
+        for prefix, pyspark, sink in imported.values():
             assert prefix.name == "environment"
             assert Path(sink).is_relative_to(prefix)
             assert Path(pyspark).is_relative_to(prefix)
@@ -98,8 +98,8 @@ def test_pyspark_driver_python_reaches_the_tasks_of_the_format_only(run, topics)
     assert done.returncode == 1
     assert "ModuleNotFoundError: No module named 'pyarrow'" in done.stderr
     assert topics.read(by_format) == []
-    found = origins(topics.read(by_function))
-    assert sorted(found) == ["worker-0", "worker-1"]
-    for prefix, pyspark, sink in found.values():
+    imported = origins(topics.read(by_function))
+    assert sorted(imported) == ["worker-0", "worker-1"]
+    for prefix, pyspark, sink in imported.values():
         assert Path(sink).is_relative_to(prefix)
         assert "pyspark.zip" in pyspark  # Spark's, as without kafka-nb-python

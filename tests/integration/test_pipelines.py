@@ -137,5 +137,5 @@ def test_the_example_of_the_page_writes_only_new_rows_in_a_second_run(topics, tm
         (tmp_path / "in" / f"{name}.json").write_text(f'{{"id": "{name}", "amount": 1.5}}\n')
         done = run(tmp_path, {"KAFKA_BOOTSTRAP_SERVERS": topics.bootstrap_servers})
         assert done.returncode == 0, done.stdout + done.stderr
-        found = [json.loads(value) for value in topics.read_committed(topic)]
-        assert found == [{"id": each, "amount": 1.5} for each in "ab"[: number + 1]]
+        rows = [json.loads(value) for value in topics.read_committed(topic)]
+        assert rows == [{"id": letter, "amount": 1.5} for letter in "ab"[: number + 1]]

@@ -56,7 +56,7 @@ def words(count):
     return [f"{number} {'x' * 990}" for number in range(count)]
 
 
-def write(spark, kafka, api, folder, given, **more):
+def write(spark, kafka, api, folder, rows, **more):
     """Two micro-batches; compressed records would be too small to be throttled."""
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
@@ -70,7 +70,7 @@ def write(spark, kafka, api, folder, given, **more):
             "exactly.once.partitions": "1",
             "transactional.id.prefix": more["topic"],
         }
-    writer = stream_of(spark, folder / "in", *given).coalesce(1).writeStream
+    writer = stream_of(spark, folder / "in", *rows).coalesce(1).writeStream
     if api == "foreach_batch":
         writer = writer.foreachBatch(foreach_batch(options))
     else:
@@ -80,13 +80,13 @@ def write(spark, kafka, api, folder, given, **more):
 
 def check_that_it_is_complete(spark, kafka, topics, api, folder, **options):
     topic = topics.create()
-    given = [words(100), words(101)[100:]]
+    batches = [words(100), words(101)[100:]]
     started = time.monotonic()
-    write(spark, kafka, api, folder, given, topic=topic, **options)
+    write(spark, kafka, api, folder, batches, topic=topic, **options)
     # 100 kB at 20 kB/s; what a window allows at once comes first.
     assert time.monotonic() - started > 100_000 / BYTES_PER_SECOND / 2
-    found = [value.decode() for value in topics.read_committed(topic)]
-    assert found == [word for each in given for word in each]
+    values = [value.decode() for value in topics.read_committed(topic)]
+    assert values == [word for batch in batches for word in batch]
 
 
 @pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
@@ -136,18 +136,18 @@ def test_throttling_beyond_a_deadline_fails_the_task_by_name(
         # If brokers delay the abort for longer than a task waits, they do it themselves.
         options = {"kafka.transaction.timeout.ms": "20000", **options}
     topic = topics.create()
-    given = words(1200)
+    rows = words(1200)
     started = time.monotonic()
     with pytest.raises(StreamingQueryException) as raised:
-        write(spark, kafka, api, tmp_path, [given], topic=topic, **options)
+        write(spark, kafka, api, tmp_path, [rows], topic=topic, **options)
     assert time.monotonic() - started < SECONDS
     error = sink_error(str(raised.value))
     assert re.match(reason, error)
-    found = [value.decode() for value in topics.read_committed(topic)]
+    values = [value.decode() for value in topics.read_committed(topic)]
     if api == "exactly-once":
-        assert found == []
+        assert values == []
     else:
         delivered = int(re.search(r"(\d+) were delivered", error)[1])
         in_flight = int(re.search(r"(\d+) were in flight", error)[1])
-        assert found == given[: len(found)]
-        assert delivered <= len(found) <= delivered + in_flight
+        assert values == rows[: len(values)]
+        assert delivered <= len(values) <= delivered + in_flight

@@ -59,10 +59,10 @@ def write(spark, topics, tmp_path):
         writer.option("kafka.bootstrap.servers", topics.bootstrap_servers).options(
             **{"report.path": str(tmp_path), **options}
         ).save()
-        found = defaultdict(list)
+        partitions = defaultdict(list)
         for record in topics.read(topic):
-            found[record.partition].append(int(record.value))
-        return found
+            partitions[record.partition].append(int(record.value))
+        return partitions
 
     return write
 
@@ -76,7 +76,7 @@ def crossed(tmp_path):
     return crossed
 
 
-def in_rack(topics, topic, number):
+def partitions_led_by(topics, topic, number):
     """The partitions whose leader is in that rack."""
     return {p for p, leader in enumerate(topics.leaders(topic)) if leader == number}
 
@@ -85,31 +85,31 @@ AWARE = {"kafka.partitioner.rack.aware": "true"}
 
 
 def test_records_without_a_key_stay_in_the_rack(write, topics, topic, crossed):
-    near = in_rack(topics, topic, 2)
-    found = write(topic, **AWARE, **{"kafka.client.rack": "rack-2"})
-    assert found.keys() == near
-    assert all(values == sorted(values) for values in found.values())
+    near = partitions_led_by(topics, topic, 2)
+    written = write(topic, **AWARE, **{"kafka.client.rack": "rack-2"})
+    assert written.keys() == near
+    assert all(values == sorted(values) for values in written.values())
     # One Arrow batch to each in turn.
-    assert sorted(map(len, found.values())) == [ROWS // 2, ROWS // 2]
+    assert sorted(map(len, written.values())) == [ROWS // 2, ROWS // 2]
     assert crossed() == 0
 
 
 def test_a_rack_without_a_leader_uses_all(write, topic, crossed):
-    found = write(topic, **AWARE, **{"kafka.client.rack": "rack-9"})
-    assert found.keys() == set(range(PARTITIONS))
+    written = write(topic, **AWARE, **{"kafka.client.rack": "rack-9"})
+    assert written.keys() == set(range(PARTITIONS))
     assert crossed() == ROWS
 
 
 def test_keys_decide_across_racks_and_the_report_counts_them(write, topics, topic, crossed):
-    near = in_rack(topics, topic, 3)
-    found = write(topic, "cast(id % 100 as string)", **AWARE, **{"kafka.client.rack": "rack-3"})
-    assert found.keys() == set(range(PARTITIONS))
-    assert crossed() == sum(len(values) for p, values in found.items() if p not in near)
+    near = partitions_led_by(topics, topic, 3)
+    written = write(topic, "cast(id % 100 as string)", **AWARE, **{"kafka.client.rack": "rack-3"})
+    assert written.keys() == set(range(PARTITIONS))
+    assert crossed() == sum(len(values) for p, values in written.items() if p not in near)
 
 
 def test_without_the_option_the_report_still_counts(write, topics, topic, crossed):
-    found = write(topic, **{"kafka.client.rack": "rack-1"})
-    assert found.keys() == set(range(PARTITIONS))
+    written = write(topic, **{"kafka.client.rack": "rack-1"})
+    assert written.keys() == set(range(PARTITIONS))
     assert 0 < crossed() < ROWS
     write(topics.create())
     assert crossed() is None
@@ -118,7 +118,7 @@ def test_without_the_option_the_report_still_counts(write, topics, topic, crosse
 def test_leaders_that_move_take_the_records_along(kafka, write, topics, topic, crossed):
     """The producer that is kept between tasks finds it out by its next metadata."""
     topic = topics.create(PARTITIONS, replicas=3)
-    near = in_rack(topics, topic, 2)
+    near = partitions_led_by(topics, topic, 2)
     options = {**AWARE, "kafka.client.rack": "rack-2", "kafka.metadata.max.age.ms": "1000"}
     counts = Counter()
     writes = 0
@@ -150,7 +150,7 @@ def test_leaders_that_move_take_the_records_along(kafka, write, topics, topic, c
     used(lambda partitions: partitions == set(range(PARTITIONS)))
     kafka.restart(2)
     topics.elect_preferred_leaders(topic, node=2)
-    near = in_rack(topics, topic, 2)
+    near = partitions_led_by(topics, topic, 2)
     assert near
     used(lambda partitions: partitions == near)
     assert crossed() == 0

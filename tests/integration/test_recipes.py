@@ -39,9 +39,9 @@ SECONDS = 60.0  # for compaction and retention, on a busy machine
 
 
 def recipe(title: str) -> list[Block]:
-    found = [block for block in blocks(PAGE) if block.heading == title]
-    assert found, f"{PAGE.name} has no recipe {title!r}"
-    return found
+    snippets = [block for block in blocks(PAGE) if block.heading == title]
+    assert snippets, f"{PAGE.name} has no recipe {title!r}"
+    return snippets
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,10 @@ def cook(page: Snippets, own_topics: Topics, title: str, *more_arguments: str) -
 
 def values_by_key(records):
     """The JSON values of each key, in the order in which a reader finds them."""
-    found = defaultdict(list)
+    values = defaultdict(list)
     for record in records:
-        found[record.key].append(None if record.value is None else json.loads(record.value))
-    return dict(found)
+        values[record.key].append(None if record.value is None else json.loads(record.value))
+    return dict(values)
 
 
 def test_every_recipe_has_a_test():
@@ -112,12 +112,12 @@ def test_rows_go_to_the_topics_of_their_kind(page, own_topics):
 def test_a_keys_records_are_in_order(page, own_topics):
     own_topics.create(partitions=3, name="readings")
     cook(page, own_topics, "Keep the order of a key")
-    found = values_by_key(own_topics.read("readings"))
+    readings = values_by_key(own_topics.read("readings"))
     expected = {str(key).encode(): [] for key in range(3)}
     for number in range(100):
         row = 73 * number % 100  # 73 * 37 = 2701
         expected[str(row % 3).encode()].append(number)
-    assert found == expected
+    assert readings == expected
 
 
 def test_a_change_feed_leaves_the_last_state_of_each_key(page, own_topics, spark):
@@ -157,10 +157,10 @@ def test_a_compacted_topic_rejects_records_without_a_key(page, own_topics, spark
 def test_history_keeps_its_timestamps_and_stays(page, own_topics):
     cook(page, own_topics, "Backfill with timestamps")
     records = own_topics.read("measurements")
-    morning, noon = at(2013, 1, 31, 11), at(2013, 1, 31, 12)
+    morning, noon = milliseconds(2013, 1, 31, 11), milliseconds(2013, 1, 31, 12)
     oven = [(r.timestamp_ms, json.loads(r.value)["celsius"]) for r in records if r.key == b"oven"]
     assert oven == [(morning, 20.0), (noon, 180.5)]
-    assert find_by_time(own_topics, "measurements", at(2014, 1, 1)).key == b"fridge"
+    assert find_by_time(own_topics, "measurements", milliseconds(2014, 1, 1)).key == b"fridge"
 
     # Where retention is Kafka's own, even a record that came later disappears.
     control = own_topics.new_name()
@@ -175,7 +175,7 @@ def test_history_keeps_its_timestamps_and_stays(page, own_topics):
     assert own_topics.read("measurements") == records
 
 
-def at(*parts):
+def milliseconds(*parts):
     return int(datetime(*parts, tzinfo=timezone.utc).timestamp() * 1000)
 
 
@@ -196,17 +196,19 @@ def find_by_time(topics, topic, timestamp_ms):
     """The record at which a reader starts that seeks this time."""
     consumer = consumer_of(topics)
     try:
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=30)
+        (partition,) = consumer.offsets_for_times(
+            [TopicPartition(topic, 0, timestamp_ms)], timeout=30
+        )
     finally:
         consumer.close()
-    return topics.read(topic)[found.offset]
+    return topics.read(topic)[partition.offset]
 
 
 def test_large_records_arrive_whole(page, own_topics):
     cook(page, own_topics, "Send large records")
-    found = {record.key: sha256(record.value).digest() for record in own_topics.read("documents")}
+    hashes = {record.key: sha256(record.value).digest() for record in own_topics.read("documents")}
     documents = {key: md5(key).hexdigest().encode() * 160_000 for key in (b"0", b"1", b"2", b"3")}
-    assert found == {key: sha256(value).digest() for key, value in documents.items()}
+    assert hashes == {key: sha256(value).digest() for key, value in documents.items()}
 
 
 def test_a_micro_batch_goes_to_two_clusters(page, own_topics, topics):
@@ -236,8 +238,8 @@ def test_a_stream_moves_without_losing_or_doubling_a_micro_batch(page, own_topic
     with pytest.raises(AssertionError, match="micro-batch 1 was interrupted"):
         page.run(check)
     page.run(new)
-    found = Counter(r.value for r in own_topics.read("moved"))
-    assert found == count(range(110)) + count(range(100, 110))
+    values = Counter(r.value for r in own_topics.read("moved"))
+    assert values == count(range(110)) + count(range(100, 110))
 
 
 def add_rows(spark, tmp_path, start, end):

@@ -75,20 +75,20 @@ class Replays:
 
 
 @pytest.fixture(scope="module")
-def with_jars():
+def add_jars():
     return [*PROPERTIES, "--conf", ROW_BY_ROW, "--jars", kafka_jars()]
 
 
 @pytest.fixture(scope="module")
-def java(with_jars):
-    with warm_java(with_jars) as java:
+def java(add_jars):
+    with warm_java(add_jars) as java:
         yield java
 
 
 @pytest.fixture
-def replays(tmp_path, topics, with_jars, java):
+def replays(tmp_path, topics, add_jars, java):
     servers = topics.bootstrap_servers
-    with jobs(tmp_path, servers, with_jars, java) as start:
+    with jobs(tmp_path, servers, add_jars, java) as start:
         yield Replays(start, tmp_path, topics.create(2), servers)
 
 
@@ -138,12 +138,12 @@ def test_what_the_sink_refused_is_replayed(replays, topics):
 
 @pytest.mark.slow
 def test_what_has_no_schema_yet_is_serialized_and_everything_else_is_sent_as_it_is(
-    tmp_path, topics, with_jars, java
+    tmp_path, topics, add_jars, java
 ):
     orders, dead_letters = topics.create(), topics.create()
     servers = topics.bootstrap_servers
     avro = b"\0\0\0\0\1\2\2x"  # the id of a schema, a union's second branch, and a text
-    with running_stub() as registry, jobs(tmp_path, servers, with_jars, java) as start:
+    with running_stub() as registry, jobs(tmp_path, servers, add_jars, java) as start:
         formats = {"value.format": "avro", "schema.registry.url": registry.url}
         replays = Replays(start, tmp_path, dead_letters, servers, formats)
         replays.add(
@@ -327,7 +327,7 @@ def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(rep
 
 
 @pytest.mark.slow
-def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars, java):
+def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, add_jars, java):
     """User name, password and librdkafka's name for the certificates, which Java lacks."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -343,7 +343,7 @@ def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, with_jars, j
     with LocalCluster(security=Security(certificate, {"alice": PASSWORD})) as kafka:
         topics = Topics(kafka.internal_servers)
         topic, dead_letters = topics.create(), topics.create()
-        with jobs(tmp_path, kafka.bootstrap_servers, with_jars, java) as start:
+        with jobs(tmp_path, kafka.bootstrap_servers, add_jars, java) as start:
             replays = Replays(start, tmp_path, dead_letters, kafka.internal_servers, login)
             replays.add(dead_letter("A", topic, value=b"v"))
             code, _, said = replays.run()

@@ -77,20 +77,20 @@ def measured(page, *options):
         encoding="utf-8",
     )
     dom = browser.run(frames, "--window-size=1300,4000", "--dump-dom", *options)
-    (found,) = re.findall(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
-    return dict(zip(WIDTHS, json.loads(unescape(found)), strict=True))
+    (printed,) = re.findall(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
+    return dict(zip(WIDTHS, json.loads(unescape(printed)), strict=True))
 
 
 @pytest.mark.parametrize("name", ["usual", "long names"])
 def test_nothing_is_wider_than_the_screen(pages, name):
-    for width, found in measured(pages / f"{name}.html").items():
-        assert found["scrollWidth"] <= width
+    for width, page in measured(pages / f"{name}.html").items():
+        assert page["scrollWidth"] <= width
 
 
 def test_plots_are_drawn_and_their_texts_fit(pages):
-    for width, found in measured(pages / "usual.html").items():
-        assert len(found["plots"]) == 6
-        for plot in found["plots"]:
+    for width, page in measured(pages / "usual.html").items():
+        assert len(page["plots"]) == 6
+        for plot in page["plots"]:
             box = plot["box"]
             assert box["right"] - box["left"] > 300
             assert box["right"] <= width
@@ -102,8 +102,8 @@ def test_plots_are_drawn_and_their_texts_fit(pages):
 
 
 def test_wide_screens_have_two_plots_side_by_side(pages):
-    found = measured(pages / "usual.html")
-    narrow, wide = (len({plot["box"]["left"] for plot in found[w]["plots"]}) for w in WIDTHS)
+    sizes = measured(pages / "usual.html")
+    narrow, wide = (len({plot["box"]["left"] for plot in sizes[w]["plots"]}) for w in WIDTHS)
     assert (narrow, wide) == (1, 2)
 
 

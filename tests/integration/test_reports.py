@@ -42,15 +42,15 @@ def write(spark, bootstrap_servers, topics, tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 def test_each_micro_batch_has_a_line(write, topics, mode):
     lines = write(mode, ["a"] * 10, ["b"] * 7)
-    reports = [(each["batch_id"], each["outcome"], each["records"]) for each in lines]
+    reports = [(line["batch_id"], line["outcome"], line["records"]) for line in lines]
     assert reports == [(0, "delivered", 10), (1, "delivered", 7)]
-    assert {each["query_id"] for each in lines} != {None}
+    assert {line["query_id"] for line in lines} != {None}
     assert len(topics.read(write.topic)) == 17
-    for each in lines:
-        waits = [value for name, value in each.items() if name.endswith("_wait_ms")]
-        assert sum(waits) <= each["task_ms"] + len(waits)
-        assert 0 < each["buffer_peak_bytes"] < each["buffer_memory_bytes"]
-        assert each["tasks"] == each["producers_created"] + each["producers_reused"] == 1
+    for line in lines:
+        waits = [value for name, value in line.items() if name.endswith("_wait_ms")]
+        assert sum(waits) <= line["task_ms"] + len(waits)
+        assert 0 < line["buffer_peak_bytes"] < line["buffer_memory_bytes"]
+        assert line["tasks"] == line["producers_created"] + line["producers_reused"] == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -63,11 +63,11 @@ def test_a_failed_micro_batch_says_what_is_known_of_its_records(write, topics, m
     failed = sum(line["failed_records_by_topic"].values())
     assert line["records"] + failed == ROWS
     assert line["unsent_records"] + line["possibly_persisted_records"] == failed
-    found = len(topics.read(write.topic))
-    assert line["records"] <= found <= line["records"] + line["possibly_persisted_records"]
+    count = len(topics.read(write.topic))
+    assert line["records"] <= count <= line["records"] + line["possibly_persisted_records"]
     assert line["query_id"]
     if mode == "foreach_batch":
-        assert [each.to_dict() for each in reports] == [line]
+        assert [report.to_dict() for report in reports] == [line]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -36,17 +36,17 @@ def stream(spark, tmp_path, api):
 
 
 @pytest.fixture
-def of():
+def topics_of():
     """The topics of a Kafka, which are deleted afterwards."""
     made = []
 
-    def of(kafka):
+    def topics_of(kafka):
         made.append(Topics(kafka.internal_servers))
         return made[-1]
 
-    yield of
-    for each in made:
-        each.close()
+    yield topics_of
+    for broker_topics in made:
+        broker_topics.close()
 
 
 def values(topics, topic):
@@ -85,9 +85,9 @@ def set_password(kafka, password):
 
 @pytest.mark.parametrize("api", [FORMAT, EXACTLY_ONCE])
 def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_the_new_one(
-    reauthenticating, of, stream, api
+    reauthenticating, topics_of, stream, api
 ):
-    topics, words = of(reauthenticating), []
+    topics, words = topics_of(reauthenticating), []
     topic = topics.create()
     set_password(reauthenticating, "first")
 
@@ -164,9 +164,9 @@ def tls(kafka, topic, key_store):
 
 @pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
 def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
-    mutual_tls, of, stream, tmp_path, api
+    mutual_tls, topics_of, stream, tmp_path, api
 ):
-    topics = of(mutual_tls)
+    topics = topics_of(mutual_tls)
     topic = topics.create()
     mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
     options = tls(mutual_tls, topic, certificate(mutual_tls, "alice", tmp_path / "client.pem"))
@@ -187,10 +187,10 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
 
 @pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
 def test_after_a_failure_the_certificate_is_read_again_from_its_file(
-    mutual_tls, of, stream, tmp_path, api
+    mutual_tls, topics_of, stream, tmp_path, api
 ):
     """The options are the same, and so is the cached producer while it can write."""
-    topics = of(mutual_tls)
+    topics = topics_of(mutual_tls)
     topic = topics.create()
     mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
     path = certificate(mutual_tls, "alice", tmp_path / "client.pem")
@@ -209,9 +209,9 @@ def test_after_a_failure_the_certificate_is_read_again_from_its_file(
 
 @pytest.mark.parametrize("api", [FORMAT, EXACTLY_ONCE])
 def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_they_have_their_own(
-    mutual_tls, of, stream, tmp_path, api
+    mutual_tls, topics_of, stream, tmp_path, api
 ):
-    topics = of(mutual_tls)
+    topics = topics_of(mutual_tls)
     topic = topics.create()
     mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
     options = tls(mutual_tls, topic, certificate(mutual_tls, "alice", tmp_path / "client.pem"))

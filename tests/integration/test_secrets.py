@@ -120,8 +120,8 @@ def test_secrets_appear_in_no_output_of_working_and_failing_queries(
     assert [line[-1] for line in examined] == ["0", "0", "0", "0", "1", "1", "1", "1"], examined
     for page in ("environment", "sql", "jobs", "stages"):
         assert f"UI, {page}" in output
-    found = leaks(output, tmp_path)
-    assert not found, found
+    leaked = leaks(output, tmp_path)
+    assert not leaked, leaked
 
 
 @pytest.mark.timeout(SECONDS)
@@ -167,12 +167,12 @@ def test_secrets_appear_in_no_output_of_a_job(
         "spark.eventLog.dir": f"file://{tmp_path / 'eventlog'}",
         "spark.log.level": "DEBUG",
     }
-    given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    conf = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     environment = {
         **os.environ,
         "KAFKA_PASSWORD": password,
         "KAFKA_KEY_PASSWORD": KEY_PASSWORD,
-        "PYSPARK_SUBMIT_ARGS": f"--properties-file conf/spark.conf {given} pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file conf/spark.conf {conf} pyspark-shell",
     }
     answer = subprocess.run(
         [sys.executable, "jobs/stream_to_kafka.py", "--config", str(file), *arguments],
@@ -185,5 +185,5 @@ def test_secrets_appear_in_no_output_of_a_job(
     output = (answer.stdout + answer.stderr).decode(errors="replace")
     assert answer.returncode == code, output[-3000:]
     assert said in output
-    found = leaks(output, tmp_path)
-    assert not found, found
+    leaked = leaks(output, tmp_path)
+    assert not leaked, leaked

@@ -127,8 +127,8 @@ def topics(request):
         return made[-1]
 
     yield topics
-    for each in made:
-        each.close()
+    for broker_topics in made:
+        broker_topics.close()
 
 
 def jaas(module, user="alice", password=None, quote='"'):
@@ -172,7 +172,7 @@ def key_text(key, chain):
     }
 
 
-def on_one_line(pem):
+def join_lines(pem):
     """As it arrives from an environment variable or a YAML file."""
     return " ".join(pem.split("\n"))
 
@@ -188,7 +188,7 @@ CONFIGURATIONS = {
     "PLAIN, PEM file": ("sasl_ssl", lambda s: plain() | trusting(s.ca)),
     "PLAIN, PEM on one line": (
         "sasl_ssl",
-        lambda s: plain() | trusting_text(on_one_line(s.ca_text)),
+        lambda s: plain() | trusting_text(join_lines(s.ca_text)),
     ),
     "SCRAM, JKS trust store": ("sasl_ssl", lambda s: scram() | trusting_store(s.jks)),
     "JKS trust store without its password": (
@@ -226,8 +226,8 @@ CONFIGURATIONS = {
     "PEM key on one line, with a password": (
         "mutual_tls",
         lambda s: (
-            trusting_text(on_one_line(s.ca_text))
-            | key_text(on_one_line(s.locked_key), on_one_line(s.chain))
+            trusting_text(join_lines(s.ca_text))
+            | key_text(join_lines(s.locked_key), join_lines(s.chain))
             | LOCKED
         ),
     ),
@@ -254,17 +254,17 @@ def options(kafka, protocol, settings: Mapping[str, str], topic):
     """Options of the sink. ``bootstrap.servers``: the host, if not that of the certificate."""
     host = settings.get("bootstrap.servers", "127.0.0.1")
     servers = kafka.bootstrap_servers.replace("127.0.0.1", host)
-    given = {"security.protocol": protocol, **settings, "bootstrap.servers": servers}
-    return {**{f"kafka.{name}": value for name, value in given.items()}, "topic": topic}
+    client_settings = {"security.protocol": protocol, **settings, "bootstrap.servers": servers}
+    return {**{f"kafka.{name}": value for name, value in client_settings.items()}, "topic": topic}
 
 
-def save(spark, sink, given, value="v"):
+def save(spark, sink, sink_options, value="v"):
     """Write one row in a task. ``sink``: foreach_batch, or a format's name."""
     rows = spark.createDataFrame([(value,)], "value string").coalesce(1)
     if sink == "foreach_batch":
-        foreach_batch(given)(rows, 0)
+        foreach_batch(sink_options)(rows, 0)
     else:
-        rows.write.format(sink).options(**given).mode("append").save()
+        rows.write.format(sink).options(**sink_options).mode("append").save()
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -273,10 +273,10 @@ def test_a_configuration_of_javas_works(spark, request, store, topics, name):
     made = topics(broker)
     topic = made.create()
     kafka = request.getfixturevalue(broker)
-    given = options(kafka, PROTOCOLS[broker], settings(store), topic)
+    sink_options = options(kafka, PROTOCOLS[broker], settings(store), topic)
     sinks = ["kafka-nb"] + ["kafka", "foreach_batch"] * (name in WITH_OTHER_SINKS)
     for sink in sinks:
-        save(spark, sink, given, value=sink)
+        save(spark, sink, sink_options, value=sink)
     assert [record.value.decode() for record in made.read(topic)] == sinks
 
 
@@ -286,19 +286,19 @@ def test_tasks_do_not_need_the_trust_store(spark, store, sasl_ssl, topics, tmp_p
     shutil.copy(store.jks, file)
     made = topics("sasl_ssl")
     topic = made.create()
-    given = options(sasl_ssl, "SASL_SSL", scram() | trusting_store(file), topic)
+    sink_options = options(sasl_ssl, "SASL_SSL", scram() | trusting_store(file), topic)
     path = str(file)
 
-    def without_the_file(batches):
+    def delete_the_file(batches):
         Path(path).unlink()
         yield from batches
 
     rows = spark.createDataFrame([("v",)], "value string").coalesce(1)
-    rows = rows.mapInArrow(without_the_file, rows.schema)
+    rows = rows.mapInArrow(delete_the_file, rows.schema)
     if sink == "foreach_batch":
-        foreach_batch(given)(rows, 0)
+        foreach_batch(sink_options)(rows, 0)
     else:
-        rows.write.format(sink).options(**given).mode("append").save()
+        rows.write.format(sink).options(**sink_options).mode("append").save()
     assert [record.value for record in made.read(topic)] == [b"v"]
     assert not file.exists()
 
@@ -309,13 +309,15 @@ def test_the_driver_learns_the_brokers_version_with_any_login(
 ):
     broker, settings = CONFIGURATIONS[name]
     topic = topics(broker).create()
-    given = options(request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic)
+    sink_options = options(
+        request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic
+    )
     once = {"delivery.guarantee": "exactly-once", "exactly.once.partitions": "1"}
     monkeypatch.setattr(preconditions, "_REQUESTS", {9: ("OffsetFetch", 99)})
     with pytest.raises(InvalidOption, match="OffsetFetch only up to version"):
-        check(parse(given | once))
+        check(parse(sink_options | once))
     monkeypatch.undo()
-    check(parse(given | once))
+    check(parse(sink_options | once))
 
 
 # --- what is wrong, said by the driver ------------------------------------------------------------
@@ -392,9 +394,11 @@ def test_the_driver_says_at_once_what_is_wrong(request, store, topics, name):
     """The driver's check, which the format and foreach_batch share."""
     broker, settings, error = MISTAKES[name]
     topic = topics(broker).create()
-    given = options(request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic)
+    sink_options = options(
+        request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic
+    )
     started = time.monotonic()
-    said = failure(lambda: check(parse(given)))
+    said = failure(lambda: check(parse(sink_options)))
     assert time.monotonic() - started < AT_ONCE_SECONDS
     assert re.search(error, said), said[:2000]
     assert "password-of" not in said
@@ -402,8 +406,8 @@ def test_the_driver_says_at_once_what_is_wrong(request, store, topics, name):
 
 def test_the_driver_says_that_a_brokers_certificate_has_expired(store):
     with LocalCluster(security=Security(store.expired_broker)) as kafka:
-        given = options(kafka, "SSL", trusting(store.ca), "t")
-        said = failure(lambda: check(parse(given)))
+        sink_options = options(kafka, "SSL", trusting(store.ca), "t")
+        said = failure(lambda: check(parse(sink_options)))
     assert re.search(f"{NO_TLS}.*certificate has expired. Renew the server's certificate", said)
 
 
@@ -411,8 +415,8 @@ def test_the_driver_says_that_a_brokers_certificate_has_expired(store):
 def test_the_driver_says_that_a_right_to_write_is_missing(spark, store, sasl_ssl, topics, sink):
     topic = topics("sasl_ssl").create()
     sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
-    given = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
-    said = failure(lambda: save(spark, sink, given))
+    sink_options = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
+    said = failure(lambda: save(spark, sink, sink_options))
     assert re.search(f"TopicUnavailable: topic {topic}: .*Grant this user permission to", said)
 
 
@@ -420,7 +424,7 @@ def test_the_driver_says_that_a_right_to_write_is_missing(spark, store, sasl_ssl
 
 
 def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
-    given = options(
+    sink_options = options(
         sasl_ssl,
         "SASL_SSL",
         scram(password="wrong") | trusting(store.ca),
@@ -428,7 +432,9 @@ def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
     )
     started = time.monotonic()
     said = failure(
-        lambda: save(spark, "kafka-nb", given | {"preflight": "false", "close.timeout.ms": "2000"})
+        lambda: save(
+            spark, "kafka-nb", sink_options | {"preflight": "false", "close.timeout.ms": "2000"}
+        )
     )
     assert time.monotonic() - started < 2 + AT_ONCE_SECONDS
     assert re.search("DeadlineExceeded: .*last broker error: .*invalid credentials", said)
@@ -446,10 +452,10 @@ def test_a_task_says_which_right_is_missing(spark, store, sasl_ssl, topics, idem
     made = topics("sasl_ssl")
     topic = made.create()
     sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
-    given = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
-    given |= {"preflight": "false", "kafka.enable.idempotence": idempotence}
+    sink_options = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
+    sink_options |= {"preflight": "false", "kafka.enable.idempotence": idempotence}
     started = time.monotonic()
-    said = failure(lambda: save(spark, "kafka-nb", given))
+    said = failure(lambda: save(spark, "kafka-nb", sink_options))
     assert time.monotonic() - started < AT_ONCE_SECONDS
     assert re.search(f"DeliveryFailed: topic {topic}.*{error}", said), said[:2000]
     assert made.read(topic) == []
@@ -461,10 +467,10 @@ def test_a_right_that_is_taken_away_ends_the_stream_at_once(
     made = topics("sasl_ssl")
     topic = made.create()
     sasl_ssl.acls.allow("bob", topic, AclOperation.WRITE)
-    given = options(sasl_ssl, "SASL_SSL", plain(user="bob") | trusting(store.ca), topic)
+    sink_options = options(sasl_ssl, "SASL_SSL", plain(user="bob") | trusting(store.ca), topic)
     words = stream_of(spark, tmp_path / "in", ["before"])
     writer = words.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = writer.format("kafka-nb").options(**given).start()
+    query = writer.format("kafka-nb").options(**sink_options).start()
     try:
         query.processAllAvailable()
         sasl_ssl.acls.take_away("bob", topic, AclOperation.WRITE)
@@ -483,18 +489,18 @@ def test_a_right_that_is_taken_away_ends_the_stream_at_once(
 # --- doctor ---------------------------------------------------------------------------------------
 
 
-def examined(given, **arguments):
-    results = list(diagnose(given, timeout_seconds=DOCTOR_SECONDS, **arguments))
+def examined(sink_options, **arguments):
+    results = list(diagnose(sink_options, timeout_seconds=DOCTOR_SECONDS, **arguments))
     assert "password-of" not in repr(results)
-    return {each.name: each for each in results}
+    return {result.name: result for result in results}
 
 
 def test_doctor_says_which_rights_exactly_once_lacks(store, sasl_ssl, topics):
     topic = topics("sasl_ssl").create()
-    given = options(sasl_ssl, "SASL_SSL", scram() | trusting(store.ca), topic)
+    sink_options = options(sasl_ssl, "SASL_SSL", scram() | trusting(store.ca), topic)
     prefix = f"query-of-{topic}"
-    given |= {"delivery.guarantee": "exactly-once", "transactional.id.prefix": prefix}
-    results = examined(given, write_test_record=True)
+    sink_options |= {"delivery.guarantee": "exactly-once", "transactional.id.prefix": prefix}
+    results = examined(sink_options, write_test_record=True)
     for name in ("ledger_topic", "test_record"):
         assert results[name].outcome is Outcome.PASSED
     groups = results["ledger_groups"]
@@ -506,7 +512,7 @@ def test_doctor_says_which_rights_exactly_once_lacks(store, sasl_ssl, topics):
     by_prefix = ResourcePatternType.PREFIXED
     group = {"kind": ResourceType.GROUP, "pattern": by_prefix}
     sasl_ssl.acls.allow("alice", prefix, AclOperation.READ, **group)
-    results = examined(given, write_test_record=True)
+    results = examined(sink_options, write_test_record=True)
     assert results["ledger_groups"].outcome is Outcome.PASSED
     transaction = results["transaction"]
     assert transaction.outcome is Outcome.FAILED
@@ -538,7 +544,7 @@ def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_p
     made = topics("sasl_plaintext")
     topic = made.create()
     login = scram(user="bob")
-    given = options(sasl_plaintext, "SASL_PLAINTEXT", login, topic) | {
+    sink_options = options(sasl_plaintext, "SASL_PLAINTEXT", login, topic) | {
         "delivery.guarantee": "exactly-once",
         "exactly.once.partitions": "1",
         "transactional.id.prefix": f"of-{topic}",
@@ -550,16 +556,16 @@ def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_p
     allow = sasl_plaintext.acls.allow
     allow("bob", topic, write)
     with pytest.raises(TransactionFailed, match="Grant this user Write and Describe on trans"):
-        exactly_once_task.write(given, 0, 0, ["a"])
+        exactly_once_task.write(sink_options, 0, 0, ["a"])
     allow("bob", f"of-{topic}", write, describe, **transactional_ids)
     with pytest.raises(TransactionFailed, match="Grant this user Read on consumer groups"):
-        exactly_once_task.write(given, 0, 0, ["a"])
+        exactly_once_task.write(sink_options, 0, 0, ["a"])
     allow("bob", f"of-{topic}", read, **groups)
     with pytest.raises(TransactionFailed, match="Grant this user Read on the topic of the ledger"):
-        exactly_once_task.write(given, 0, 0, ["a"])
+        exactly_once_task.write(sink_options, 0, 0, ["a"])
     allow("bob", topic, read)
-    parsed = parse(given)
+    parsed = parse(sink_options)
     check(parsed)
-    exactly_once_task.write(given, 0, 0, ["a"])
+    exactly_once_task.write(sink_options, 0, 0, ["a"])
     write_batch_marker(parsed, "a-query", 0, 1)
     assert made.read_committed(topic) == [b"a"]

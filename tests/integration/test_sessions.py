@@ -46,8 +46,8 @@ def test_batch_and_streams_arrive_in_every_kind_of_session(
     (entry,) = registry.subjects[f"{topic}-avro-value"]
     schema = fastavro.parse_schema(json.loads(entry["schema"]))
     avro = [BytesIO(record.value[5:]) for record in topics.read(f"{topic}-avro")]
-    structs = [fastavro.schemaless_reader(each, schema) for each in avro]
-    assert sorted(each["word"] for each in structs) == sorted(2 * WORDS[:3])
+    structs = [fastavro.schemaless_reader(message, schema) for message in avro]
+    assert sorted(struct["word"] for struct in structs) == sorted(2 * WORDS[:3])
     assert sorted(r.value for r in topics.read(topic)) == expected(how)
     (report,) = tmp_path.glob("report-*")
     assert report.name == "report-0"

@@ -28,7 +28,7 @@ def name(admin):
     name = f"created-{uuid.uuid4().hex[:8]}"
     yield name
     known = admin.list_topics(timeout=SECONDS).topics
-    ours = [each for each in known if each.startswith(name)]
+    ours = [topic for topic in known if topic.startswith(name)]
     for future in admin.delete_topics(ours).values() if ours else ():
         future.result(SECONDS)
 

@@ -77,7 +77,7 @@ def write(sink, batch_id, partition, rows):
 def write_batch(sink, batch_id, *partitions):
     """A whole micro-batch; returns how many rows each task sent."""
     sink.options["exactly.once.partitions"] = str(len(partitions))
-    sent = [write(sink, batch_id, *each).total_sent for each in enumerate(partitions)]
+    sent = [write(sink, batch_id, *numbered).total_sent for numbered in enumerate(partitions)]
     sink.write_batch_marker(batch_id, tasks=len(partitions))
     return sent
 
@@ -91,17 +91,19 @@ def dealt(rows, number):
 def expect_only(sink, *partitions):
     """Readers see the rows of these partitions once, and no others."""
     sink.topics.read_committed(sink.topic)  # until no transaction is open
-    found = [(record.key, record.value, record.headers) for record in sink.topics.read(sink.topic)]
-    assert sorted(found, key=repr) == sorted(map(as_read, chain(*partitions)), key=repr)
+    records = [
+        (record.key, record.value, record.headers) for record in sink.topics.read(sink.topic)
+    ]
+    assert sorted(records, key=repr) == sorted(map(reader_view, chain(*partitions)), key=repr)
 
 
-def as_read(row):
+def reader_view(row):
     """The key, the value and the headers that a reader sees."""
-    headers = tuple((each["key"], as_bytes(each["value"])) for each in row.get("headers", ()))
-    return as_bytes(row.get("key")), as_bytes(row.get("value")), headers
+    headers = tuple((header["key"], encode(header["value"])) for header in row.get("headers", ()))
+    return encode(row.get("key")), encode(row.get("value")), headers
 
 
-def as_bytes(text):
+def encode(text):
     return None if text is None else text.encode()
 
 

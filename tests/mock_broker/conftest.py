@@ -70,11 +70,11 @@ def new_producer(options: Callable[..., SinkOptions]) -> Callable[..., NonBlocki
         client: Mapping[str, str] = NO_SETTINGS,
         **settings: str,
     ) -> NonBlockingProducer:
-        given = options(**settings).producer
-        complete = {**producer_settings(given.client, buffer_memory_bytes), **client}
+        producer_options = options(**settings).producer
+        complete = {**producer_settings(producer_options.client, buffer_memory_bytes), **client}
         return NonBlockingProducer(
             replace(
-                given,
+                producer_options,
                 client=ClientSettings(tuple(sorted(complete.items()))),
                 buffer_memory_bytes=buffer_memory_bytes,
                 budget=budget,
@@ -96,8 +96,8 @@ def producer(
         return made[-1]
 
     yield make
-    for each in made:
-        assert each.close(0)
+    for producer_made in made:
+        assert producer_made.close(0)
 
 
 @pytest.fixture

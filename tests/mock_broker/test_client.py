@@ -385,7 +385,7 @@ def test_a_handle_is_not_freed_before_a_call_in_a_thread_returns(monkeypatch):
     monkeypatch.setattr(c, "destroy_flags", lambda handle, _: freed.append(handle))
     client, answer = Client(NOWHERE), threading.Event()
     handle = client.handle
-    call = client.start_call(lambda given: (answer.wait(), given))
+    call = client.start_call(lambda argument: (answer.wait(), argument))
     assert not client.close(Deadline(0.2))
     assert not freed
     answer.set()

@@ -41,9 +41,13 @@ def write(producer, records):
 def connections() -> int:
     """Connections of this process to its own servers, such as mock brokers."""
     sockets = psutil.Process().net_connections("tcp")
-    ports = {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
-    established = [each for each in sockets if each.status == psutil.CONN_ESTABLISHED]
-    return sum(each.raddr.port in ports for each in established)
+    ports = {
+        connection.laddr.port for connection in sockets if connection.status == psutil.CONN_LISTEN
+    }
+    established = [
+        connection for connection in sockets if connection.status == psutil.CONN_ESTABLISHED
+    ]
+    return sum(connection.raddr.port in ports for connection in established)
 
 
 def test_a_producer_keeps_one_connection_to_each_broker(write):

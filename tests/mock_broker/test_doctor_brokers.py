@@ -39,12 +39,14 @@ def test_brokers_that_are_not_apache_kafkas_and_say_little_make_no_job_ill(
     """The mock broker describes neither settings nor rights, like the Kafkas of some clouds."""
     cluster.set_newest_version(OFFSET_FETCH, 7)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **options}
-    arguments = [f"--option={name}={value}" for name, value in given.items()]
+    checked = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **options}
+    arguments = [f"--option={name}={value}" for name, value in checked.items()]
     assert main(["doctor", "--json", "--timeout=120", *arguments]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     not_reported = {
-        each["name"] for each in results if each["message"] == "the brokers do not report this"
+        result["name"]
+        for result in results
+        if result["message"] == "the brokers do not report this"
     }
     expected = {"topic_settings", "in_sync_replicas", "record_size", "record_format"}
     expected |= {"write_permission", "idempotent_write"}
@@ -61,8 +63,8 @@ def test_brokers_that_only_claim_to_hold_back_offsets_fail(cluster, prefix_is_gi
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
     if not prefix_is_given:
         del options["transactional.id.prefix"]
-    found = diagnose(options, timeout_seconds=120, write_test_record=True)
-    (result,) = [each for each in found if each.name == "transaction"]
+    results = diagnose(options, timeout_seconds=120, write_test_record=True)
+    (result,) = [result for result in results if result.name == "transaction"]
     assert result.outcome is Outcome.FAILED
     assert "do not hold back the offset of an open transaction" in result.message
     assert re.fullmatch(r"p\.doctor" if prefix_is_given else r"kafka-nb-.+\.doctor", result.subject)
@@ -78,8 +80,8 @@ def test_brokers_that_only_claim_to_hold_back_offsets_fail(cluster, prefix_is_gi
 def test_a_transaction_that_is_refused_fails(cluster, code, text):
     cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.NO_ERROR, code])
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
-    found = diagnose(options, timeout_seconds=120, write_test_record=True)
-    (result,) = [each for each in found if each.name == "transaction"]
+    results = diagnose(options, timeout_seconds=120, write_test_record=True)
+    (result,) = [result for result in results if result.name == "transaction"]
     assert result.outcome is Outcome.FAILED
     assert text in result.message + result.advice
 
@@ -106,8 +108,8 @@ def test_brokers_that_drop_the_metadata_of_offsets_fail(cluster, monkeypatch, dr
     )
     monkeypatch.setattr(writing, "GroupOffset", HoldsBack)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
-    found = diagnose(options, timeout_seconds=120, write_test_record=True)
-    (result,) = [each for each in found if each.name == "transaction"]
+    results = diagnose(options, timeout_seconds=120, write_test_record=True)
+    (result,) = [result for result in results if result.name == "transaction"]
     assert result.outcome is (Outcome.FAILED if drops_metadata else Outcome.PASSED)
     assert ("do not keep the metadata of offsets" in result.message) == drops_metadata
 

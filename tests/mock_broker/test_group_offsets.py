@@ -151,9 +151,9 @@ def test_the_offsets_of_many_groups(settings):
     for number in (3, 18):
         with GroupOffset(settings, "t", groups[number]) as offset:
             offset.write(CommittedOffset(number, "{}"), wait())
-    found = read_offsets(settings, "t", groups, wait())
-    assert list(found) == groups
-    assert {group: committed.offset for group, committed in found.items() if committed} == {
+    offsets = read_offsets(settings, "t", groups, wait())
+    assert list(offsets) == groups
+    assert {group: committed.offset for group, committed in offsets.items() if committed} == {
         "p.3": 3,
         "p.18": 18,
     }
@@ -174,8 +174,8 @@ def test_a_broker_that_hangs_is_asked_no_longer_than_it_is_the_coordinator():
     with MockCluster(2) as cluster:
         cluster.create_topic("t")
         cluster.set_coordinator("p.0", 1)
-        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
-        with GroupOffset(parse(given).producer.client, "t", "p.0") as offset:
+        sink_options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
+        with GroupOffset(parse(sink_options).producer.client, "t", "p.0") as offset:
             assert offset.read(wait()) is None
             cluster.set_round_trip(1, 600_000)
             with pytest.raises(DeadlineExceeded):

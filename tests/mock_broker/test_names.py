@@ -37,18 +37,18 @@ def hanging(resolver):
 def test_a_task_fails_by_its_deadline_and_the_next_one_goes_on(
     options, cluster, resolver, outage, reason
 ):
-    given = options(
+    sink_options = options(
         kafka_bootstrap_servers=cluster.bootstrap_servers.replace("127.0.0.1", "broker.test"),
         kafka_broker_address_ttl="0",
         close_timeout_ms="2000",
     )
-    assert write_partition([batch("before")], given).total_sent == 1
+    assert write_partition([batch("before")], sink_options).total_sent == 1
     with outage(resolver):
         cluster.set_down(1)  # closes the connections
         cluster.set_up(1)
         with pytest.raises(DeadlineExceeded, match=reason):
-            write_partition([batch("meanwhile")], given)
-    assert write_partition([batch("after")], given).total_sent == 1
+            write_partition([batch("meanwhile")], sink_options)
+    assert write_partition([batch("after")], sink_options).total_sent == 1
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_a_reader_of_the_ledger_is_not_replaced_while_it_tries_an_address(
 
 def test_a_name_that_does_not_resolve_is_one_log_line_every_few_seconds(options, resolver, caplog):
     resolver.unknown.add("broker.test")
-    given = options(kafka_bootstrap_servers="broker.test:9092", close_timeout_ms="3000")
+    sink_options = options(kafka_bootstrap_servers="broker.test:9092", close_timeout_ms="3000")
     with pytest.raises(DeadlineExceeded):
-        write_partition([batch("v")], given)
+        write_partition([batch("v")], sink_options)
     lines = [line for line in caplog.messages if "Failed to resolve" in line]
     assert 1 <= len(lines) <= 2  # the second one says how many there were

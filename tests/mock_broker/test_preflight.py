@@ -185,11 +185,11 @@ def test_a_later_micro_batch_survives_an_outage(
     monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
         proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
-        given = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
-        preflight.check(given, tmp_path)
+        sink_options = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
+        preflight.check(sink_options, tmp_path)
         preflight._check.cache_clear()  # as in a new Python worker
         with outage(proxy, resolver):
-            checking = pool.submit(preflight.check, given, tmp_path)
+            checking = pool.submit(preflight.check, sink_options, tmp_path)
             time.sleep(1)
             assert not checking.done()
         checking.result(30)
@@ -199,10 +199,10 @@ def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budg
     options, cluster, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.2)
-    given = options(kafka_max_block_ms="2000")
-    preflight.check(given, tmp_path)
+    sink_options = options(kafka_max_block_ms="2000")
+    preflight.check(sink_options, tmp_path)
     preflight._check.cache_clear()
     cluster.set_down(0)
     cluster.set_down(1)
     with pytest.raises(BrokerUnavailable, match=r"within 2 s \(kafka\.max\.block\.ms\)"):
-        preflight.check(given, tmp_path)
+        preflight.check(sink_options, tmp_path)

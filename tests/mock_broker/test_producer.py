@@ -691,7 +691,7 @@ def test_result_after_a_close_says_so_unless_the_records_failed_before(
 def test_a_producer_that_cannot_be_created_frees_its_client(options, monkeypatch):
     made = options(client_rack_variable="RACK").producer
     freed, close = [], Client.close
-    monkeypatch.setattr(Client, "close", lambda *given: freed.append(close(*given)))
+    monkeypatch.setattr(Client, "close", lambda *arguments: freed.append(close(*arguments)))
     monkeypatch.delenv("RACK", raising=False)
     with pytest.raises(InvalidOption, match="RACK"):
         NonBlockingProducer(made)

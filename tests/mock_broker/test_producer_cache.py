@@ -90,7 +90,7 @@ def test_a_poller_that_has_failed_is_replaced(cache, clock, options, monkeypatch
 
 def test_few_producers_are_kept_and_the_longest_idle_is_evicted_first(cache, options):
     made = [options(kafka_client_id=f"client-{number}") for number in range(7)]
-    producers = [producer_of(cache, each) for each in made]
+    producers = [producer_of(cache, options_made) for options_made in made]
     cache._idle.evict_expired()
     assert [producer.is_idle for producer in producers] == [False] * 3 + [True] * 4
 

@@ -32,7 +32,7 @@ def batch(*values, topic=None):
 
 
 @pytest.fixture
-def without_topic(options):
+def topicless_options(options):
     made = options()
     return type(made)(**{**vars(made), "topic": None})
 
@@ -79,23 +79,23 @@ def test_metadata_is_requested_before_the_first_batch(options, monkeypatch):
     assert order == [["t"], "batch", ["t"], []]
 
 
-def test_the_new_topics_of_a_batch_are_requested_together(without_topic, monkeypatch):
+def test_the_new_topics_of_a_batch_are_requested_together(topicless_options, monkeypatch):
     asked = []
     fetch = Client.fetch_metadata
     monkeypatch.setattr(
         Client, "fetch_metadata", lambda *args: (asked.append(args[1]), fetch(*args))
     )
     batches = [batch("a", "b", topic=["t", "u"]), batch("c", "d", "e", topic=["v", "t", "w"])]
-    report = write_partition(batches, without_topic)
+    report = write_partition(batches, topicless_options)
     assert report.sent_records == {"t": 2, "u": 1, "v": 1, "w": 1}
     assert asked[:2] == [["t", "u"], ["v", "w"]]
 
 
-def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(without_topic, cluster):
+def test_a_bad_row_stops_the_task_before_anything_of_its_batch_is_sent(topicless_options, cluster):
     batches = [batch("a", topic=["t"]), batch("b", "c", topic=["t", None])]
     with pytest.raises(InvalidRecord, match=r"row 2: null topic"):
-        write_partition(batches, without_topic)
-    write_partition([batch("end", topic=["t"])], without_topic)
+        write_partition(batches, topicless_options)
+    write_partition([batch("end", topic=["t"])], topicless_options)
     written = last_offset(cluster.bootstrap_servers, "t")
     values = [m.value() for m in read(cluster.bootstrap_servers, "t", written)]
     assert values in ([b"a", b"end"], [b"end"])
@@ -136,8 +136,8 @@ def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):
             alive += 1
             most = max(most, alive)
 
-    given = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
-    small = options(kafka_buffer_memory=str(2**20), **given)
+    dead_lettered = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
+    small = options(kafka_buffer_memory=str(2**20), **dead_lettered)
     report = write_partition(batches(), replace(small, topic=None))
     assert report.sent_records == {"u": 40}
     assert report.dead_letters == {("", "NULL_TOPIC"): 40}
@@ -147,9 +147,9 @@ def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):
 def test_dead_letters_of_rows_need_no_room_beside_the_records_of_their_batch(options, cluster):
     cluster.set_round_trip(1, 100)
     topics = ["t", None, "no topic", "t", "nor this", None]
-    given = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
+    dead_lettered = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
     # One batch is larger than the buffer, and no send may wait for room.
-    small = options(kafka_buffer_memory=str(2**20), kafka_max_block_ms="0", **given)
+    small = options(kafka_buffer_memory=str(2**20), kafka_max_block_ms="0", **dead_lettered)
     report = write_partition(
         [batch(*["x" * 500_000] * 6, topic=topics)], replace(small, topic=None)
     )

@@ -80,9 +80,9 @@ def build(tree: Path, target: Path, *kinds: str) -> None:
     run(command, ROOT, SOURCE_DATE_EPOCH=commit_time)
 
 
-def expect_same(what: str, found: set[str], meant: set[str]) -> None:
-    problems = [f"{name} is not meant to be there" for name in sorted(found - meant)]
-    problems += [f"{name} is missing" for name in sorted(meant - found)]
+def expect_same(what: str, names: set[str], meant: set[str]) -> None:
+    problems = [f"{name} is not meant to be there" for name in sorted(names - meant)]
+    problems += [f"{name} is missing" for name in sorted(meant - names)]
     if problems:
         raise SystemExit("\n".join([f"{what}: wrong contents", *problems]))
 
@@ -171,8 +171,8 @@ def check_installation(wheel: Path, scratch: Path) -> None:
 def check_quick_start(scratch: Path) -> None:
     """README's program, as it stands there, with a real Kafka."""
     page = MarkdownIt().parse((ROOT / "README.md").read_text(encoding="utf-8"))
-    programs = [each.content for each in page if each.type == "fence" and each.info == "python"]
-    (program,) = (each for each in programs if "import " in each)
+    programs = [token.content for token in page if token.type == "fence" and token.info == "python"]
+    (program,) = (program for program in programs if "import " in program)
     (scratch / "program.py").write_text(program, encoding="utf-8")
     (scratch / "tmp").mkdir()
     binaries = scratch / "environment" / "bin"

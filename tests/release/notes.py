@@ -24,7 +24,7 @@ def sections(changelog: str) -> dict[str, str]:
     title, *parts = re.split(r"^## ", changelog, flags=re.MULTILINE)
     if not title.startswith("# Changelog\n"):
         raise ValueError('it does not begin with "# Changelog"')
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     numbers = []
     for part in parts:
         heading, _, text = part.partition("\n")
@@ -32,16 +32,16 @@ def sections(changelog: str) -> dict[str, str]:
         if not matched:
             raise ValueError(f'"## {heading}" is neither [Unreleased] nor [1.2.3] - 2026-01-31')
         version = heading[1 : heading.index("]")]
-        if version in found:
+        if version in texts:
             raise ValueError(f"{version} has two sections")
-        if version == UNRELEASED and found:
+        if version == UNRELEASED and texts:
             raise ValueError(f"{UNRELEASED} is not the first section")
         if version != UNRELEASED:
             numbers.append(tuple(map(int, matched.groups())))
-        found[version] = _checked(version, text.strip())
+        texts[version] = _checked(version, text.strip())
     if any(newer <= older for newer, older in pairwise(numbers)):
         raise ValueError("the versions are not in order, the newest first")
-    return found
+    return texts
 
 
 def _checked(version: str, text: str) -> str:
@@ -58,8 +58,8 @@ def _checked(version: str, text: str) -> str:
 
 def notes(changelog: str, version: str) -> str:
     """The version's section, or what is unreleased as long as it has none. Raises ValueError."""
-    found = sections(changelog)
-    text = found.get(version) or found.get(UNRELEASED)
+    texts = sections(changelog)
+    text = texts.get(version) or texts.get(UNRELEASED)
     if not text:
         raise ValueError(f"it says nothing of {version}")
     return f"# {version}\n\n{text.replace('### ', '## ')}\n"

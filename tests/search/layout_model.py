@@ -136,14 +136,14 @@ class Bounds:
 def decide(
     task: Task, marker: Marked | None, layout: Claimed | None, entry: Recorded | None
 ) -> Decision:
-    return as_ledger(marker, layout, entry).decide(as_task(task))
+    return known_ledger(marker, layout, entry).decide(ledger_task(task))
 
 
-def as_task(task: Task) -> ledger.Task:
+def ledger_task(task: Task) -> ledger.Task:
     return ledger.Task(task.batch_id, task.partition, task.partitions, stage=task.stage)
 
 
-def as_ledger(
+def known_ledger(
     marker: Marked | None, layout: Claimed | None, entry: Recorded | None
 ) -> ledger.Ledger:
     return ledger.Ledger(
@@ -155,12 +155,12 @@ def as_ledger(
 
 @cache
 def partitions_of(batch_id: int, marker: Marked | None, layout: Claimed | None) -> int:
-    return as_ledger(marker, layout, None).partitions(batch_id) or 0
+    return known_ledger(marker, layout, None).partitions(batch_id) or 0
 
 
 @cache
 def wanted(task: Task, marker: Marked | None, layout: Claimed | None) -> tuple[Claimed, int]:
-    layout_wanted, former = as_ledger(marker, layout, None).wanted_layout(as_task(task))
+    layout_wanted, former = known_ledger(marker, layout, None).wanted_layout(ledger_task(task))
     return astuple(layout_wanted), former
 
 
@@ -175,7 +175,7 @@ def rows_of(partition: int, actual: int) -> tuple[bool, ...]:
 
 
 @cache
-def with_rows_of(task: Task, log: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+def append_rows(task: Task, log: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     rows = zip(log[task.batch_id], rows_of(task.partition, task.actual), strict=False)
     return put(log, task.batch_id, tuple(times + is_own for times, is_own in rows))
 
@@ -261,7 +261,7 @@ def _commit(variant, kafka, attempt):
         return
     entry = task.batch_id, task.partitions, task.actual
     entries = put(kafka.entries, task.partition, entry)
-    log = with_rows_of(task, kafka.log)
+    log = append_rows(task, kafka.log)
     yield kafka._replace(entries=entries, log=log), Attempt(task, DONE), ()
 
 
@@ -338,7 +338,7 @@ _STEPS = {
 
 
 def first_state(bounds: Bounds) -> Run:
-    log = tuple(() if each in bounds.empty else (0,) * ROWS for each in range(bounds.batches))
+    log = tuple(() if number in bounds.empty else (0,) * ROWS for number in range(bounds.batches))
     most = max(max(start) for start in bounds.starts)
     return Run(Kafka((None,) * most, None, None, None, log), (), (), 0, bounds.stages)
 
@@ -358,30 +358,30 @@ def begin(
 
 def next_states(run: Run, variant: Variant, bounds: Bounds) -> Iterator[Run]:
     """Every state that one step leads to: of a task, of the driver, or of Spark."""
-    yield from _after_a_running_task(run, variant)
-    yield from _after_a_zombie(run, variant)
+    yield from _steps_of_running_tasks(run, variant)
+    yield from _steps_of_zombies(run, variant)
     if run.running and all(attempt.step == DONE for attempt in run.running):
         yield write_marker(run, run.running[0].task)
     if run.stages:
         yield from _new_stages(run, variant, bounds)
 
 
-def _after_a_running_task(run: Run, variant: Variant) -> Iterator[Run]:
+def _steps_of_running_tasks(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.running):
         if attempt.step in ENDED:
             continue
         for kafka, moved, taken_over in step(variant, run.kafka, attempt):
-            running = put(_without(run.running, taken_over), index, moved)
-            zombies = _sorted(_without(run.zombies, taken_over), kafka)
+            running = put(_take_over(run.running, taken_over), index, moved)
+            zombies = _sorted(_take_over(run.zombies, taken_over), kafka)
             yield run._replace(kafka=kafka, running=running, zombies=zombies)
 
 
-def _after_a_zombie(run: Run, variant: Variant) -> Iterator[Run]:
+def _steps_of_zombies(run: Run, variant: Variant) -> Iterator[Run]:
     for index, attempt in enumerate(run.zombies):
         for kafka, moved, taken_over in step(variant, run.kafka, attempt):
-            zombies = _sorted(put(_without(run.zombies, taken_over), index, moved), kafka)
+            zombies = _sorted(put(_take_over(run.zombies, taken_over), index, moved), kafka)
             yield run._replace(
-                kafka=kafka, running=_without(run.running, taken_over), zombies=zombies
+                kafka=kafka, running=_take_over(run.running, taken_over), zombies=zombies
             )
 
 
@@ -412,7 +412,7 @@ def write_marker(run: Run, task: Task | None) -> Run:
     return Run(kafka, (), _sorted(run.zombies, kafka), run.batch_id + is_true, run.stages)
 
 
-def _without(attempts: tuple[Attempt, ...], taken_over: tuple[int, ...]) -> tuple[Attempt, ...]:
+def _take_over(attempts: tuple[Attempt, ...], taken_over: tuple[int, ...]) -> tuple[Attempt, ...]:
     """The attempts after some ids were taken over; the caller replaces the one that took them."""
     if not taken_over:
         return attempts

@@ -15,10 +15,10 @@ from layout_model import (
     Kafka,
     Run,
     Variant,
-    as_ledger,
-    as_task,
     begin,
     first_state,
+    known_ledger,
+    ledger_task,
     next_states,
     put,
     step,
@@ -88,7 +88,7 @@ def _end_after(start: tuple[int, int], run: Run, variant: Variant, bounds: Bound
             return "" if is_once else "doubled or lost"
         run = run._replace(running=begin(variant, run.batch_id, start, -1 - attempt))
         for index in range(start[1]):
-            run = _to_its_end(run, index, variant)
+            run = _finish(run, index, variant)
         if all(attempt.step == DONE for attempt in run.running):
             start = start[1], start[1]  # the driver names that number
             run = write_marker(run, run.running[0].task)
@@ -103,10 +103,10 @@ def _advised(run: Run) -> tuple[int, int] | None:
     """What PartitionsChanged says to start; None if no task raises it."""
     kafka = run.kafka
     for task in (attempt.task for attempt in run.running):
-        known = as_ledger(kafka.marker, kafka.layout, kafka.entries[task.partition])
-        if known.decide(as_task(task)) is not Decision.FAIL_CHANGED:
+        known = known_ledger(kafka.marker, kafka.layout, kafka.entries[task.partition])
+        if known.decide(ledger_task(task)) is not Decision.FAIL_CHANGED:
             continue
-        text = str(known.error(Decision.FAIL_CHANGED, as_task(task), ""))
+        text = str(known.error(Decision.FAIL_CHANGED, ledger_task(task), ""))
         assert "as it was then, with its former repartition and" in text
         number = int(re.findall(r"exactly\.once\.partitions=(\d+), and change", text)[0])
         former = {e[2] for e in kafka.entries if e is not None and e[0] == task.batch_id}
@@ -114,7 +114,7 @@ def _advised(run: Run) -> tuple[int, int] | None:
     return None
 
 
-def _to_its_end(run: Run, index: int, variant: Variant) -> Run:
+def _finish(run: Run, index: int, variant: Variant) -> Run:
     """A task goes on alone. None of the others is beyond its first step, or before its last."""
     while run.running[index].step not in ENDED:
         kafka, moved, _ = next(step(variant, run.kafka, run.running[index]))

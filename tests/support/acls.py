@@ -35,7 +35,9 @@ class Acls:
         pattern: ResourcePatternType = ResourcePatternType.LITERAL,
     ) -> None:
         """Allow them on a resource, or with ``*`` on all; returns when the broker knows."""
-        self._add([_rule(AclBinding, user, kind, name, pattern, each) for each in operations])
+        self._add(
+            [_rule(AclBinding, user, kind, name, pattern, operation) for operation in operations]
+        )
 
     def deny(self, user: str, topic: str, operation: AclOperation) -> None:
         """Deny one operation on a topic, and allow all others; returns when the broker knows."""
@@ -50,7 +52,7 @@ class Acls:
     def take_away(self, user: str, topic: str, *operations: AclOperation) -> None:
         """Remove what ``allow`` gave on a topic; returns when the broker knows."""
         place = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL
-        rules = [_rule(AclBindingFilter, user, *place, each) for each in operations]
+        rules = [_rule(AclBindingFilter, user, *place, operation) for operation in operations]
         for future in self._admin.delete_acls(rules).values():
             future.result(_SECONDS)
         self._wait_until(lambda: not any(map(self._matches, rules)))
@@ -58,7 +60,7 @@ class Acls:
     def _add(self, rules: list[AclBinding]) -> None:
         for future in self._admin.create_acls(rules).values():
             future.result(_SECONDS)
-        added = [_filter(each) for each in rules]
+        added = [_filter(rule) for rule in rules]
         self._wait_until(lambda: all(map(self._matches, added)))
 
     def _matches(self, rule: AclBindingFilter) -> bool:

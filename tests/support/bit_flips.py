@@ -33,8 +33,8 @@ class BitFlips:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for each in (self._listener, *self._sockets):
-            _end(each)
+        for closed in (self._listener, *self._sockets):
+            _end(closed)
 
     def _accept(self) -> None:
         with suppress(OSError):  # the listener was closed

@@ -21,7 +21,7 @@ from spark_kafka_sink.tools.local_servers.java import java_home
 
 
 def chain_pem(certificate: trustme.LeafCert) -> str:
-    return b"".join(each.bytes() for each in certificate.cert_chain_pems).decode()
+    return b"".join(pem.bytes() for pem in certificate.cert_chain_pems).decode()
 
 
 def key_pem(certificate: trustme.LeafCert, password: str | None = None) -> str:

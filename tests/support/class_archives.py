@@ -60,7 +60,7 @@ def run_kafka() -> None:
     format_storage = local_kafka.format_storage
 
     def formatted(java, *arguments):
-        format_storage([each for each in java if not each.startswith(AT_EXIT)], *arguments)
+        format_storage([option for option in java if not option.startswith(AT_EXIT)], *arguments)
 
     with patch.object(local_kafka, "format_storage", formatted), LocalKafka() as kafka:
         topics = Topics(kafka.bootstrap_servers)

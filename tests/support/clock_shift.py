@@ -30,7 +30,7 @@ class ShiftedClock:
             file.write(seconds.to_bytes(8, "little", signed=True))
 
     @contextmanager
-    def of_new_processes(self) -> Iterator[None]:
+    def shift_new_processes(self) -> Iterator[None]:
         """Processes that start inside the block have this clock."""
         preload = {"LD_PRELOAD": str(self._library), "CLOCK_SHIFT_FILE": str(self._file)}
         with patch.dict(os.environ, preload):

@@ -50,20 +50,20 @@ for name, value in SETTINGS.items():
 
 def executors():
     """Their process ids."""
-    found = []
+    tasks = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it may have ended
             if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline()):
-                found.append(process.pid)
-    return found
+                tasks.append(process.pid)
+    return tasks
 
 
 def attempts_beside_a_speculative_one():
     """The states of the first attempts of tasks that Spark has begun a second time."""
     store = spark.sparkContext._jsc.sc().statusStore()
     for stage in spark.sparkContext.statusTracker().getActiveStageIds():
-        found = store.taskList(stage, 0, 100)
-        tasks = [found.apply(number) for number in range(found.size())]
+        page = store.taskList(stage, 0, 100)
+        tasks = [page.apply(number) for number in range(page.size())]
         twice = {task.index() for task in tasks if task.speculative()}
         yield from (
             task.status() for task in tasks if task.attempt() == 0 and task.index() in twice

@@ -85,12 +85,12 @@ def write_batches(
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    if given["point"]:
-        stop_at(given["point"])
+    arguments = json.loads(sys.argv[1])
+    if arguments["point"]:
+        stop_at(arguments["point"])
     try:
         names = "options", "batch_id", "partition", "values", "stage"
-        write(*(given[name] for name in names))
+        write(*(arguments[name] for name in names))
     except KafkaSinkError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
     else:

@@ -166,10 +166,10 @@ class KafkaProxy:
         except OSError:
             pass  # nobody there yet: the client sees its connection closed
         finally:
-            for each in directions:
-                each.cancel()
-            for each in both:
-                each.transport.abort()
+            for direction in directions:
+                direction.cancel()
+            for stream in both:
+                stream.transport.abort()
             self._end(asyncio.current_task(), connection)
 
     async def _send_requests(self, reader, writer, delays, port) -> None:

@@ -19,7 +19,7 @@ def new_topic(arguments: Sequence[str]) -> NewTopic:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--config", action="append", default=[])
     choice = parser.parse_args(arguments)
-    config = dict(each.split("=", 1) for each in choice.config)
+    config = dict(entry.split("=", 1) for entry in choice.config)
     return NewTopic(choice.topic, choice.partitions, replication_factor=1, config=config)
 
 

@@ -38,17 +38,17 @@ def limit_threads() -> None:
 
 
 def main(servers: str, producers: int, limit: str, mib: str = "0") -> None:
-    given = {
+    settings = {
         "kafka.bootstrap.servers": servers,
         "topic": "t",
         "kafka.enable.idempotence": "false",  # the mock broker delays producer ids
     }
-    options = [parse({**given, "kafka.linger.ms": str(number)}) for number in range(producers)]
+    options = [parse({**settings, "kafka.linger.ms": str(number)}) for number in range(producers)]
     batch = pa.record_batch({"value": pa.array([b"x" * 100] * 1000)})
     limit_threads() if limit == "threads" else limit_memory(int(mib))
     try:
         if producers:
-            reports = [write_partition([batch], each) for each in options]
+            reports = [write_partition([batch], sink_options) for sink_options in options]
             print(*(report.acknowledged_records.total() for report in reports))
         else:
             call_each(print, ["no client"], Deadline(10))

@@ -51,7 +51,7 @@ def name(page: Path) -> str:
 
 def blocks(page: Path, language: str = "") -> list[Block]:
     """The page's fenced blocks, all or those of one language."""
-    found = []
+    blocks_read = []
     above = heading = before = ""
     for token in _tokens(page):
         if token.type == "inline" and before == "heading_open":
@@ -60,10 +60,10 @@ def blocks(page: Path, language: str = "") -> list[Block]:
             mark = _NOT_RUN.fullmatch(above.strip())
             line = (token.map or [0])[0] + 2
             why = mark[1] if mark else ""
-            found.append(Block(page, heading, line, token.info.strip(), token.content, why))
+            blocks_read.append(Block(page, heading, line, token.info.strip(), token.content, why))
         above = token.content if token.type == "html_block" else ""
         before = token.type
-    return [block for block in found if language in ("", block.language)]
+    return [block for block in blocks_read if language in ("", block.language)]
 
 
 def links(page: Path) -> Iterator[str]:
@@ -82,7 +82,7 @@ def anchors(page: Path) -> set[str]:
     """What a link may have after ``#``, as GitHub makes it of the headings."""
     tokens = _tokens(page)
     headings = [tokens[i + 1] for i, token in enumerate(tokens) if token.type == "heading_open"]
-    texts = ["".join(child.content for child in each.children or []) for each in headings]
+    texts = ["".join(child.content for child in heading.children or []) for heading in headings]
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in texts}
 
 

@@ -31,14 +31,14 @@ def labels_of(expression: str) -> set[str]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    found = set()
+    names = set()
 
     def visit(node):
         if isinstance(node, VectorSelector):
-            found.add(node.name)
+            names.add(node.name)
 
     promql_parser.walk(promql_parser.parse(expression), visit)
-    return found
+    return names
 
 
 def needed_metrics(expression: str) -> set[str]:
@@ -53,7 +53,7 @@ def _needed(node):
         is_unless = str(node.op).lower().endswith("unless")
         return _needed(node.lhs) | (set() if is_unless else _needed(node.rhs))
     if isinstance(node, Call):
-        return set().union(*(_needed(each) for each in node.args))
+        return set().union(*(_needed(arg) for arg in node.args))
     if isinstance(node, MatrixSelector):
         return {node.vector_selector.name}
     return {node.name} if isinstance(node, VectorSelector) else set()
@@ -69,7 +69,7 @@ def _labels(node):
     return _CHECKS[type(node)](node)
 
 
-def _of_selector(node):
+def _selector_labels(node):
     assert node.name in BY_NAME, f"there is no metric {node.name}"
     labels = {*QUERY_LABELS, *BY_NAME[node.name].labels}
     for matcher in node.matchers.matchers:
@@ -77,15 +77,15 @@ def _of_selector(node):
     return labels | OF_TARGET
 
 
-def _of_call(node):
-    arguments = [_labels(each) for each in node.args]
+def _call_labels(node):
+    arguments = [_labels(arg) for arg in node.args]
     if node.func.name in OF_COUNTERS:
         metric = BY_NAME[node.args[0].vector_selector.name]
         assert metric.kind == "counter", f"{node.func.name} of {metric.name}, a {metric.kind}"
     return set().union(*arguments)
 
 
-def _of_aggregate(node):
+def _aggregate_labels(node):
     inner = _labels(node.expr)
     if node.modifier is None:
         return set()
@@ -95,7 +95,7 @@ def _of_aggregate(node):
     return by
 
 
-def _of_binary(node):
+def _binary_labels(node):
     left, right = _labels(node.lhs), _labels(node.rhs)
     if not left or not right:
         return left | right
@@ -112,8 +112,8 @@ def _of_binary(node):
 
 
 _CHECKS = {
-    VectorSelector: _of_selector,
-    Call: _of_call,
-    AggregateExpr: _of_aggregate,
-    BinaryExpr: _of_binary,
+    VectorSelector: _selector_labels,
+    Call: _call_labels,
+    AggregateExpr: _aggregate_labels,
+    BinaryExpr: _binary_labels,
 }

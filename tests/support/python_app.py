@@ -42,7 +42,7 @@ def origins(batches):
 rows = spark.range(3, numPartitions=1).selectExpr("concat('row-', id) as value")
 options = {"kafka.bootstrap.servers": servers, "topic": topic}
 rows.write.format("kafka-nb").options(**options).mode("append").save()
-found = spark.range(1, numPartitions=1).mapInArrow(origins, "origin string").collect()
-task = [row.origin for row in found]
+imported = spark.range(1, numPartitions=1).mapInArrow(origins, "origin string").collect()
+task = [row.origin for row in imported]
 print(json.dumps({"driver": [pyspark.__file__, py4j.__file__], "task": task}))
 spark.stop()

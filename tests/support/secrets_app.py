@@ -195,9 +195,9 @@ for number, (case, options) in enumerate(CASES.items()):
         lambda options=options, number=number: run_foreach_batch(options, f"foreach-{number}"),
     )
 for case in EXAMINED:
-    given = [f"--option={name}={value}" for name, value in CASES[case].items()]
+    arguments = [f"--option={name}={value}" for name, value in CASES[case].items()]
     for form in ([], ["--json"]):
-        code = main(["doctor", "--write-test-record", *form, *given])
+        code = main(["doctor", "--write-test-record", *form, *arguments])
         print(f"doctor, {case}: {code}")
 
 print(spark.tvf.python_worker_logs().collect())

@@ -19,7 +19,7 @@ servers, folder, *sinks = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 
 
-def with_origin(batches):
+def add_origin(batches):
     import pyspark
 
     import spark_kafka_sink
@@ -33,7 +33,7 @@ def with_origin(batches):
 stream = spark.readStream.format("rate-micro-batch")
 stream = stream.option("rowsPerBatch", 20).option("numPartitions", 2).load()
 rows = stream.selectExpr("string(value) AS value").mapInArrow(
-    with_origin, "key string, value string"
+    add_origin, "key string, value string"
 )
 for number, sink in enumerate(sinks):
     how, topic = sink.split("=")

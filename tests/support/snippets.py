@@ -69,6 +69,6 @@ def _started(monkeypatch: pytest.MonkeyPatch) -> list[StreamingQuery]:
 def _wait_for_rows(query: StreamingQuery) -> None:
     """Returns when the query has written rows, or has ended."""
     deadline = Deadline(SECONDS)
-    while query.isActive and not any(each["numInputRows"] for each in query.recentProgress):
+    while query.isActive and not any(trigger["numInputRows"] for trigger in query.recentProgress):
         assert not deadline.expired, "the query wrote no rows"
         time.sleep(0.05)  # a snippet's query reports its progress to no listener

@@ -39,11 +39,11 @@ def standalone_cluster(folder: Path, hosts: Sequence[str]) -> Iterator[str]:
         with log.open("wb") as file:
             servers.append(subprocess.Popen(command, env=environment, stdout=file, stderr=file))
         deadline = Deadline(60)
-        while not (found := re.search(until, log.read_text())):
+        while not (match := re.search(until, log.read_text())):
             assert not deadline.expired, log.read_text()
             assert servers[-1].poll() is None, log.read_text()
             time.sleep(0.1)
-        return found[0]
+        return match[0]
 
     try:
         master = start("master.Master", "127.0.0.1", until=r"spark://[\w.]+:\d+")
@@ -64,7 +64,7 @@ def submit(master: str, *arguments: str | Path) -> list[str | Path]:
     return [BIN / "spark-submit", "--master", master, *arguments]
 
 
-def without_this_python(environment: Mapping[str, str]) -> dict[str, str]:
+def remove_this_python(environment: Mapping[str, str]) -> dict[str, str]:
     """``environment``, in which nothing leads to the virtual environment of the tests."""
     path = [entry for entry in environment["PATH"].split(":") if Path(entry) != BIN]
     others = {k: v for k, v in environment.items() if k not in _PYTHON_VARIABLES}
@@ -74,5 +74,5 @@ def without_this_python(environment: Mapping[str, str]) -> dict[str, str]:
 def _bare_environment(folder: Path) -> dict[str, str]:
     """The first Python of PATH is a new virtual environment without packages."""
     venv.create(folder, symlinks=True)
-    environment = without_this_python(os.environ)
+    environment = remove_this_python(os.environ)
     return environment | {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}

@@ -57,23 +57,27 @@ class StubRegistry:
         if subject == self.failing_subject:
             return 422, {"error_code": 42201, "message": "no"}
         if parts[:2] == ["schemas", "ids"]:
-            every = [each for versions in self.subjects.values() for each in versions]
-            found = [each for each in every if str(each["id"]) == parts[2]]
-            return (200, found[0]) if found else (404, {"error_code": 40403, "message": "none"})
+            every = [version for versions in self.subjects.values() for version in versions]
+            matching = [version for version in every if str(version["id"]) == parts[2]]
+            return (
+                (200, matching[0]) if matching else (404, {"error_code": 40403, "message": "none"})
+            )
         if method == "POST" and parts[2:] == ["versions"]:
             return 200, self._register(subject, body)
         if method == "POST":
-            found = [e for e in self.subjects.get(subject, []) if e["schema"] == body["schema"]]
-            return (200, found[0]) if found else (404, {"error_code": 40403, "message": "none"})
+            matching = [e for e in self.subjects.get(subject, []) if e["schema"] == body["schema"]]
+            return (
+                (200, matching[0]) if matching else (404, {"error_code": 40403, "message": "none"})
+            )
         versions = self.subjects.get(subject, [])
         return (200, versions[-1]) if versions else (404, {"error_code": 40401, "message": "none"})
 
     def _register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
         schema, kind = body["schema"], body.get("schemaType", "AVRO")
         versions = self.subjects.setdefault(subject, [])
-        for each in versions:
-            if each["schema"] == schema:
-                return each
+        for version in versions:
+            if version["schema"] == schema:
+                return version
         every = {e["schema"]: e["id"] for v in self.subjects.values() for e in v}
         number = every.get(schema, self.first_id + len(every))
         entry = {

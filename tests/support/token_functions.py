@@ -22,12 +22,16 @@ BROKER_SETTINGS = {
 
 def unsecured(configuration: str) -> tuple[str, float, str]:
     """A token without a signature, which Kafka's validator for tests accepts."""
-    given = json.loads(configuration)
-    with Path(given["log"]).open("a") as log:
+    settings = json.loads(configuration)
+    with Path(settings["log"]).open("a") as log:
         log.write("call\n")
     now = time.time()
-    expiry = now + given["seconds"]
-    return unsecured_jwt({"sub": given["sub"], "iat": now, "exp": expiry}), expiry, given["sub"]
+    expiry = now + settings["seconds"]
+    return (
+        unsecured_jwt({"sub": settings["sub"], "iat": now, "exp": expiry}),
+        expiry,
+        settings["sub"],
+    )
 
 
 def unsecured_jwt(claims: dict[str, Any]) -> str:
@@ -52,12 +56,14 @@ def refused_at_first(configuration: str) -> tuple[str, float] | tuple[str, float
 
 def ends_early_at_first(configuration: str) -> tuple[str, float, str]:
     """Like ``unsecured``, but the first token ends after ``first_seconds``, unlike it claims."""
-    given = json.loads(configuration)
-    is_first = not Path(given["log"]).exists()
+    settings = json.loads(configuration)
+    is_first = not Path(settings["log"]).exists()
     token, expiry, principal = unsecured(configuration)
     if is_first:
         now = time.time()
-        token = unsecured_jwt({"sub": principal, "iat": now, "exp": now + given["first_seconds"]})
+        token = unsecured_jwt(
+            {"sub": principal, "iat": now, "exp": now + settings["first_seconds"]}
+        )
     return token, expiry, principal
 
 

@@ -145,12 +145,12 @@ class Topics:
         """Wait until that broker leads every partition whose first replica it has."""
         deadline = Deadline(self._patience_seconds)
         while True:
-            found = self._metadata(topic, deadline).partitions
-            behind = [p for p in found.values() if p.replicas[0] == node != p.leader]
+            partitions = self._metadata(topic, deadline).partitions
+            behind = [p for p in partitions.values() if p.replicas[0] == node != p.leader]
             if not behind:
                 return
             assert not deadline.expired, f"broker {node} does not lead {behind}"
-            chosen = [TopicPartition(topic, each.id) for each in behind]
+            chosen = [TopicPartition(topic, partition.id) for partition in behind]
             # An answer per partition: one that is not in sync yet is refused.
             self._admin.elect_leaders(ElectionType.PREFERRED, chosen).result(_SECONDS)
             time.sleep(deadline.slice(0.1))  # there is no event when it is
@@ -197,18 +197,18 @@ class Topics:
         partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
         stable = self._ends(partitions, IsolationLevel.READ_COMMITTED, deadline)
         high = self._ends(partitions, IsolationLevel.READ_UNCOMMITTED, deadline)
-        return _by_number(stable), _by_number(high)
+        return _ends_by_number(stable), _ends_by_number(high)
 
     def _ends(
         self, partitions: list[TopicPartition], level: IsolationLevel, deadline: Deadline
     ) -> _Ends:
-        wanted = {each: OffsetSpec.latest() for each in partitions}
+        wanted = {partition: OffsetSpec.latest() for partition in partitions}
 
         def read(_: float) -> _Ends:
             futures = self._admin.list_offsets(wanted, isolation_level=level)
             return {
-                (each.topic, each.partition): future.result(_SECONDS).offset
-                for each, future in futures.items()
+                (partition.topic, partition.partition): future.result(_SECONDS).offset
+                for partition, future in futures.items()
             }
 
         return _repeated(read, deadline)
@@ -238,13 +238,13 @@ class Topics:
         """A topic's metadata, once all its partitions have a leader."""
 
         def read(seconds: float) -> TopicMetadata:
-            found = self._admin.list_topics(topic, timeout=seconds).topics[topic]
-            for part in (found, *found.partitions.values()):
+            metadata = self._admin.list_topics(topic, timeout=seconds).topics[topic]
+            for part in (metadata, *metadata.partitions.values()):
                 if part.error is not None:
                     raise KafkaException(part.error)
-            if any(partition.leader == -1 for partition in found.partitions.values()):
+            if any(partition.leader == -1 for partition in metadata.partitions.values()):
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-            return found
+            return metadata
 
         return _repeated(read, deadline)
 
@@ -265,7 +265,7 @@ def _end(consumer: Consumer, partition: TopicPartition, deadline: Deadline) -> i
     return _repeated(lambda s: consumer.get_watermark_offsets(partition, timeout=s)[1], deadline)
 
 
-def _by_number(ends: _Ends) -> dict[int, int]:
+def _ends_by_number(ends: _Ends) -> dict[int, int]:
     return {number: end for (_, number), end in ends.items()}
 
 

@@ -29,10 +29,10 @@ def test_a_client_with_a_topic_for_dead_letters_soon_calls_a_topic_missing():
 
 
 @pytest.mark.parametrize(
-    ("given", "used"), [({}, "20"), ({"kafka.reconnect.backoff.ms": "7"}, "7")]
+    ("settings", "used"), [({}, "20"), ({"kafka.reconnect.backoff.ms": "7"}, "7")]
 )
-def test_a_clients_pause_between_connections_to_a_coordinator_is_short(given, used):
-    assert for_group(producer_options(**given).client, "g")["reconnect.backoff.ms"] == used
+def test_a_clients_pause_between_connections_to_a_coordinator_is_short(settings, used):
+    assert for_group(producer_options(**settings).client, "g")["reconnect.backoff.ms"] == used
 
 
 def test_each_use_keeps_the_users_settings_and_the_function_for_tokens():

@@ -22,7 +22,7 @@ def test_the_page_is_current():
 def test_every_public_name_is_on_the_page():
     page = API.read_text(encoding="utf-8")
     names = set(spark_kafka_sink.__all__) - {"__version__"}
-    assert {each for each in names if f"### `{each}`\n" not in page} == set()
+    assert {name for name in names if f"### `{name}`\n" not in page} == set()
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=name)

@@ -22,12 +22,12 @@ HOOKS = [
 
 def targets(commands: list[str]) -> set[str]:
     """What the commands make. They call nothing but make."""
-    found: set[str] = set()
+    targets: set[str] = set()
     for command in commands:
         program, *words = shlex.split(re.sub(r"\$\{\{.*?\}\}", "EXPRESSION", command))
         assert program == "make", command
-        found |= {word for word in words if not word.startswith("-") and "=" not in word}
-    return found
+        targets |= {word for word in words if not word.startswith("-") and "=" not in word}
+    return targets
 
 
 def test_hooks_and_workflow_make_targets_that_exist():

@@ -272,8 +272,8 @@ class Simulation:
 
 @pytest.fixture
 def simulate(monkeypatch):
-    def create(*given):
-        simulation = Simulation(*given)
+    def create(*arguments):
+        simulation = Simulation(*arguments)
         monkeypatch.setattr(claim, "Transaction", simulation.transaction)
         monkeypatch.setattr(claim, "fence", simulation.fence)
         monkeypatch.setattr(claim, "read_offsets", simulation.read_offsets)

@@ -12,16 +12,16 @@ from spark_kafka_sink.records.columns import RecordColumns
 
 
 def test_ledgers_hold_fingerprints_so_factors_never_change():
-    factors = {each.name: each.factor for each in RECORD_COLUMNS}
+    factors = {column.name: column.factor for column in RECORD_COLUMNS}
     first = {"value": 0, "key": 1, "partition": 2, "timestamp": 3, "headers": 4}
     assert first.items() <= factors.items()
     assert sorted(factors.values()) == list(range(len(factors)))
 
 
 def test_every_column_but_the_topic_is_a_field_of_the_records():
-    names = {each.name for each in fields(RecordColumns)}
-    assert {each.field for each in RECORD_COLUMNS} <= names
-    assert set(COLUMNS) - {each.name for each in RECORD_COLUMNS} == {"topic"}
+    names = {field.name for field in fields(RecordColumns)}
+    assert {column.field for column in RECORD_COLUMNS} <= names
+    assert set(COLUMNS) - {column.name for column in RECORD_COLUMNS} == {"topic"}
 
 
 def test_the_page_lists_the_columns():

@@ -17,15 +17,17 @@ def rejected(error="INVALID_RECORD", first_row=0, **columns):
     return RejectedRecords(records, error, "because", b"t")
 
 
-def letters(given, origin=UNKNOWN_ORIGIN):
-    return [read(records) for records in dead_letters(given, "dlq", origin, NOW_MS)]
+def letters(rejected_records, origin=UNKNOWN_ORIGIN):
+    return [read(records) for records in dead_letters(rejected_records, "dlq", origin, NOW_MS)]
 
 
 def test_a_dead_letter_is_the_record_with_more_headers():
     headers = pa.array([[("h", b"1"), ("h", None)], None], HEADER)
     partitions = pa.array([None, 5], pa.int32())
-    given = rejected(key=["k", None], headers=headers, partition=partitions, first_row=70)
-    ((first, second),) = letters(given, Origin("query", "3", 1))
+    rejected_records = rejected(
+        key=["k", None], headers=headers, partition=partitions, first_row=70
+    )
+    ((first, second),) = letters(rejected_records, Origin("query", "3", 1))
     assert (first.value, first.key, first.partition) == (b"v", b"k", -1)
     assert (second.key, second.partition) == (None, -1)
     about = [
@@ -48,8 +50,8 @@ def test_a_dead_letter_is_the_record_with_more_headers():
 
 def test_a_timestamp_is_kept_unless_brokers_would_reject_it():
     milliseconds = [1, NOW_MS + 3_600_000, NOW_MS + 3_600_001, None]
-    given = rejected(timestamp=pa.array(milliseconds, pa.timestamp("ms")))
-    kept, renewed = letters(given)
+    rejected_records = rejected(timestamp=pa.array(milliseconds, pa.timestamp("ms")))
+    kept, renewed = letters(rejected_records)
     assert [row.timestamp_ms for row in kept] == [1, NOW_MS + 3_600_000, 0]
     assert not any(b"kafka-nb.timestamp" in dict(row.headers) for row in kept)
     assert [row.timestamp_ms for row in renewed] == [0]
@@ -57,18 +59,18 @@ def test_a_timestamp_is_kept_unless_brokers_would_reject_it():
 
 
 def test_a_rejected_timestamp_is_reported_and_not_kept():
-    given = rejected("INVALID_TIMESTAMP", timestamp=pa.array([5], pa.timestamp("ms")))
-    (((row),),) = letters(given)
+    rejected_records = rejected("INVALID_TIMESTAMP", timestamp=pa.array([5], pa.timestamp("ms")))
+    (((row),),) = letters(rejected_records)
     assert row.timestamp_ms == 0
     assert dict(row.headers)[b"kafka-nb.timestamp"] == b"5"
 
 
 def test_headers_that_cannot_be_sent_are_told_as_json():
     headers = pa.array([[(None, b"x")], [("k", b"y")]], HEADER)
-    (given,) = split_by_topic(
+    (rejected_records,) = split_by_topic(
         pa.record_batch({"value": ["v", "w"], "headers": headers}), "t"
     ).rejected
-    (((row),),) = letters(given)
+    (((row),),) = letters(rejected_records)
     names = [name for name, _ in row.headers]
     assert names[0] == b"kafka-nb.error"
     assert dict(row.headers)[b"kafka-nb.headers"] == b'[{"key": null, "value": "eA=="}]'
@@ -94,9 +96,9 @@ def test_each_problem_of_a_row_shows_in_its_dead_letter_whichever_one_names_it()
             "partition": pa.array([None, None, None, -1, -1], pa.int32()),
         }
     )
-    (given,) = split_by_topic(batch, None).rejected
-    assert given.error == "NULL_TOPIC"
-    rows = {row.value: row for rows in letters(given) for row in rows}
+    (rejected_records,) = split_by_topic(batch, None).rejected
+    assert rejected_records.error == "NULL_TOPIC"
+    rows = {row.value: row for rows in letters(rejected_records) for row in rows}
     own = {
         value: [header for header in row.headers if not header[0].startswith(b"kafka-nb.")]
         for value, row in rows.items()
@@ -138,9 +140,9 @@ def test_what_a_dead_letter_points_to_stays_alive():
 
 
 def test_a_dead_letter_has_the_batch_of_its_record_and_headers_of_its_own():
-    given = rejected(key=["k"])
-    (records,) = dead_letters(given, "dlq", UNKNOWN_ORIGIN, NOW_MS)
-    assert records.batch is given.records.batch
-    assert records.batch_bytes == given.records.batch_bytes
+    rejected_records = rejected(key=["k"])
+    (records,) = dead_letters(rejected_records, "dlq", UNKNOWN_ORIGIN, NOW_MS)
+    assert records.batch is rejected_records.records.batch
+    assert records.batch_bytes == rejected_records.records.batch_bytes
     (row,) = read(records)
     assert records.own_bytes >= sum(len(value or b"") for _, value in row.headers)

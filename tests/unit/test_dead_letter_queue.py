@@ -34,7 +34,7 @@ class Engine(FakeEngine):
     def sent(self, delivery):
         """The positions of the delivery's records, in the order in which the client got them."""
         return [
-            position for each, position in self.client.positions if each == delivery.delivery_id
+            position for number, position in self.client.positions if number == delivery.delivery_id
         ]
 
     @property
@@ -95,8 +95,8 @@ def test_dead_letters_add_only_their_own_bytes_to_the_buffer(engine):
     assert batch < peak < batch + 100_000
     engine.report(delivery, [letters])
     engine.know(DLQ)
-    for each, position in engine.client.positions[letters + 1 :]:
-        engine.report(engine.deliveries.find(each), [position])
+    for number, position in engine.client.positions[letters + 1 :]:
+        engine.report(engine.deliveries.find(number), [position])
     assert not engine.deliveries
     engine.send_values("t", ["v" * record_bytes] * letters)
     assert engine.deliveries.report.buffer_peak_bytes == peak  # all of it was given back
@@ -206,7 +206,7 @@ LARGE = ["x" * 3000]
 
 
 @pytest.fixture(params=[{}, SMALL_BATCHES], ids=["one-batch-at-a-time", "many-batches"])
-def with_old_limits(request):
+def engine_with_old_limits(request):
     """A topic whose limits reject records of LARGE, and have been known for some time."""
     engine = Engine(**request.param)
     delivery = engine.send_values("t", ["a"])
@@ -218,9 +218,9 @@ def with_old_limits(request):
 
 
 def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_allow_it(
-    with_old_limits,
+    engine_with_old_limits,
 ):
-    engine = with_old_limits
+    engine = engine_with_old_limits
     first, second = engine.send_values("t", LARGE), engine.send_values("t", ["b"])
     assert (first.accepted, engine.sent(first), engine.sent(second)) == (1, [], [])
     assert asked_again(engine) == ["t"]
@@ -230,9 +230,9 @@ def test_a_record_that_old_limits_reject_waits_for_new_ones_and_is_sent_if_they_
 
 
 def test_a_record_is_a_dead_letter_once_new_limits_reject_it_too_and_recent_ones_ask_nobody(
-    with_old_limits,
+    engine_with_old_limits,
 ):
-    engine = with_old_limits
+    engine = engine_with_old_limits
     first = engine.send_values("t", LARGE)
     engine.answer(ConfigurationDescription("t", 0, {"max.message.bytes": "2000"}))
     assert first.is_complete
@@ -243,8 +243,8 @@ def test_a_record_is_a_dead_letter_once_new_limits_reject_it_too_and_recent_ones
     assert "t" not in asked_again(engine)
 
 
-def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(with_old_limits):
-    engine = with_old_limits
+def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(engine_with_old_limits):
+    engine = engine_with_old_limits
     small = engine.send_values("t", ["b"])
     assert engine.sent(small) == [0]
     assert asked_again(engine) == []
@@ -255,8 +255,10 @@ def test_old_limits_hold_up_no_record_that_they_allow_and_no_other_topic(with_ol
     assert engine.sent(other) == [0]
 
 
-def test_old_limits_hold_up_no_other_topic_that_becomes_sendable_at_the_same_time(with_old_limits):
-    engine = with_old_limits
+def test_old_limits_hold_up_no_other_topic_that_becomes_sendable_at_the_same_time(
+    engine_with_old_limits,
+):
+    engine = engine_with_old_limits
     before = engine.send_values("u", ["a"])
     engine.know("u")
     engine.report(before, [0])
@@ -277,8 +279,8 @@ def test_nobody_is_asked_about_records_that_the_client_may_not_send():
     assert "t" not in asked_again(engine)
 
 
-def test_old_limits_reject_no_record_of_a_delegated_topic(with_old_limits):
-    engine = with_old_limits
+def test_old_limits_reject_no_record_of_a_delegated_topic(engine_with_old_limits):
+    engine = engine_with_old_limits
     engine.answer(TopicDescription("t", ErrorCode.LEADER_NOT_AVAILABLE, 0, ()))
     large = engine.send_values("t", LARGE)
     engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
@@ -287,8 +289,8 @@ def test_old_limits_reject_no_record_of_a_delegated_topic(with_old_limits):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TIMED_OUT, ErrorCode.TOPIC_AUTHORIZATION_FAILED])
-def test_the_brokers_decide_if_old_limits_are_not_confirmed(with_old_limits, code):
-    engine = with_old_limits
+def test_the_brokers_decide_if_old_limits_are_not_confirmed(engine_with_old_limits, code):
+    engine = engine_with_old_limits
     first = engine.send_values("t", LARGE)
     assert engine.sent(first) == []
     engine.answer(ConfigurationDescription("t", code, {}))
@@ -298,8 +300,10 @@ def test_the_brokers_decide_if_old_limits_are_not_confirmed(with_old_limits, cod
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
 
 
-def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(with_old_limits):
-    engine = with_old_limits
+def test_the_wait_for_new_limits_is_not_at_the_expense_of_the_wait_for_metadata(
+    engine_with_old_limits,
+):
+    engine = engine_with_old_limits
     engine.send_values("t", LARGE)
     later = engine.send_values("t", ["b"])
     engine.clock.now += 1
@@ -401,10 +405,12 @@ def test_a_rejected_dead_letter_is_a_failure(engine):
     engine.know("t", DLQ)
     engine.report(delivery, [0], ErrorCode.INVALID_RECORD)
     engine.know(DLQ)
-    (dead_letter,) = (each for each, _ in engine.client.positions if each != delivery.delivery_id)
-    found = engine.deliveries.find(dead_letter)
-    engine.report(found, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
-    assert engine.deliveries.first_failed is found
+    (dead_letter,) = (
+        number for number, _ in engine.client.positions if number != delivery.delivery_id
+    )
+    delivery_found = engine.deliveries.find(dead_letter)
+    engine.report(delivery_found, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
+    assert engine.deliveries.first_failed is delivery_found
 
 
 def test_other_errors_stay_failures(engine):
@@ -443,7 +449,7 @@ def test_records_that_the_client_drops_for_one_answer_are_sent_again_before_late
     for delivery, positions in ((first, [1, 2]), (second, [0]), (later, [0])):
         assert engine.sent(delivery) == positions
         engine.report(delivery, positions)
-    assert [engine.deliveries.find(each.delivery_id) for each in (first, second, later)] == [
+    assert [engine.deliveries.find(request.delivery_id) for request in (first, second, later)] == [
         None
     ] * 3
     assert engine.dead == {}

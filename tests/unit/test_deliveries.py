@@ -221,7 +221,7 @@ def test_acknowledgements_that_arrive_together_count_for_their_own_sends_and_top
         )
     )
     assert set(topics) == {"t", "u"}
-    assert [each.outstanding for each in sent] == [0, 1, 0]
+    assert [delivery.outstanding for delivery in sent] == [0, 1, 0]
     assert deliveries.acknowledged == 7
     assert deliveries.report.acknowledged_records == {("t", 0): 2, ("t", 1): 3, ("u", 1): 2}
     assert set(deliveries.topics) == {"t"}

@@ -141,7 +141,7 @@ def test_endless_delivery_is_refused(request_timeout):
 
 
 @pytest.mark.parametrize(
-    ("given", "request_ms", "socket_ms"),
+    ("java_settings", "request_ms", "socket_ms"),
     [
         ({"request.timeout.ms": "0"}, "1", "10"),
         ({"request.timeout.ms": "20000"}, "20000", "20000"),
@@ -150,8 +150,8 @@ def test_endless_delivery_is_refused(request_timeout):
         ({"request.timeout.ms": "20000", "socket.timeout.ms": "5000"}, "20000", "5000"),
     ],
 )
-def test_a_request_timeout_bounds_the_broker_and_the_client(given, request_ms, socket_ms):
-    settings = translate(given)
+def test_a_request_timeout_bounds_the_broker_and_the_client(java_settings, request_ms, socket_ms):
+    settings = translate(java_settings)
     assert settings["request.timeout.ms"] == request_ms
     assert settings["socket.timeout.ms"] == socket_ms
 

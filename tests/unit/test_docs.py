@@ -32,10 +32,10 @@ def test_the_targets_of_links_exist(page):
 
 @pytest.mark.parametrize("page", [*GUIDE, API], ids=name)
 def test_client_settings_in_the_text_exist(page):
-    known = {each for option in OPTIONS for each in option.names}
-    known |= {PREFIX + each for each in known_names()}
+    known = {name for option in OPTIONS for name in option.names}
+    known |= {PREFIX + name for name in known_names()}
     named = {re.sub(r"=.*", "", code) for code in code_in_text(page)}
-    settings = {each for each in named if re.fullmatch(r"kafka\.[a-z0-9.]*[a-z0-9]", each)}
+    settings = {name for name in named if re.fullmatch(r"kafka\.[a-z0-9.]*[a-z0-9]", name)}
     assert settings - known == set()
 
 
@@ -63,5 +63,5 @@ def test_the_picture_matches_its_script():
 
 
 def texts(svg: str) -> list[str]:
-    found = (element.text for element in ElementTree.fromstring(svg).iter())
-    return [text.strip() for text in found if text and text.strip()]
+    texts = (element.text for element in ElementTree.fromstring(svg).iter())
+    return [text.strip() for text in texts if text and text.strip()]

@@ -64,8 +64,8 @@ def test_checks_after_a_failure_are_skipped_with_the_reason_and_others_run(run):
         check_named("c", passed("fine"), ("b",)),
         check_named("d", passed("fine")),
     )
-    found = [(each.name, each.outcome.value, each.message) for each in results]
-    assert found == [
+    lines = [(result.name, result.outcome.value, result.message) for result in results]
+    assert lines == [
         ("a", "failed", "broken"),
         ("b", "skipped", "needs a"),
         ("c", "skipped", "needs a"),
@@ -77,7 +77,7 @@ def test_what_does_not_apply_stops_nothing(run):
     results = run(
         check_named("a", not_applicable("no TLS")), check_named("b", passed("fine"), ("a",))
     )
-    assert [each.outcome for each in results] == [Outcome.SKIPPED, Outcome.PASSED]
+    assert [result.outcome for result in results] == [Outcome.SKIPPED, Outcome.PASSED]
 
 
 def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
@@ -90,7 +90,7 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
     )
     assert time.monotonic() - started < 30
     released.set()
-    assert [each.outcome for each in results] == [Outcome.FAILED, Outcome.SKIPPED]
+    assert [result.outcome for result in results] == [Outcome.FAILED, Outcome.SKIPPED]
     assert results[0].message == "no answer after 0.5 s"
     assert "--timeout" in results[0].advice
     assert results[1].message == "no time left: 0.5 s have passed"
@@ -103,7 +103,7 @@ def test_a_check_that_hangs_leaves_time_for_others(run):
         check_named("after", passed("fine")),
     )
     released.set()
-    assert [each.outcome for each in results] == [Outcome.FAILED, Outcome.PASSED]
+    assert [result.outcome for result in results] == [Outcome.FAILED, Outcome.PASSED]
 
 
 def test_errors_of_brokers_and_defects_are_results(run):
@@ -174,14 +174,18 @@ def test_wrong_options_fail_and_only_spark_is_looked_at():
     results = list(diagnose({"kafka.bootstrap.servers": "a:1", "kafka.lingr.ms": "5"}))
     assert results[0].outcome is Outcome.FAILED
     assert "did you mean kafka.linger.ms?" in results[0].message
-    ran = {each.name for each in results if each.message != "needs options"}
+    ran = {result.name for result in results if result.message != "needs options"}
     assert "spark_python" in ran
     assert "bootstrap_servers" not in ran
-    assert {each.message for each in results if each.name == "transaction"} == {"needs options"}
+    assert {result.message for result in results if result.name == "transaction"} == {
+        "needs options"
+    }
 
 
 def test_no_broker_fails_and_the_rest_is_skipped():
-    results = {each.name: each for each in diagnose({"kafka.bootstrap.servers": "127.0.0.1:1"})}
+    results = {
+        result.name: result for result in diagnose({"kafka.bootstrap.servers": "127.0.0.1:1"})
+    }
     assert results["bootstrap_servers"].outcome is Outcome.FAILED
     assert results["bootstrap_servers"].subject == "127.0.0.1:1"
     assert results["login"].message == "needs bootstrap_servers"
@@ -242,9 +246,9 @@ def test_json_has_stable_names():
 
 def test_the_command_fails_if_a_check_does(capsys):
     assert main(["doctor", SERVERS, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert not found["is_well"]
-    assert len({each["name"] for each in found["results"]}) == len(CHECKS)
+    output = json.loads(capsys.readouterr().out)
+    assert not output["is_well"]
+    assert len({result["name"] for result in output["results"]}) == len(CHECKS)
 
 
 def test_ctrl_c_ends_the_command_with_130_and_without_a_traceback(monkeypatch, capsys):

@@ -33,13 +33,13 @@ def results(registry, check="schema_registry", schema=None, has_topic_column=Fal
     }
     if has_topic_column:
         del options["topic"]
-    found = []
+    results = []
     for result in diagnose(options, timeout_seconds=20, schema=schema):
         if result.name == check:
-            found.append(result)
+            results.append(result)
         if result.name == "bootstrap_servers":
             break
-    return [(each.outcome.value, each.subject, each.message) for each in found]
+    return [(result.outcome.value, result.subject, result.message) for result in results]
 
 
 def test_a_subject_without_a_schema_gets_one_from_the_query(registry):
@@ -51,36 +51,36 @@ def test_a_subject_without_a_schema_gets_one_from_the_query(registry):
 @pytest.mark.parametrize("schema", [None, ORDERS])
 def test_a_schema_that_must_be_there_and_is_not_fails(registry, schema):
     registry.add("other-value", derived(ORDERS))
-    found = results(registry, schema=schema, auto_register_schemas="false")
-    ((outcome, subject, message),) = found
+    checked = results(registry, schema=schema, auto_register_schemas="false")
+    ((outcome, subject, message),) = checked
     assert (outcome, subject) == ("failed", "t-value")
     assert "auto.register.schemas=true" in message
 
 
 def test_a_schema_that_must_be_there_and_is_there_passes(registry):
     registry.add("t-value", derived(ORDERS))
-    found = results(registry, schema=ORDERS, auto_register_schemas="false")
-    assert found == [("passed", "t-value", "it has the column's schema, with the id 1")]
+    checked = results(registry, schema=ORDERS, auto_register_schemas="false")
+    assert checked == [("passed", "t-value", "it has the column's schema, with the id 1")]
 
 
 def test_a_schema_that_the_query_would_register_is_compatible_or_fails(registry):
     registry.add("t-value", '"string"')
     message = "its latest schema has the id 1, and the column's schema is"
-    found = results(registry, schema=ORDERS)
-    assert found == [("passed", "t-value", f"{message} compatible")]
+    checked = results(registry, schema=ORDERS)
+    assert checked == [("passed", "t-value", f"{message} compatible")]
     registry.is_compatible = False
-    found = results(registry, schema=ORDERS)
-    assert found == [("failed", "t-value", f"{message} not compatible with its versions")]
-    found = results(registry, value_schema=derived(ORDERS))
-    assert found == [("failed", "t-value", f"{message} not compatible with its versions")]
+    checked = results(registry, schema=ORDERS)
+    assert checked == [("failed", "t-value", f"{message} not compatible with its versions")]
+    checked = results(registry, value_schema=derived(ORDERS))
+    assert checked == [("failed", "t-value", f"{message} not compatible with its versions")]
     # Without the DataFrame's schema, nothing is known of the one that the query would register.
     assert results(registry) == [("passed", "t-value", "its latest schema has the id 1")]
     assert len(registry.subjects["t-value"]) == 1
 
 
 def test_topics_of_the_column_have_no_subjects_yet(registry):
-    found = results(registry, schema=StructType([*ORDERS, TOPIC]), has_topic_column=True)
-    assert found == [("passed", registry.url, "it answers; the column topic names the subjects")]
+    checked = results(registry, schema=StructType([*ORDERS, TOPIC]), has_topic_column=True)
+    assert checked == [("passed", registry.url, "it answers; the column topic names the subjects")]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_columns_that_cannot_become_records_fail(registry, kind, name, problem):
 
 
 def test_columns_that_can_become_records_pass(registry):
-    found = results(registry, check="columns", schema=ORDERS)
-    assert found == [("passed", "", "rows can become records: value")]
+    checked = results(registry, check="columns", schema=ORDERS)
+    assert checked == [("passed", "", "rows can become records: value")]
 
 
 def derived(frame):
@@ -112,9 +112,9 @@ def derived(frame):
 def test_the_latest_schema_of_each_column_is_named(registry):
     registry.first_id = 41
     registry.add("t-value", '"string"')
-    found = results(registry, key_format="json")
-    assert ("passed", "t-value", "its latest schema has the id 41") in found
-    assert len(found) == 2
+    checked = results(registry, key_format="json")
+    assert ("passed", "t-value", "its latest schema has the id 41") in checked
+    assert len(checked) == 2
 
 
 def test_a_refused_login_fails_and_hides_the_password(registry):

@@ -58,8 +58,8 @@ def answering(tmp_path, python=sys.version_info[:2], limits=NO_LIMITS, **package
     """A script that answers like a Python of that version with those packages."""
     mine = dict.fromkeys(workers._NEEDED, "")
     mine["spark_kafka_sink"] = workers._version("spark_kafka_sink")
-    found = {name: version for name, version in (mine | packages).items() if version is not None}
-    answer = {"host": "h", "path": "/p", "python": list(python), "packages": found, **limits}
+    versions = {name: version for name, version in (mine | packages).items() if version is not None}
+    answer = {"host": "h", "path": "/p", "python": list(python), "packages": versions, **limits}
     (tmp_path / "answer.json").write_text(json.dumps(answer))
     return f"cat '{tmp_path / 'answer.json'}'"
 
@@ -77,14 +77,14 @@ def answering(tmp_path, python=sys.version_info[:2], limits=NO_LIMITS, **package
     ],
 )
 def test_the_pythons_are_those_that_spark_starts(environment, expected):
-    found = workers.workers_pythons(environment, None)
-    assert {each.command: each.source for each in found} == expected
+    pythons = workers.workers_pythons(environment, None)
+    assert {python.command: python.source for python in pythons} == expected
 
 
 def test_a_sessions_own_setting_counts_too():
     spark = FakeSpark(**{"spark.pyspark.python": "c"})
-    found = workers.workers_pythons({"PYSPARK_PYTHON": "a"}, spark)
-    assert [each.command for each in found] == ["a", "c"]
+    pythons = workers.workers_pythons({"PYSPARK_PYTHON": "a"}, spark)
+    assert [python.command for python in pythons] == ["a", "c"]
 
 
 def test_this_python_passes(context, monkeypatch):

@@ -33,7 +33,7 @@ def batches_of(*sizes):
         yield pa.RecordBatch.from_pylist([next(rows) for _ in range(size)], schema=SCHEMA)
 
 
-def with_end_rows(batches, rows_socket):
+def read_with_end_rows(batches, rows_socket):
     return run_as_worker(lambda: list(AddEndRows(SCHEMA)(batches)), rows_socket)
 
 
@@ -48,7 +48,7 @@ def rows_socket():
 @pytest.mark.parametrize("size", [1, 2, 3, 100], ids=lambda size: f"batches of {size}")
 def test_all_rows_arrive_however_spark_forms_batches_of_them(sizes, size, rows_socket):
     expected = pa.Table.from_batches(batches_of(*sizes), SCHEMA)
-    passed = with_end_rows(batches_of(*sizes), rows_socket)
+    passed = read_with_end_rows(batches_of(*sizes), rows_socket)
     table = pa.Table.from_batches(passed)
     assert table.num_rows == expected.num_rows + 2
     batches = list(remove_end_rows(table.combine_chunks().to_batches(max_chunksize=size)))
@@ -59,7 +59,7 @@ def test_all_rows_arrive_however_spark_forms_batches_of_them(sizes, size, rows_s
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_rows_that_end_before_the_second_end_row_are_incomplete(missing, rows_socket):
     """As if Spark interrupted the task while its second worker waited for the next row."""
-    table = pa.Table.from_batches(with_end_rows(batches_of(2, 1), rows_socket))
+    table = pa.Table.from_batches(read_with_end_rows(batches_of(2, 1), rows_socket))
     passed = table.slice(0, table.num_rows - missing).to_batches()
     with pytest.raises(RowsIncomplete, match="nothing was committed"):
         list(remove_end_rows(passed))
@@ -69,4 +69,4 @@ def test_a_connection_that_ends_without_a_mark_gets_no_end_rows():
     with connected() as (spark, rows):
         spark.shutdown(socket.SHUT_WR)
         with pytest.raises(RowsIncomplete):
-            with_end_rows(batches_of(1), rows)
+            read_with_end_rows(batches_of(1), rows)

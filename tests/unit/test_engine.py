@@ -277,7 +277,7 @@ FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 def sent(engine, *requests):
     """The positions of each request's records, in the order in which the client got them."""
     return [
-        [at for each, at in engine.client.positions if each == request.delivery.delivery_id]
+        [at for number, at in engine.client.positions if number == request.delivery.delivery_id]
         for request in requests
     ]
 

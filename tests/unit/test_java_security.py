@@ -125,8 +125,8 @@ def test_jaas_without_a_mechanism_is_refused():
 
 @pytest.mark.parametrize("kind", [{}, {"type": "JKS"}, {"type": "jks"}, {"password": "x"}])
 def test_a_jks_key_store_is_refused_with_the_command_that_converts_it(kind):
-    given = {"location": "/store.jks", **kind}
-    message = refusal({f"ssl.keystore.{name}": value for name, value in given.items()})
+    settings = {"location": "/store.jks", **kind}
+    message = refusal({f"ssl.keystore.{name}": value for name, value in settings.items()})
     assert "kafka.ssl.keystore.location" in message
     assert "keytool -importkeystore" in message
     assert "kafka.ssl.keystore.type=PEM" in message

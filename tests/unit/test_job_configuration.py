@@ -283,13 +283,13 @@ def test_no_mistake_is_reported_that_is_only_the_consequence_of_another():
 JAAS = 'PlainLoginModule required username="u" password="hunter2";'
 
 
-def with_login(secret):
+def add_login(secret):
     login = f"kafka.security.protocol: SASL_SSL\n    kafka.sasl.mechanism: PLAIN\n    {secret}"
     return GOOD.replace("topic: numbers", f"topic: numbers\n    {login}")
 
 
 def test_a_secret_comes_from_the_environment_and_shows_in_no_repr():
-    text = with_login("kafka.sasl.jaas.config: ${env:JAAS}")
+    text = add_login("kafka.sasl.jaas.config: ${env:JAAS}")
     configuration = checked(text, JAAS=JAAS)
     assert configuration.job.sink.options["kafka.sasl.jaas.config"] == JAAS
     assert isinstance(configuration.job.sink.options["kafka.sasl.jaas.config"], Secret)
@@ -300,10 +300,10 @@ def test_a_secret_comes_from_the_environment_and_shows_in_no_repr():
 def test_a_secret_comes_from_a_file_without_its_last_line_break(tmp_path):
     file = tmp_path / "jaas"
     file.write_text(f"{JAAS}\n")
-    text = with_login(f"kafka.sasl.jaas.config: ${{file:{file}}}")
+    text = add_login(f"kafka.sasl.jaas.config: ${{file:{file}}}")
     assert checked(text).job.sink.options["kafka.sasl.jaas.config"] == JAAS
     file.write_text(" pass \n")
-    text = with_login(f"kafka.sasl.username: me\n    kafka.sasl.password: ${{file:{file}}}")
+    text = add_login(f"kafka.sasl.username: me\n    kafka.sasl.password: ${{file:{file}}}")
     assert checked(text).sink_options.producer.client["sasl.password"] == " pass "
 
 
@@ -319,7 +319,7 @@ def databricks(monkeypatch):
 
 
 def test_a_secret_comes_from_a_scope_of_databricks(databricks):
-    configuration = checked(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    configuration = checked(add_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
     assert configuration.job.sink.options["kafka.sasl.jaas.config"] == JAAS
     assert configuration.sink_options.producer.client["sasl.password"] == "hunter2"
     assert "hunter2" not in repr(configuration)
@@ -346,12 +346,12 @@ def test_what_comes_from_a_scope_is_secret_wherever_it_stands(databricks):
     ],
 )
 def test_a_secret_that_a_scope_does_not_have_is_a_mistake(reference, what, databricks):
-    (line,) = mistakes(with_login(f"kafka.sasl.jaas.config: ${{secrets:{reference}}}"))
+    (line,) = mistakes(add_login(f"kafka.sasl.jaas.config: ${{secrets:{reference}}}"))
     assert line.startswith(f"job.yaml:11:5: sink.options.kafka.sasl.jaas.config: {what}")
 
 
 def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
-    (line,) = mistakes(with_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
+    (line,) = mistakes(add_login("kafka.sasl.jaas.config: ${secrets:kafka/jaas}"))
     assert "works only on Databricks" in line
     assert line.endswith("write ${env:NAME} or ${file:PATH} here")
 
@@ -367,7 +367,7 @@ def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
     ],
 )
 def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
-    (line,) = mistakes(with_login(line), USER="u")
+    (line,) = mistakes(add_login(line), USER="u")
     assert "is a secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in line
     assert "hunter2" not in line
 

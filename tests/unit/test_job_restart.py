@@ -36,10 +36,10 @@ def outcome(stop, restart, *outcomes):
     said = Said()
 
     def attempt():
-        each = left.pop(0)
-        if isinstance(each, Exception):
-            raise each
-        return each() if callable(each) else each
+        step = left.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step() if callable(step) else step
 
     failure = run_attempts(attempt, restart, stop, said)
     return (DONE if failure is None else FAILED), len(outcomes) - len(left), said.messages

@@ -94,13 +94,13 @@ def test_a_signal_that_reaches_python_and_java_is_one(stop, clock):
 
 @pytest.fixture
 def handled(stop):
-    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     filters = list(logging.getLogger().filters)
     handle_signals(stop)
     yield
     logging.getLogger().filters[:] = filters
-    for each, handler in before.items():
-        signal.signal(each, handler)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

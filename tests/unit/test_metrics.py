@@ -65,18 +65,18 @@ def text_at_once(listener):
 
 def scrape(listener, text_of=text_at_once):
     """Samples by name and labels, without those of the query; of one query."""
-    found = {}
+    values = {}
     text = text_of(listener)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = dict(sample.labels)
             assert {name: labels.pop(name) for name in LABELS} == LABELS
-            found[sample.name, tuple(sorted(labels.items()))] = sample.value
-    return found
+            values[sample.name, tuple(sorted(labels.items()))] = sample.value
+    return values
 
 
 def values(scraped, name):
-    return {labels: value for (each, labels), value in scraped.items() if each == name}
+    return {labels: value for (metric, labels), value in scraped.items() if metric == name}
 
 
 # --- what a scrape finds --------------------------------------------------------------------------
@@ -148,11 +148,11 @@ def test_series_are_bounded_whatever_topics_the_data_name(listener):
     for batch_id in range(5):
         rejected = {f"missing-{batch_id}-{n}": {"UNKNOWN_TOPIC_OR_PART": 2} for n in range(400)}
         listener.on_report(MadeUpReport(batch_id=batch_id, dead_letters_by_topic=rejected))
-    found = values(scrape(listener), "spark_kafka_sink_dead_letters_total")
-    assert len(found) == 1_001
-    assert sum(found.values()) == 4_000
+    counts = values(scrape(listener), "spark_kafka_sink_dead_letters_total")
+    assert len(counts) == 1_001
+    assert sum(counts.values()) == 4_000
     others = (("error", "UNKNOWN_TOPIC_OR_PART"), ("topic", "(other topics)"))
-    assert found[others] == 2_000
+    assert counts[others] == 2_000
 
 
 def test_without_reports_there_are_only_sparks_metrics(listener):
@@ -342,11 +342,18 @@ def test_names_say_kind_and_unit():
 def test_figures_with_the_same_metric_describe_it_in_the_same_way():
     exported = [figure.metric for figure in FIGURES.values() if figure.metric is not None]
     described = {
-        (each.name, each.kind, each.help_text, each.labels, each.scale, each.on_dashboard)
-        for each in exported
+        (
+            metric.name,
+            metric.kind,
+            metric.help_text,
+            metric.labels,
+            metric.scale,
+            metric.on_dashboard,
+        )
+        for metric in exported
     }
-    assert len(described) == len({each.name for each in exported}) == len(REPORT_METRICS)
-    assert {each.kind for each in exported} == {"counter", "gauge"}
+    assert len(described) == len({metric.name for metric in exported}) == len(REPORT_METRICS)
+    assert {metric.kind for metric in exported} == {"counter", "gauge"}
 
 
 def test_a_figure_in_milliseconds_is_exported_in_the_unit_of_the_metrics_name():
@@ -384,7 +391,9 @@ def test_every_panel_can_be_limited_to_a_query():
 
 
 def test_the_choice_of_queries_is_of_a_metric_that_exists():
-    choice = next(each for each in DASHBOARD["templating"]["list"] if each["name"] == "query")
+    choice = next(
+        variable for variable in DASHBOARD["templating"]["list"] if variable["name"] == "query"
+    )
     metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", choice["query"]).groups()
     assert label in labels_of(metric)
 
@@ -409,7 +418,7 @@ def test_nearly_all_metrics_are_on_the_dashboard():
     shown = set().union(*(metrics_in(plain(target["expr"])) for _, target in TARGETS))
     left_out = {metric.name for metric in METRICS} - shown
     exported = [figure.metric for figure in FIGURES.values() if figure.metric is not None]
-    assert left_out == {each.name for each in exported if not each.on_dashboard} | {
+    assert left_out == {metric.name for metric in exported if not metric.on_dashboard} | {
         # matters for alerts
         "spark_streaming_last_micro_batch_timestamp_seconds",
         "spark_streaming_query_failures_total",

@@ -103,7 +103,7 @@ def refusal(settings, oauth_callback=""):
             ),
             {"sasl.oauthbearer.scope": "kafka"},
         ),
-        ({**OAUTH, **{name: each for name, each in OIDC.items() if "method" not in name}}, {}),
+        ({**OAUTH, **{name: value for name, value in OIDC.items() if "method" not in name}}, {}),
         ({**OAUTH, **OIDC}, {}),
     ],
 )

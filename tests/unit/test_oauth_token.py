@@ -99,17 +99,17 @@ def test_nothing_is_passed_on_before_a_token_is_needed(login, function):
     ],
 )
 def test_what_the_function_returns_reaches_the_client(login, function, more, principal, extensions):
-    given = []
+    tokens_made = []
 
     def make(configuration):
-        given.append(configuration)
+        tokens_made.append(configuration)
         return (VALUE, LATER, *more)
 
     function(make)
     login.tokens.call()
     client = login.pass_on_until_answered()
     assert client.tokens == [(VALUE, int(LATER * 1000), principal, extensions)]
-    assert given == [CONFIGURATION]
+    assert tokens_made == [CONFIGURATION]
     login.tokens.pass_on(client)
     assert len(client.tokens) == 1
 
@@ -199,10 +199,10 @@ def test_clients_that_ask_during_a_call_wait_for_it(login, function):
 
     function(make)
     clients = [login, login.another(), login.another()]
-    for each in clients:
-        each.tokens.call()
+    for client in clients:
+        client.tokens.call()
     returns.set()
-    assert [each.pass_on_until_answered().tokens[0][0] for each in clients] == [VALUE] * 3
+    assert [client.pass_on_until_answered().tokens[0][0] for client in clients] == [VALUE] * 3
     assert calls == [1]
 
 

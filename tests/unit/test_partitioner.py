@@ -35,12 +35,12 @@ def hashes(keys):
 def runs(partitioned):
     """partition -> row numbers, in their order."""
     first = partitioned.records.values.addresses
-    found = {}
+    partitions = {}
     for number, partition in enumerate(partitioned.partitions.tolist()):
         start, end = partitioned.starts[number], partitioned.starts[number + 1]
         assert end > start
-        found[partition] = first[start:end].tolist()
-    return found
+        partitions[partition] = first[start:end].tolist()
+    return partitions
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_murmur2_gives_javas_numbers(key, expected):
     assert hashes([key]) == [expected]
 
 
-def of_one(key):
+def plain_murmur2(key):
     """Kafka's ``Utils.murmur2`` in plain Python."""
     factor, mask = 0x5BD1E995, 0xFFFFFFFF
     result = 0x9747B28C ^ len(key)
@@ -77,8 +77,8 @@ def of_one(key):
 def test_long_keys_have_their_hash_beside_any_number_of_others(count, sizes):
     keys = [bytes((size + at) % 251 for at in range(size)) for size in sizes]
     others = [bytes(str(number), "ascii") * 70 for number in range(count)]
-    found = [number & 0xFFFFFFFF for number in hashes([*keys, *others])]
-    assert found == [of_one(key) for key in [*keys, *others]]
+    values = [number & 0xFFFFFFFF for number in hashes([*keys, *others])]
+    assert values == [plain_murmur2(key) for key in [*keys, *others]]
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=60))

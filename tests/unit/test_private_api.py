@@ -176,5 +176,5 @@ def test_times_have_a_zone_in_arrow_and_times_without_one_have_none():
     schema = (
         types.StructType().add("at", types.TimestampType()).add("ntz", types.TimestampNTZType())
     )
-    found = {name: kind.arrow for name, kind in column_types(schema, schema.names).items()}
-    assert found == {"at": pa.timestamp("us", "UTC"), "ntz": pa.timestamp("us")}
+    kinds = {name: kind.arrow for name, kind in column_types(schema, schema.names).items()}
+    assert kinds == {"at": pa.timestamp("us", "UTC"), "ntz": pa.timestamp("us")}

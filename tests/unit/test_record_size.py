@@ -111,8 +111,8 @@ def test_parts_keep_the_order_and_only_a_single_record_may_be_too_large(rows, li
         expected = [i for i, partition in enumerate(partitions) if partition == number]
         groups = []
         for part, size in parts:
-            each = np.repeat(part.partitions, np.diff(part.starts))
-            chosen = np.flatnonzero(each == number)
+            partition_of = np.repeat(part.partitions, np.diff(part.starts))
+            chosen = np.flatnonzero(partition_of == number)
             if len(chosen):
                 groups.append(part.positions[chosen].tolist())
                 total = int(record_bytes(part.records)[chosen].sum()) + BATCH_OVERHEAD_BYTES

@@ -383,8 +383,8 @@ def test_a_row_with_several_problems_is_rejected_once():
         partition=pa.array([0, -1, -1, -1, 1], pa.int32()),
         timestamp=pa.array([1, 0, 1, 0, 1], pa.timestamp("ms")),
     )
-    found = rejections(batch, None)
-    assert sorted(row for rows, *_ in found for row in rows) == [1, 2, 3]
+    rejected = rejections(batch, None)
+    assert sorted(row for rows, *_ in rejected for row in rows) == [1, 2, 3]
     assert set(split(batch, None)) == {"a", "b"}
 
 
@@ -402,7 +402,7 @@ def test_headers_that_cannot_be_sent_are_told_as_json():
     made = headers([("k", b"x")], [("k", b"v"), (None, b"w"), None, ("m", None)])
     (rejected,) = split_by_topic(a_batch(headers=made), "t").rejected
     assert rejected.headers_json is not None
-    assert [json.loads(each) for each in rejected.headers_json] == [
+    assert [json.loads(headers) for headers in rejected.headers_json] == [
         [
             {"key": "k", "value": "dg=="},
             {"key": None, "value": "dw=="},

@@ -32,8 +32,8 @@ def test_the_table_of_options_is_as_the_code_defines_them():
 
 
 def test_the_table_of_errors_has_every_error_once():
-    classes = (each for _, each in inspect.getmembers(errors, inspect.isclass))
-    public = [each.__name__ for each in classes if issubclass(each, errors.KafkaSinkError)]
+    classes = (member for _, member in inspect.getmembers(errors, inspect.isclass))
+    public = [cls.__name__ for cls in classes if issubclass(cls, errors.KafkaSinkError)]
     public.remove(errors.KafkaSinkError.__name__)
     listed = re.findall(r"^\| `(\w+)` \|", "\n".join(table("errors")), re.MULTILINE)
     assert sorted(listed) == sorted(public)

@@ -170,7 +170,7 @@ def tls(authority):
 
 
 @pytest.fixture
-def without_ours(monkeypatch, tmp_path):
+def another_authority(monkeypatch, tmp_path):
     """The system trusts only one authority, which is not the registry's."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     trust(monkeypatch, tmp_path / "other.pem")
@@ -188,7 +188,7 @@ def test_the_systems_authorities_are_trusted_for_registry_and_tokens(tls, tmp_pa
         assert register(registry.url, **oauth(provider)) == 1
 
 
-def test_the_option_for_an_authority_is_of_registry_and_tokens(tls, tmp_path, without_ours):
+def test_the_option_for_an_authority_is_of_registry_and_tokens(tls, tmp_path, another_authority):
     with running_stub(tls) as registry, identity_provider(tls) as provider:
         trusting = {"ssl_ca_location": str(tmp_path / "ca.pem")}
         assert register(registry.url, **trusting, **oauth(provider)) == 1
@@ -215,7 +215,7 @@ def test_tls(tls, tmp_path):
         register(registry.url, ssl_ca_location=str(tmp_path / "missing.pem"))
 
 
-def test_a_certificate_of_an_unknown_authority_names_the_option(tls, without_ours, registry):
+def test_a_certificate_of_an_unknown_authority_names_the_option(tls, another_authority, registry):
     advice = r"CERTIFICATE_VERIFY_FAILED.*\. Set schema\.registry\.ssl\.ca\.location to a PEM file"
     with running_stub(tls) as secure, pytest.raises(RegistryUnavailable, match=advice):
         register(secure.url)

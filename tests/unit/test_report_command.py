@@ -82,10 +82,10 @@ def test_many_topics_are_summed_up():
     ],
 )
 def test_it_says_whose_reports_they_are(ids, words):
-    first, *others = (report(query_id=each) for each in ids)
+    first, *others = (report(query_id=query_id) for query_id in ids)
     history = History(first)
-    for each in others:
-        history.add(each)
+    for other in others:
+        history.add(other)
     assert terminal.queries(history)[0].startswith(words)
 
 
@@ -183,7 +183,7 @@ def test_a_page_that_cannot_be_written_leaves_the_former_one(tmp_path, capsys, m
         assert main(["report", str(tmp_path), "--html", str(page)]) == 2
     assert capsys.readouterr().err == f"error: {page}: No space left on device\n"
     assert page.read_text() == "served"
-    assert [each.name for each in tmp_path.glob("page*")] == ["page.html"]
+    assert [path.name for path in tmp_path.glob("page*")] == ["page.html"]
     assert main(["report", str(tmp_path), "--html", str(page)]) == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
 
@@ -203,12 +203,14 @@ def test_without_the_libraries_it_says_what_to_install(tmp_path, capsys, monkeyp
     write(tmp_path, 0)
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert main(["report", str(tmp_path), "--html", "page.html"]) == 2
-    for name in [each for each in sys.modules if each.startswith("spark_kafka_sink.tools.report")]:
+    for name in [
+        module for module in sys.modules if module.startswith("spark_kafka_sink.tools.report")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert main(["report", str(tmp_path)]) == 2
     errors = capsys.readouterr().err.splitlines()
-    assert ["pip install 'spark-kafka-sink[report]'" in each for each in errors] == [True, True]
+    assert ["pip install 'spark-kafka-sink[report]'" in error for error in errors] == [True, True]
 
 
 # --- following ------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def test_without_a_terminal_every_new_micro_batch_is_a_line(tmp_path, capsys):
     assert command.run(tmp_path, None, is_followed=True, wait=waits) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "no reports yet"
-    assert [each.split("  ")[:3] for each in lines[1:]] == [
+    assert [line.split("  ")[:3] for line in lines[1:]] == [
         [f"2026-11-22 08:00:0{2 * number + 1}", f"micro-batch {number}", "delivered"]
         for number in range(3)
     ]

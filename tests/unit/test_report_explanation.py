@@ -121,10 +121,10 @@ TABLE = {
 
 @pytest.mark.parametrize(("changed", "finding", "advice"), TABLE.values(), ids=TABLE)
 def test_what_takes_the_time_is_named_with_what_to_do(changed, finding, advice):
-    found = explain(interval(**changed))
-    assert found.finding.startswith(finding)
-    assert advice in found.advice
-    assert str(found).strip() == str(found)
+    sentences = explain(interval(**changed))
+    assert sentences.finding.startswith(finding)
+    assert advice in sentences.advice
+    assert str(sentences).strip() == str(sentences)
 
 
 def test_one_retry_in_a_long_history_is_no_explanation():
@@ -158,9 +158,9 @@ def test_a_slow_phase_is_found_in_a_long_history():
     for number in range(1, 20):
         slow = {"task_ms": 9_000, "buffer_wait_ms": 6_000} if number == 7 else {}
         history.add(report(number, **slow))
-    found = slowest(history.samples)
-    assert found is history.samples[7]
-    assert explain(found).finding.startswith("Waiting for room in the buffer takes 67 %")
+    samples = slowest(history.samples)
+    assert samples is history.samples[7]
+    assert explain(samples).finding.startswith("Waiting for room in the buffer takes 67 %")
 
 
 def test_where_all_take_about_the_same_time_none_is_the_slowest():

@@ -83,19 +83,19 @@ def test_only_figures_that_reports_of_the_first_release_have_must_be_in_a_line()
 
 
 def test_what_earlier_reports_lack_may_be_unknown():
-    types = {each.name: str(each.type) for each in fields(Report)}
-    assert all(types[name].endswith(" | None") for name, each in FIGURES.items() if each.is_new)
+    types = {field.name: str(field.type) for field in fields(Report)}
+    assert all(types[name].endswith(" | None") for name, figure in FIGURES.items() if figure.is_new)
 
 
 def test_only_numbers_and_texts_have_a_line_of_their_own():
-    types = {each.name: str(each.type).partition(" | ")[0] for each in fields(Report)}
+    types = {field.name: str(field.type).partition(" | ")[0] for field in fields(Report)}
     shown = {types[name] for name, figure in FIGURES.items() if figure.line}
     assert shown <= {"int", "float", "str"}
 
 
 def test_a_field_of_a_task_that_adds_up_is_counted_from_its_start():
     builder = ReportBuilder()
-    assert vars(builder).keys() == {each.name for each in fields(DeliveryReport)} - {"ended_at"}
+    assert vars(builder).keys() == {field.name for field in fields(DeliveryReport)} - {"ended_at"}
     builder.metadata_requests += 2
     builder.acknowledged_records["a", 0] += 3
     report = builder.build(buffer_memory_bytes=7)

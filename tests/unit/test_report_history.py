@@ -10,10 +10,10 @@ from spark_kafka_sink.tools.report.history import History
 
 def history(*reports, **keywords):
     first, *others = reports
-    found = History(first, **keywords)
-    for each in others:
-        found.add(each)
-    return found
+    history_read = History(first, **keywords)
+    for other in others:
+        history_read.add(other)
+    return history_read
 
 
 def test_sums_maxima_and_counts():
@@ -41,9 +41,9 @@ def test_the_latest_error_of_a_broker_stays():
 
 
 def test_rates_count_the_time_since_the_micro_batch_before():
-    found = history(report(0), report(1))
-    assert [each.records_per_second for each in found.latest] == [10_000, 5_000]
-    assert found.latest[1].records_per_task_second == 10_000
+    read = history(report(0), report(1))
+    assert [sample.records_per_second for sample in read.latest] == [10_000, 5_000]
+    assert read.latest[1].records_per_task_second == 10_000
 
 
 def test_a_clock_that_was_set_back_makes_no_negative_time():
@@ -73,37 +73,37 @@ def test_the_rest_of_the_time_is_the_sinks_own_and_never_negative():
 def test_thinning_drops_nothing(number):
     failed_at = number // 2
     reports = [
-        report(each, failed_records_by_topic={"a": 7}, outcome="failed")
-        if each == failed_at
-        else report(each, buffer_peak_bytes=each)
-        for each in range(number)
+        report(batch_id, failed_records_by_topic={"a": 7}, outcome="failed")
+        if batch_id == failed_at
+        else report(batch_id, buffer_peak_bytes=batch_id)
+        for batch_id in range(number)
     ]
-    found = history(*reports, max_samples=4)
-    assert len(found.samples) <= 4
-    assert sum(each.micro_batches for each in found.samples) == number
-    assert sum(each.failed_records for each in found.samples) == 7
-    assert sum(each.failed_micro_batches for each in found.samples) == 1
-    assert sum(each.records for each in found.samples) == found.total.records
-    assert sum(each.elapsed_ms for each in found.samples) == found.total.elapsed_ms
-    assert max(each.buffer_peak_bytes for each in found.samples) == found.total.buffer_peak_bytes
-    assert [each.first.batch_id for each in found.samples] == list(
-        range(0, number, found.micro_batches_per_sample)
+    read = history(*reports, max_samples=4)
+    assert len(read.samples) <= 4
+    assert sum(sample.micro_batches for sample in read.samples) == number
+    assert sum(sample.failed_records for sample in read.samples) == 7
+    assert sum(sample.failed_micro_batches for sample in read.samples) == 1
+    assert sum(sample.records for sample in read.samples) == read.total.records
+    assert sum(sample.elapsed_ms for sample in read.samples) == read.total.elapsed_ms
+    assert max(sample.buffer_peak_bytes for sample in read.samples) == read.total.buffer_peak_bytes
+    assert [sample.first.batch_id for sample in read.samples] == list(
+        range(0, number, read.micro_batches_per_sample)
     )
-    assert {each.micro_batches for each in found.samples[:-1]} <= {found.micro_batches_per_sample}
+    assert {sample.micro_batches for sample in read.samples[:-1]} <= {read.micro_batches_per_sample}
 
 
 def test_short_histories_are_not_thinned():
-    found = history(*map(report, range(240)))
-    assert (len(found.samples), found.micro_batches_per_sample) == (240, 1)
-    found.add(report(240))
-    assert (len(found.samples), found.micro_batches_per_sample) == (121, 2)
+    read = history(*map(report, range(240)))
+    assert (len(read.samples), read.micro_batches_per_sample) == (240, 1)
+    read.add(report(240))
+    assert (len(read.samples), read.micro_batches_per_sample) == (121, 2)
 
 
 def test_only_the_latest_micro_batches_are_kept():
-    found = history(*map(report, range(10)), latest=3)
-    assert [each.last.batch_id for each in found.latest] == [7, 8, 9]
+    read = history(*map(report, range(10)), latest=3)
+    assert [sample.last.batch_id for sample in read.latest] == [7, 8, 9]
 
 
 def test_queries_are_known_in_the_order_of_their_latest_report():
-    reports = [report(n, query_id=each) for n, each in enumerate(("a", "b", None, "a"))]
+    reports = [report(n, query_id=query_id) for n, query_id in enumerate(("a", "b", None, "a"))]
     assert list(history(*reports).query_ids) == ["b", None, "a"]

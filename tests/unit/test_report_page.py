@@ -40,8 +40,8 @@ NOTHING = {
 def drawn(*reports, skipped=(), **keywords):
     first, *others = reports
     history = History(first, **keywords)
-    for each in others:
-        history.add(each)
+    for other in others:
+        history.add(other)
     return page(history, "/data/reports", datetime(2026, 11, 22, tzinfo=timezone.utc), skipped)
 
 
@@ -97,14 +97,18 @@ def test_the_latest_micro_batches_come_first_and_failed_ones_are_marked():
 def test_nothing_comes_from_elsewhere_and_nothing_runs():
     root = parsed(FULL)
     assert "default-src 'none'" in FULL
-    assert not {each.tag.rpartition("}")[2] for each in root.iter()} & {"script", "link", "img"}
+    assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {
+        "script",
+        "link",
+        "img",
+    }
     targets = re.findall(r'(?:href|src)="([^"]*)"|url\(([^)]*)\)', FULL)
     assert {(one or other)[0] for one, other in targets} == {"#"}
 
 
 def test_what_a_plot_refers_to_is_its_own():
     root = parsed(FULL)
-    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     referred = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"', FULL)
     assert {one or other for one, other in referred} <= set(ids)

@@ -16,7 +16,7 @@ from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, pa
 
 
 def batch_ids(files):
-    return [each.batch_id for each in files.new()]
+    return [report.batch_id for report in files.new()]
 
 
 def test_files_are_read_in_the_order_of_their_numbers(tmp_path):
@@ -65,9 +65,9 @@ def test_lines_that_are_no_reports_are_skipped_with_their_place(tmp_path):
     file = write(tmp_path, 1)
     with file.open("ab") as stream:
         stream.write(line(2)[:100] + b"\n\n" + line(3, version=2) + line(4))
-    found = list(ReportFiles(tmp_path).new())
-    assert [each.batch_id for each in found if isinstance(each, Report)] == [1, 4]
-    cut, newer = (each for each in found if isinstance(each, SkippedLine))
+    read = list(ReportFiles(tmp_path).new())
+    assert [item.batch_id for item in read if isinstance(item, Report)] == [1, 4]
+    cut, newer = (item for item in read if isinstance(item, SkippedLine))
     assert (cut.file, cut.number, cut.reason) == (file, 2, "not JSON, or truncated")
     assert newer.number == 4
     assert "version 2" in newer.reason
@@ -80,15 +80,15 @@ def test_a_path_that_does_not_exist_is_an_os_error(tmp_path):
 
 
 def test_values_arrive_with_their_types():
-    found = report(
+    read = report(
         ended_at="2026-11-22T09:00:00.123+01:00",
         dead_letters_by_topic={"a": {"NULL_TOPIC": 2}},
         retried_requests=None,
         query_id=None,
     )
-    assert found.ended_at == datetime(2026, 11, 22, 8, 0, 0, 123_000, tzinfo=timezone.utc)
-    assert found.dead_letters_by_topic["a"]["NULL_TOPIC"] == 2
-    assert (found.retried_requests, found.query_id) == (None, None)
+    assert read.ended_at == datetime(2026, 11, 22, 8, 0, 0, 123_000, tzinfo=timezone.utc)
+    assert read.dead_letters_by_topic["a"]["NULL_TOPIC"] == 2
+    assert (read.retried_requests, read.query_id) == (None, None)
 
 
 def test_unknown_fields_are_ignored():
@@ -105,7 +105,7 @@ def test_a_report_of_an_earlier_release_lacks_what_is_new():
     assert parse(json.dumps(known).encode()).cross_rack_records is None
 
 
-@pytest.mark.parametrize("name", [each for each in Report.__dataclass_fields__ if each not in NEW])
+@pytest.mark.parametrize("name", [name for name in Report.__dataclass_fields__ if name not in NEW])
 def test_a_missing_field_is_named(name):
     known = fields()
     del known[name]
@@ -155,6 +155,6 @@ def test_deep_nesting_is_no_crash():
 
 
 def test_texts_from_users_data_have_no_control_characters():
-    found = report(broker_error="a\x1b[31m\nb\ud800", records_by_topic={"\x07t": 1})
-    assert found.broker_error == "a�[31m b�"
-    assert found.records_by_topic == {"�t": 1}
+    read = report(broker_error="a\x1b[31m\nb\ud800", records_by_topic={"\x07t": 1})
+    assert read.broker_error == "a�[31m b�"
+    assert read.records_by_topic == {"�t": 1}

@@ -135,18 +135,18 @@ def test_a_misspelt_value_is_pointed_out():
 )  # fmt: skip
 def test_a_misspelt_optional_column_is_named(name, column):
     sentence = f"column {name} is not written to Kafka; did you mean {column}?"
-    given = schema(("value", TEXT), (name, TEXT))
-    assert unused_columns(given, "t") == [sentence]
+    columns = schema(("value", TEXT), (name, TEXT))
+    assert unused_columns(columns, "t") == [sentence]
     sink = KafkaSink({**SERVERS, "topic": "t"})
     with pytest.warns(UserWarning, match=re.escape(sentence)):
-        sink.streamWriter(given, overwrite=False)
+        sink.streamWriter(columns, overwrite=False)
     with pytest.warns(UserWarning, match=re.escape(sentence)):
-        sink.writer(given, overwrite=False)
+        sink.writer(columns, overwrite=False)
 
 
 def test_each_misspelt_column_is_named():
-    given = schema(("value", TEXT), ("header", HEADERS), ("keys", TEXT))
-    assert [sentence.split()[1] for sentence in unused_columns(given, "t")] == ["header", "keys"]
+    columns = schema(("value", TEXT), ("header", HEADERS), ("keys", TEXT))
+    assert [sentence.split()[1] for sentence in unused_columns(columns, "t")] == ["header", "keys"]
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ class Point(UserDefinedType):
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_what_spark_cannot_pass_is_refused_only_by_the_format(columns, problem):
-    given = schema(("value", TEXT), *columns)
-    assert check_schema(given, "t") is None
+    all_columns = schema(("value", TEXT), *columns)
+    assert check_schema(all_columns, "t") is None
     sink = KafkaSink({**SERVERS, "topic": "t"})
     for writer in (sink.writer, sink.streamWriter):
         with pytest.raises(InvalidSchema) as raised:
-            writer(given, overwrite=False)
+            writer(all_columns, overwrite=False)
         assert str(raised.value) == (
             f"{problem}. Spark cannot pass that to the format: select the record's columns, or use "
             "foreach_batch"
@@ -217,8 +217,8 @@ def test_what_spark_cannot_pass_is_refused_only_by_the_format(columns, problem):
 
 def test_names_that_differ_in_case_and_nested_intervals_are_accepted():
     fields = schema(("a", TEXT), ("A", YearMonthIntervalType(1)))
-    given = schema(("value", TEXT), ("x", fields), ("X", ArrayType(fields)), ("Value", TEXT))
-    assert KafkaSink({**SERVERS, "topic": "t"}).writer(given, overwrite=False)
+    columns = schema(("value", TEXT), ("x", fields), ("X", ArrayType(fields)), ("Value", TEXT))
+    assert KafkaSink({**SERVERS, "topic": "t"}).writer(columns, overwrite=False)
 
 
 def test_a_column_with_a_format_has_no_field_twice():
@@ -243,7 +243,7 @@ REGISTRY = {"schema.registry.url": "http://127.0.0.1:1"}
 )
 @pytest.mark.parametrize("column", ["key", "value"])
 def test_a_column_that_may_be_serialized_already_is_named(column, form, kind, already):
-    given = schema((column, kind))
+    columns = schema((column, kind))
     sentence = (
         f"column {column} ({kind.simpleString()}) is serialized by {column}.format={form}: if it "
         f"is {already} already, write the struct itself, not to_{form}; if not, "
@@ -252,11 +252,11 @@ def test_a_column_that_may_be_serialized_already_is_named(column, form, kind, al
     expected = [sentence] if already else []
     options = {**SERVERS, **REGISTRY, f"{column}.format": form}
     serialization = parse(options).serialization
-    assert columns_serialized_twice(given, serialization) == expected
+    assert columns_serialized_twice(columns, serialization) == expected
     meant = parse({**options, f"{column}.schema": "{}"}).serialization
-    assert columns_serialized_twice(given, meant) == []
+    assert columns_serialized_twice(columns, meant) == []
     latest = {"use.latest.version": "true", "auto.register.schemas": "false"}
-    assert columns_serialized_twice(given, parse({**options, **latest}).serialization) == []
+    assert columns_serialized_twice(columns, parse({**options, **latest}).serialization) == []
 
 
 def test_all_problems_are_reported_at_once():

@@ -182,8 +182,8 @@ def test_a_proxy_of_the_system_does_not_show_its_password(caplog, monkeypatch):
 
 def test_doctor_says_the_same():
     with token_endpoint(lambda: "opaque-123") as url:
-        given = options(url, topic="t")
-        context = CheckContext(given, False, None, Deadline(30), parsed=parse(given))
+        sink_options = options(url, topic="t")
+        context = CheckContext(sink_options, False, None, Deadline(30), parsed=parse(sink_options))
         context.servers = [Server("127.0.0.1", 1)]
         (finding,) = connection.login(context)
         context.close()

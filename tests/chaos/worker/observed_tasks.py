@@ -141,7 +141,7 @@ def _replace_connections() -> list[socket.socket]:
     is_open, has_ended = socket.socketpair(), socket.socketpair()
     has_ended[1].close()
     kept = [*is_open, has_ended[0]]
-    for file in set(range(3, _MOST_FILES)) - {each.fileno() for each in kept}:
+    for file in set(range(3, _MOST_FILES)) - {file.fileno() for file in kept}:
         try:
             is_socket = stat.S_ISSOCK(os.fstat(file).st_mode)
         except OSError:

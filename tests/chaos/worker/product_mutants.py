@@ -18,7 +18,7 @@ def drops_a_row(task) -> None:
 
 
 def sends_a_row_twice(task) -> None:
-    _change_first_batch(task, _with_first_row_again)
+    _change_first_batch(task, _repeat_first_row)
 
 
 def counts_at_enqueue(task) -> None:
@@ -118,6 +118,6 @@ def _change_first_batch(task, change: Callable[[pa.RecordBatch], pa.RecordBatch]
     task.write_partition = write
 
 
-def _with_first_row_again(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _repeat_first_row(batch: pa.RecordBatch) -> pa.RecordBatch:
     table = pa.Table.from_batches([batch, batch.slice(0, 1)])
     return table.combine_chunks().to_batches()[0]
