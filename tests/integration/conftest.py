@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from exactly_once_sink import SETTINGS, Sink
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 from spark_jars import avro_jar, kafka_jars
@@ -37,6 +38,30 @@ def bootstrap_servers() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def kafka() -> Iterator[LocalKafka]:
+    """Creates no topics, checks rights, and soon aborts transactions whose time is up."""
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with LocalKafka(settings=SETTINGS | rights) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def own_topics(kafka: LocalKafka) -> Iterator[Topics]:
+    """Topics of ``kafka``, which some modules replace by one with other settings."""
+    topics = Topics(kafka.bootstrap_servers)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def sink(kafka: LocalKafka, own_topics: Topics) -> Sink:
+    return Sink(kafka.bootstrap_servers, own_topics)
+
+
+@pytest.fixture(scope="session")
 def schema_registry() -> Iterator[str]:
     """The URL of a real one."""
     existing = os.environ.get("SCHEMA_REGISTRY_URL")
@@ -54,7 +79,7 @@ def topics(bootstrap_servers: str) -> Iterator[Topics]:
     topics.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def proxy() -> Iterator[KafkaProxy]:
     with proxied_kafka() as proxy:
         yield proxy

@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
@@ -33,27 +32,13 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.task import write_partition
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 FUTURE_MS = 4_000_000_000_000
-SETTINGS = {
-    "auto.create.topics.enable": "false",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=SETTINGS) as kafka:
-        yield kafka
-
-
-@pytest.fixture
-def own_topics(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
+@pytest.fixture(autouse=True)
+def new_producers():
+    yield
     process_cache().close(5)
 
 
@@ -380,7 +365,6 @@ def test_brokers_that_create_topics_are_given_the_time_for_it(topics, bootstrap_
         {"value": [name.encode() for name in names] + [b"bad"], "topic": [*names, None]}
     )
     report = write_partition([batch], parse(options))
-    process_cache().close(5)
     assert report.dead_letters == {("", "NULL_TOPIC"): 1}
     assert [values(topics.read(name)) for name in names] == [[name.encode()] for name in names]
     assert values(topics.read(options["dead.letter.topic"])) == [b"bad"]

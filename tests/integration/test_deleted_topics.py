@@ -6,30 +6,15 @@ import time
 
 import pytest
 from confluent_kafka import KafkaException
-from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
-from topics import Topics
+from exactly_once_sink import SECONDS, Process
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerLost
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 #: a task's own waits
 SHORT = {"close_timeout_ms": "3000", "kafka_max_block_ms": "3000"}
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=SETTINGS) as kafka:
-        yield kafka
-
-
-@pytest.fixture
-def sink(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield Sink(kafka.bootstrap_servers, topics)
-    topics.close()
 
 
 def create_again(topics, name):

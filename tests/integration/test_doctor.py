@@ -9,7 +9,6 @@ import trustme
 from acls import Acls
 from certificates import write_pem
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
-from kafka_proxy import proxied_kafka
 from local_cluster import LocalCluster, Security
 from topics import Topics
 
@@ -321,25 +320,30 @@ def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, k
     assert "which this version of the sink did not write" in ledger.message
 
 
-def test_a_wrong_advertised_listener_fails_and_no_missing_topic_is_created():
-    with proxied_kafka() as proxy:
-        topics = Topics(proxy.kafka.bootstrap_servers)
-        options = {"kafka.bootstrap.servers": proxy.kafka.bootstrap_servers}
-        options["topic"] = topics.new_name()
-        checks = diagnose(options, timeout_seconds=SECONDS)
-        topic = next(result for result in checks if result.name == "topic")
-        assert topic.outcome is Outcome.WARNED
-        assert "the first record creates it" in topic.message
-        checks.close()
-        assert not topics.exists(options["topic"])
-        other = topics.create(name="events_raw")
-        checks = diagnose(options | {"topic": "events.raw"}, timeout_seconds=SECONDS)
-        topic = next(result for result in checks if result.name == "topic")
-        checks.close()
-        assert topic.outcome is Outcome.FAILED
-        assert f"collides with existing topic: {other} (TOPIC_EXCEPTION)" in topic.message
-        with proxy.refusing():
-            results = {result.name: result for result in diagnose(options, timeout_seconds=SECONDS)}
+def result_of(check, options):
+    results = diagnose(options, timeout_seconds=SECONDS)
+    result = next(result for result in results if result.name == check)
+    results.close()
+    return result
+
+
+def test_no_missing_topic_is_created(proxied):
+    options = {"kafka.bootstrap.servers": proxied.bootstrap_servers, "topic": proxied.new_name()}
+    topic = result_of("topic", options)
+    assert topic.outcome is Outcome.WARNED
+    assert "the first record creates it" in topic.message
+    assert not proxied.exists(options["topic"])
+    other = proxied.create(name=f"{options['topic']}_raw")
+    topic = result_of("topic", options | {"topic": f"{options['topic']}.raw"})
+    proxied.delete(other)
+    assert topic.outcome is Outcome.FAILED
+    assert f"collides with existing topic: {other} (TOPIC_EXCEPTION)" in topic.message
+
+
+def test_a_wrong_advertised_listener_fails(proxy):
+    options = {"kafka.bootstrap.servers": proxy.kafka.bootstrap_servers, "topic": "t"}
+    with proxy.refusing():
+        results = {result.name: result for result in diagnose(options, timeout_seconds=SECONDS)}
     assert results["login"].outcome is Outcome.PASSED
     listeners = results["advertised_listeners"]
     assert listeners.outcome is Outcome.FAILED

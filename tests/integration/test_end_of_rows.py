@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from exactly_once_sink import SETTINGS as BROKER_SETTINGS
 from long_micro_batch import (
     EVERY_TWENTIETH,
     RAISE,
@@ -22,25 +21,15 @@ from long_micro_batch import (
 )
 from pyspark.errors import StreamingQueryException
 from standalone import standalone_cluster
-from topics import Topics
 
 from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 APP = Path(__file__).parent.parent / "support" / "end_of_rows_app.py"
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=BROKER_SETTINGS) as kafka:
-        yield kafka
-
-
 @pytest.fixture
-def topics(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
+def topics(own_topics):
+    return own_topics
 
 
 @pytest.fixture

@@ -38,24 +38,10 @@ from spark_kafka_sink.errors import (
     ReplayDiffers,
     TransactionTimeout,
 )
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 PAGE = Path(__file__).parents[2] / "docs" / "exactly-once.md"
 #: an abort, the end of the client, and what a busy machine adds
 CLOSE_SECONDS = 5.0 + 1.0 + 10.0
-
-
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=SETTINGS) as kafka:
-        yield kafka
-
-
-@pytest.fixture
-def sink(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield Sink(kafka.bootstrap_servers, topics)
-    topics.close()
 
 
 def test_micro_batches_appear_once_and_a_whole_replay_sends_nothing(sink):

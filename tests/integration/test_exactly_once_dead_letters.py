@@ -20,18 +20,12 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from exactly_once_sink import SETTINGS, Process, Sink
+from exactly_once_sink import Process, Sink
 from stub_registry import running_stub
-from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import ReplayDiffers, TransactionFailed
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
 #: a value that the topic of ``sink`` does not allow
 LARGE = "x" * 3000
 NO_NAME = [{"key": None, "value": b"1"}]
@@ -53,22 +47,14 @@ GOOD = sorted(row[0] for row in ROWS if row[-1] is None)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=SETTINGS | AUTHORIZER) as kafka:
-        yield kafka
-
-
 @pytest.fixture
 def deny(kafka):
     return partial(Acls(kafka.bootstrap_servers).deny, "ANONYMOUS")
 
 
 @pytest.fixture
-def sink(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield DeadLetterSink(kafka.bootstrap_servers, topics)
-    topics.close()
+def sink(kafka, own_topics):
+    return DeadLetterSink(kafka.bootstrap_servers, own_topics)
 
 
 class DeadLetterSink(Sink):

@@ -9,34 +9,23 @@ from __future__ import annotations
 import re
 
 import pytest
-from exactly_once_sink import SETTINGS, Process, Sink, shorten_claims
+from exactly_once_sink import Process, shorten_claims
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from streams import run, stream_of
 from suspension import suspended
-from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 ROWS = ["a", "b", "c", "d", "e", "f"]
 # tests/search visits every number in every order.
 CHANGES = [(1, 3), (3, 2)]
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=SETTINGS) as kafka:
-        yield kafka
-
-
-@pytest.fixture
-def sink(kafka, monkeypatch):
+@pytest.fixture(autouse=True)
+def short_claims(monkeypatch):
     shorten_claims(monkeypatch)
-    topics = Topics(kafka.bootstrap_servers)
-    yield Sink(kafka.bootstrap_servers, topics)
-    topics.close()
 
 
 def rows(batch_id):

@@ -7,31 +7,17 @@ import time
 import pytest
 from acls import Acls
 from confluent_kafka.admin import AclOperation
-from topics import Topics
-
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 60 s
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
-
-
-@pytest.fixture(scope="module")
-def guarded_kafka():
-    with LocalKafka(settings=AUTHORIZER) as kafka:
-        yield kafka
 
 
 @pytest.fixture
-def forbid(guarded_kafka):
+def forbid(kafka, own_topics):
     """Make a topic on which one operation is denied."""
-    topics = Topics(guarded_kafka.bootstrap_servers)
-    acls = Acls(guarded_kafka.bootstrap_servers)
+    acls = Acls(kafka.bootstrap_servers)
 
     def forbid(operation):
-        topic = topics.create()
+        topic = own_topics.create()
         acls.deny("ANONYMOUS", topic, operation)
         return topic
 
@@ -45,22 +31,20 @@ def save(spark, servers, topic, **options):
 
 
 @pytest.mark.parametrize("preflight", ["true", "false"])
-def test_a_topic_that_may_not_be_described_fails_at_once(spark, guarded_kafka, forbid, preflight):
+def test_a_topic_that_may_not_be_described_fails_at_once(spark, kafka, forbid, preflight):
     topic = forbid(AclOperation.DESCRIBE)
     started = time.monotonic()
     with pytest.raises(Exception, match=f"TopicUnavailable: topic {topic}: .*AUTHORIZATION_FAILED"):
-        save(spark, guarded_kafka.bootstrap_servers, topic, preflight=preflight)
+        save(spark, kafka.bootstrap_servers, topic, preflight=preflight)
     assert time.monotonic() - started < AT_ONCE_SECONDS
 
 
 @pytest.mark.parametrize(
     ("preflight", "error"), [("true", "TopicUnavailable"), ("false", "DeliveryFailed")]
 )
-def test_a_topic_that_may_not_be_written_fails_at_once(
-    spark, guarded_kafka, forbid, preflight, error
-):
+def test_a_topic_that_may_not_be_written_fails_at_once(spark, kafka, forbid, preflight, error):
     topic = forbid(AclOperation.WRITE)
     started = time.monotonic()
     with pytest.raises(Exception, match=f"{error}: topic {topic}.*AUTHORIZATION_FAILED.*Grant"):
-        save(spark, guarded_kafka.bootstrap_servers, topic, preflight=preflight)
+        save(spark, kafka.bootstrap_servers, topic, preflight=preflight)
     assert time.monotonic() - started < AT_ONCE_SECONDS

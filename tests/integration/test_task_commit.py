@@ -8,25 +8,10 @@ import time
 import pytest
 from pyspark import java_gateway
 from suspension import suspended
-from topics import Topics
 
 from spark_kafka_sink import foreach_batch
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
-
-
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings={"auto.create.topics.enable": "false"}) as kafka:
-        yield kafka
-
-
-@pytest.fixture
-def own_topics(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    yield topics
-    topics.close()
 
 
 def save(df, servers, topic, **options):

@@ -15,14 +15,12 @@ from pathlib import Path
 import exactly_once_task
 import pyarrow as pa
 import pytest
-from exactly_once_sink import SECONDS, SETTINGS, Sink, shorten_claims
-from topics import Topics
+from exactly_once_sink import SECONDS, Sink, shorten_claims
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import PartitionsChanged, ReplayDiffers
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
 LEDGER = json.loads(Path(__file__).with_name("ledger_0_1.json").read_text(encoding="utf-8"))
@@ -39,23 +37,15 @@ SCHEMA = pa.schema(
 )
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    with LocalKafka(settings=SETTINGS) as kafka:
-        yield kafka
-
-
 @pytest.fixture
-def sink(kafka, monkeypatch):
+def sink(kafka, own_topics, monkeypatch):
     shorten_claims(monkeypatch)
-    topics = Topics(kafka.bootstrap_servers)
-    sink = Sink(kafka.bootstrap_servers, topics, name=LEDGER["topic"])
+    sink = Sink(kafka.bootstrap_servers, own_topics, name=LEDGER["topic"])
     # Brokers forget the offsets of a deleted topic some time later, so each test has another one.
-    sink.options["exactly.once.ledger.topic"] = topics.create()
+    sink.options["exactly.once.ledger.topic"] = own_topics.create()
     sink.options["transactional.id.prefix"] += sink.options["exactly.once.ledger.topic"]
     yield sink
-    topics.delete(sink.topic)
-    topics.close()
+    own_topics.delete(sink.topic)
 
 
 def restore(sink, state):
