@@ -82,11 +82,11 @@ def test_records_are_those_that_sparks_own_sink_writes(spark, write, bootstrap_s
 
 
 def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
-    spark, write, bootstrap_servers, topics
+    spark, bootstrap_servers, topics
 ):
     ours, theirs = topics.create(partitions=5), topics.create(partitions=5)
     df = spark.range(1000).selectExpr("cast(cast(id as string) as binary) as key", "'v' as value")
-    write(df, bootstrap_servers, topic=ours)
+    write_by_format(df, bootstrap_servers, topic=ours)
     writer = df.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
     writer.option("topic", theirs).save()
     assert_df_equality(
@@ -96,35 +96,35 @@ def test_keyed_rows_without_other_columns_take_the_partitions_of_sparks_sink(
     )
 
 
-def test_topic_option_wins_over_the_column(spark, write, bootstrap_servers, topics):
+def test_topic_option_wins_over_the_column(spark, bootstrap_servers, topics):
     chosen, ignored = topics.create(), topics.create()
     df = spark.createDataFrame([("v", ignored)], "value string, topic string")
-    write(df, bootstrap_servers, topic=f" {chosen} ")
+    write_by_format(df, bootstrap_servers, topic=f" {chosen} ")
     assert [r.value for r in topics.read(chosen, ignored)] == [b"v"]
     assert topics.read(ignored) == []
 
 
-def test_topic_column_spreads_rows_and_keeps_their_order(spark, write, bootstrap_servers, topics):
+def test_topic_column_spreads_rows_and_keeps_their_order(spark, bootstrap_servers, topics):
     names = [topics.create() for _ in range(3)]
     df = spark.range(0, 3000, numPartitions=1).select(
         F.col("id").cast("string").alias("value"),
         F.element_at(F.array(*map(F.lit, names)), (F.col("id") % 3 + 1).cast("int")).alias("topic"),
     )
-    write(df, bootstrap_servers)
+    write_by_format(df, bootstrap_servers)
     for remainder, name in enumerate(names):
         values = [int(record.value) for record in topics.read(name)]
         assert values == list(range(remainder, 3000, 3))
 
 
 @pytest.mark.parametrize("columns", [["value"], ["value", "timestamp"]], ids=["plain", "detailed"])
-def test_order_per_key_is_kept_within_a_task(spark, write, bootstrap_servers, topics, columns):
+def test_order_per_key_is_kept_within_a_task(spark, bootstrap_servers, topics, columns):
     topic = topics.create(partitions=4)
     df = spark.range(0, 20_000, numPartitions=1).select(
         (F.col("id") % 50).cast("string").alias("key"),
         F.col("id").cast("string").alias("value"),
         F.current_timestamp().alias("timestamp"),
     )
-    write(df.select("key", *columns), bootstrap_servers, topic=topic)
+    write_by_format(df.select("key", *columns), bootstrap_servers, topic=topic)
     last: dict[bytes, int] = {}
     records = topics.read(topic)
     for record in records:
@@ -134,14 +134,12 @@ def test_order_per_key_is_kept_within_a_task(spark, write, bootstrap_servers, to
     assert len(last) == 50
 
 
-def test_a_missing_or_null_timestamp_is_the_time_of_sending(
-    spark, write, bootstrap_servers, topics
-):
+def test_a_missing_or_null_timestamp_is_the_time_of_sending(spark, bootstrap_servers, topics):
     topic = topics.create()
     before = datetime.now(timezone.utc).timestamp() * 1000
-    write(spark.createDataFrame([("a",)], "value string"), bootstrap_servers, topic=topic)
+    write_by_format(spark.createDataFrame([("a",)], "value string"), bootstrap_servers, topic=topic)
     null = spark.createDataFrame([("b", None)], "value string, timestamp timestamp")
-    write(null, bootstrap_servers, topic=topic)
+    write_by_format(null, bootstrap_servers, topic=topic)
     after = datetime.now(timezone.utc).timestamp() * 1000
     records = topics.read(topic)
     assert [r.value for r in records] == [b"a", b"b"]
@@ -165,13 +163,13 @@ def test_an_empty_dataframe_writes_nothing(spark, write, bootstrap_servers, topi
     assert topics.read(topic) == []
 
 
-def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, write, bootstrap_servers, topics):
+def test_more_rows_than_the_buffer_holds_arrive_in_order(spark, bootstrap_servers, topics):
     topic = topics.create()
     df = spark.range(0, 50_000, numPartitions=1).select(
         F.lpad(F.col("id").cast("string"), 200, "0").alias("value")
     )
     options = {"kafka.buffer.memory": "1048576"}  # a tenth of it
-    write(df, bootstrap_servers, topic=topic, **options)
+    write_by_format(df, bootstrap_servers, topic=topic, **options)
     assert [int(r.value) for r in topics.read(topic)] == list(range(50_000))
 
 
@@ -183,7 +181,8 @@ def test_foreach_batch_ignores_columns_that_the_format_cannot_have(
     time = "make_interval(1) AS time," if hasattr(types, "CalendarIntervalType") else ""
     frame = spark.sql(f"""
         SELECT string(id) AS value, interval 1 month AS age, {time} id, id,
-               struct(1 AS a, 2 AS a) AS pair, 'x' AS Value FROM range(3)
+               struct(1 AS a, 2 AS a) AS pair, 'x' AS Value, 1 AS `a.b`, 5 AS topic, 6 AS topic
+        FROM range(3)
     """)
     write_by_foreach_batch(frame, bootstrap_servers, topic=topic)
     written = read(spark, bootstrap_servers, topic).collect()

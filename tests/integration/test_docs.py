@@ -313,22 +313,20 @@ OPTIONS_IN: Mapping[str, Callable[[str], dict[str, str]]] = {
 # --- what the pages promise -----------------------------------------------------------------------
 
 
-def test_a_column_keeps_the_partitions_of_confluent_kafka(spark, servers):
+def test_a_column_keeps_the_partitions_of_confluent_kafka(spark, bootstrap_servers, topics):
     """The expression in docs/migration.md, for keys that confluent_kafka has placed."""
     partitions = 6
     expression = f"int(crc32(key) % {partitions}) AS partition"
     assert expression in (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
-    topics = Topics(servers)
     theirs, ours = topics.create(partitions), topics.create(partitions)
     keys = [f"key-{number}" for number in range(200)]
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
     for key in keys:
         producer.produce(theirs, key=key, value="v")
     assert producer.flush(SECONDS) == 0
     rows = spark.createDataFrame([(key,) for key in keys], "key string")
     writer = rows.selectExpr("key", "'v' AS value", expression).write.format("kafka-nb")
-    writer = writer.option("kafka.bootstrap.servers", servers).option("topic", ours)
+    writer = writer.option("kafka.bootstrap.servers", bootstrap_servers).option("topic", ours)
     writer.mode("append").save()
     placed = [Counter((r.key, r.partition) for r in topics.read(topic)) for topic in (theirs, ours)]
     assert placed[0] == placed[1]
-    topics.close()

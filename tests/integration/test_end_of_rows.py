@@ -37,28 +37,32 @@ def topic(topics):
     return topics.create(1)
 
 
-@pytest.fixture(params=["format", "foreach_batch"])
-def batch(spark, topics, topic, tmp_path, request):
-    if request.param == "format" and not has_data_sources():
+@pytest.fixture
+def batch(spark, topics, topic, tmp_path, way):
+    if way == "format" and not has_data_sources():
         pytest.skip(NO_FORMAT)
     session = spark.newSession()
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
     folder = tmp_path / "checkpoint"
-    batch = LongMicroBatch(session, topics.bootstrap_servers, topic, folder, request.param)
+    batch = LongMicroBatch(session, topics.bootstrap_servers, topic, folder, way)
     yield batch
     batch.complete()
     assert every_row_is_committed_once(topics, topic)
 
 
 # Before the first row, around the end of the first Arrow batch, in the middle, at the last row.
-@pytest.mark.parametrize("position", [0, 10, 2_000, -1])
+@pytest.mark.parametrize(
+    ("way", "position"),
+    [*(("format", position) for position in (0, 10, 2_000, -1)), ("foreach_batch", 10)],
+)
 def test_a_query_that_fails_at_a_row(batch, position):
     row = batch.rows_of(0)[position]
     with pytest.raises(StreamingQueryException, match="the query fails here"):
         batch.start(f"value = {row}", RAISE).awaitTermination(60)
 
 
+@pytest.mark.parametrize("way", ["format"])
 def test_a_task_that_fails_while_another_one_sends(batch):
     row = batch.rows_of(1)[-1]
     slow = f"{EVERY_TWENTIETH} and spark_partition_id() = 0"
@@ -67,12 +71,14 @@ def test_a_task_that_fails_while_another_one_sends(batch):
         failing.awaitTermination(60)
 
 
+@pytest.mark.parametrize("way", ["format", "foreach_batch"])
 def test_a_query_that_is_stopped(batch, topics, topic):
     stopped = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
     stopped.stop()
 
 
+@pytest.mark.parametrize("way", ["foreach_batch"])
 def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
     cancelled = batch.start(EVERY_TWENTIETH, SLEEP)
     await_records(topics, topic)
@@ -96,7 +102,6 @@ def app(topics, topic, folder, kind, way, end):
     [
         ("connect", "format", "raise"),
         ("connect", "foreach_batch", "stop"),
-        ("local-cluster[2,1,1024]", "foreach_batch", "raise"),
         ("local-cluster[2,1,1024]", "format", "kill"),
     ],
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,13 +16,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from exactly_once_sink import SECONDS, SETTINGS, Process, Sink
+from exactly_once_sink import SECONDS, Process
 from kafka_commands import kafka_command
-from local_cluster import LocalCluster
 from pyspark.errors import StreamingQueryException
 from streams import run, stream_of
 from suspension import suspended
-from topics import Topics
 
 from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
@@ -117,28 +114,6 @@ def test_a_zombie_that_takes_over_in_between_makes_the_other_attempt_fail(sink):
     assert sink.write_batch(0) == sink.committed()
 
 
-def test_a_coordinator_that_dies_during_the_commit():
-    sooner = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-    with LocalCluster(brokers=3, settings=SETTINGS | sooner) as kafka:
-        topics = Topics(kafka.bootstrap_servers)
-        sink = Sink(kafka.bootstrap_servers, topics, replicas=3)
-        task = Process(sink, 0, 0, ["0-a", "0-b"], "committing")
-        number = java_hash(sink.group(0)) % 4
-        leader = topics.leaders("__transaction_state")[number]
-        os.kill(kafka.pids[leader - 1], signal.SIGKILL)
-        assert task.go_on() == "written"
-        assert sink.write(0, 0, ["0-a", "0-b"]).total_sent == 0
-        assert sink.write_batch(0) == sink.committed()
-
-
-def java_hash(text):
-    """As brokers choose a transaction's coordinator (``Utils.abs(id.hashCode)``)."""
-    value = 0
-    for character in text:
-        value = (31 * value + ord(character)) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF if value < 2**31 else (2**32 - value) & 0x7FFFFFFF
-
-
 # librdkafka itself does not look at the time while it waits for the answer about the offset.
 @pytest.mark.parametrize("point", ["flushed", "committing"])
 def test_a_coordinator_that_is_away_beyond_the_deadline(kafka, sink, point):
@@ -204,18 +179,6 @@ def test_a_checkpoint_that_was_written_without_a_ledger(sink):
     sink.write(7, 0, ["7-a", "7-b"])
     expected = sink.write_batch(7) + sink.write_batch(8)
     assert sink.committed() == expected
-
-
-def test_another_number_of_partitions_between_micro_batches(sink):
-    expected = sink.write_batch(0)
-    sink.options["exactly.once.partitions"] = "3"
-    for partition in range(3):
-        sink.write(1, partition, [f"1-{partition}"])
-    sink.write_batch_marker(1, tasks=3)
-    sink.options["exactly.once.partitions"] = "1"
-    sink.write(2, 0, ["2-0"])
-    sink.write_batch_marker(2, tasks=1)
-    assert sink.committed() == sorted([*expected, "1-0", "1-1", "1-2", "2-0"])
 
 
 def test_another_number_of_partitions_within_a_micro_batch(sink):

@@ -64,32 +64,12 @@ def test_a_frame_without_partitions_is_reported_as_empty(spark, bootstrap_server
     assert [(report.batch_id, report.total_sent) for report in reports] == [(7, 0)]
 
 
-def test_other_columns_are_not_passed_to_the_tasks(spark, bootstrap_servers, topics):
-    """Not even those that Arrow or mapInArrow could not take."""
-    topic = topics.create()
-    others = ["1 as `a.b`", "1 as x", "2 as x", "interval 1 month as y", "5 as topic", "6 as topic"]
-    df = spark.range(3).selectExpr("string(id) as value", *others)
-    foreach_batch({"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})(df, 0)
-    assert sorted(r.value for r in topics.read(topic)) == [b"0", b"1", b"2"]
-
-
 # --- failures -------------------------------------------------------------------------------------
 
 
 def test_a_wrong_option_is_raised_where_the_user_wrote_it():
     with pytest.raises(InvalidOption, match=r"kafka\.linger\.ms='soon' is invalid; allowed: 0"):
         foreach_batch({"kafka.bootstrap.servers": NOBODY, "kafka.linger.ms": "soon"})
-
-
-def test_a_wrong_schema_fails_the_first_micro_batch_before_any_row_moves(
-    spark, bootstrap_servers, topics, tmp_path
-):
-    topic = topics.create()
-    words = stream_of(spark, tmp_path / "in", ["a"]).selectExpr("value", "1.5 as key")
-    sink = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
-    message = fail(words.writeStream.foreachBatch(sink), tmp_path)
-    assert "InvalidSchema: column key has type decimal(2,1); allowed: string or binary" in message
-    assert topics.read(topic) == []
 
 
 def test_a_refused_port_fails_the_first_micro_batch_of_every_query_in_a_few_seconds(
@@ -106,17 +86,6 @@ def test_a_refused_port_fails_the_first_micro_batch_of_every_query_in_a_few_seco
         assert f"BrokerUnavailable: no broker answered at {NOBODY} within 3" in message
         assert time.monotonic() - started < 3 + SPARK_SECONDS
     assert list(folder.iterdir()) == []
-
-
-def test_a_task_raises_the_sinks_own_errors_with_the_micro_batch(
-    spark, bootstrap_servers, tmp_path
-):
-    words = stream_of(spark, tmp_path / "in", ["a"], ["b"])
-    nowhere = words.withColumn("topic", F.lit(None).cast("string"))
-    sink = foreach_batch({"kafka.bootstrap.servers": bootstrap_servers})
-    message = fail(nowhere.writeStream.foreachBatch(sink), tmp_path)
-    place = "micro-batch 0, partition 0, row 0"
-    assert f"InvalidRecord: {place}: null topic" in message
 
 
 def test_an_error_of_on_report_fails_the_query_and_a_restart_sends_the_micro_batch_again(

@@ -114,20 +114,6 @@ def test_a_wrong_configuration_ends_spark_submit_with_2(start, tmp_path):
     assert "job.yaml:13:3: sink.mode: allowed: foreach_batch or format" in said
 
 
-@pytest.mark.parametrize(
-    ("sql", "expected"),
-    [
-        ("SELECT no_such AS value FROM source", "sql: [UNRESOLVED_COLUMN"),
-        ("SELECT 1.5 AS value FROM source", "sql: column value has type decimal(2,1); allowed:"),
-    ],
-)
-def test_what_only_spark_can_check_ends_a_dry_run_with_2(sql, expected, start, tmp_path):
-    job = start("warm", words(tmp_path, "t", "format", sql), "--dry-run")
-    code, _, said = finished(job, tmp_path)
-    assert code == 2, said
-    assert f"job.yaml:11:2: {expected}" in said
-
-
 def test_a_dry_run_writes_nothing(start, topics, tmp_path):
     topic = topics.create()
     configuration = words(tmp_path, topic, "format", "SELECT word AS value FROM source")
@@ -160,10 +146,9 @@ def endless(tmp_path, topic, mode, **keys):
     return words(tmp_path, topic, mode, sql, **keys)
 
 
-@pytest.mark.parametrize("mode", ["foreach_batch", "format"])
-def test_a_job_serves_its_metrics_and_its_health(mode, start, topics, tmp_path):
+def test_a_job_serves_its_metrics_and_its_health(start, topics, tmp_path):
     topic = topics.create()
-    configuration = endless(tmp_path, topic, mode, metrics={"port": "0"})
+    configuration = endless(tmp_path, topic, "foreach_batch", metrics={"port": "0"})
     create = "sink.create_topics={topic: {partitions: 3}}"
     job = start("warm", configuration, "--set", create)
     match = wait_until(

@@ -47,6 +47,19 @@ def test_a_wrong_source_is_a_mistake_with_its_place(source, what, spark):
     assert what in line
 
 
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT no_such AS value FROM source", "sql: [UNRESOLVED_COLUMN"),
+        ("SELECT 1.5 AS value FROM source", "sql: column value has type decimal(2,1); allowed:"),
+    ],
+)
+def test_a_wrong_query_is_a_mistake_with_its_place(sql, expected, spark):
+    with pytest.raises(InvalidConfiguration) as raised:
+        build(spark, configuration({"format": "rate"}, sql=sql))
+    assert f"job.yaml:6:2: {expected}" in str(raised.value)
+
+
 def test_columns_that_only_the_format_cannot_take_are_a_mistake_of_a_job_with_it(spark):
     sql = "SELECT string(value) AS value, 1 AS id, 2 AS id FROM source"
     build(spark, configuration({"format": "rate"}, sql=sql))

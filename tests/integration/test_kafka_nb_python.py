@@ -70,7 +70,6 @@ def check_workers(started: Started) -> None:
     ("kind", "activated"),
     [
         ("local[1]", True),
-        ("local[1]", False),
         ("local-cluster[1,1,1024]", False),
         ("connect", True),
     ],

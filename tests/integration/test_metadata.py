@@ -1,62 +1,12 @@
-"""Metadata that changes under a running query: leaders move, topics come back, partitions grow."""
+"""Metadata that changes under a running query: topics come back, partitions grow."""
 
 from __future__ import annotations
 
-import signal
-import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from local_cluster import LocalCluster
-from pyspark.sql import functions as F
-from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.local_servers.processes import send_signal
-
-ROWS = 100_000
-
-
-@pytest.fixture
-def three_brokers():
-    with LocalCluster(brokers=3) as kafka:
-        topics = Topics(kafka.bootstrap_servers)
-        yield kafka, topics
-
-
-def test_a_leader_that_moves_mid_stream_loses_no_record_and_fails_no_task(spark, three_brokers):
-    """Spark runs every task only once here, so that a failed attempt would fail the query."""
-
-    def slowly(batches):  # so that the stream lasts some seconds
-        for batch in batches:
-            time.sleep(0.05)
-            yield batch
-
-    kafka, topics = three_brokers
-    topic = topics.create(partitions=6, replicas=3)
-    rows = spark.range(ROWS, numPartitions=2).select(F.col("id").cast("string").alias("value"))
-    rows = rows.mapInArrow(slowly, "value string")
-    writer = rows.write.format("kafka-nb").mode("append").options(
-        **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
-    )  # fmt: skip
-
-    def stop_a_leader():
-        topics.wait_for_rows(topic)
-        leader = topics.leaders(topic)[0]
-        send_signal(kafka.pids[leader - 1], signal.SIGTERM)
-        return leader
-
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
-    with ThreadPoolExecutor() as pool:
-        stopped = pool.submit(stop_a_leader)
-        try:
-            writer.save()
-        finally:
-            spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert topics.leaders(topic)[0] not in (stopped.result(), -1)
-    counts = Counter(record.value for record in topics.read(topic))
-    assert counts == Counter(str(i).encode() for i in range(ROWS))
 
 
 @pytest.fixture

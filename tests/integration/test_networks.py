@@ -111,13 +111,10 @@ def test_records_in_flight_when_connections_fall_silent_are_written_once(proxy, 
     assert values_in(proxied, options["topic"]) == values(batches("before", *names))
 
 
-@pytest.mark.parametrize(
-    "settings", [SHORT, pytest.param(DEFAULTS, marks=pytest.mark.slow)], ids=["short", "defaults"]
-)
 def test_an_exactly_once_task_survives_that_all_its_connections_fall_silent(
-    proxy, proxied, exactly_once, settings
+    proxy, proxied, exactly_once
 ):
-    options = exactly_once | settings
+    options = exactly_once | SHORT
     exactly_once_task.write_batches(options, 0, 0, batches("before"))
     write_batch_marker(parse(options), "a-query", 0, 1)
     silences = []
@@ -154,8 +151,9 @@ ONE = pa.record_batch({"value": ["late"]})  # so one request: the delays of seve
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [5.0, 10.0])
-@pytest.mark.parametrize("delayed", ["delay_seconds", "produce_delay_seconds"])
+@pytest.mark.parametrize(
+    ("delayed", "seconds"), [("delay_seconds", 5.0), ("produce_delay_seconds", 10.0)]
+)
 def test_a_late_answer_fails_no_task_and_repeats_no_record(
     proxy, proxied, options, seconds, delayed
 ):

@@ -96,9 +96,9 @@ def test_a_task_that_outlasts_its_token_gets_new_ones(options, topics):
     configuration = json.loads(options["kafka.sasl.oauthbearer.config"])
     configuration["seconds"] = SHORT_SECONDS
     options["kafka.sasl.oauthbearer.config"] = json.dumps(configuration)
-    write_partition(batches(15, seconds=1.0), parse(options))
-    assert values(topics, options) == list(range(15))
-    assert options.calls() >= 15 / SHORT_SECONDS
+    write_partition(batches(9, seconds=1.0), parse(options))
+    assert values(topics, options) == list(range(9))
+    assert options.calls() >= 9 / SHORT_SECONDS
 
 
 def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
@@ -198,7 +198,6 @@ def test_an_idle_reader_of_the_ledger_gets_another_token_when_its_first_has_ende
         ("token_functions:fails", "raised RuntimeError: the token service is closed"),
         ("token_functions:missing", "raised AttributeError: "),
         ("no_such_module:make", "raised ModuleNotFoundError: No module named 'no_such_module'"),
-        ("token_functions:hangs", "has not returned after 10 s"),
     ],
 )
 def test_the_driver_says_why_there_is_no_token(options, function, reason):

@@ -89,17 +89,15 @@ def check_that_it_is_complete(spark, kafka, topics, api, folder, **options):
     assert values == [word for batch in batches for word in batch]
 
 
-@pytest.mark.parametrize("api", ["foreach_batch", "exactly-once"])
-def test_a_stream_that_is_throttled_is_slow_and_complete(spark, kafka, topics, tmp_path, api):
-    check_that_it_is_complete(spark, kafka, topics, api, tmp_path)
+def test_a_stream_that_is_throttled_is_slow_and_complete(spark, kafka, topics, tmp_path):
+    check_that_it_is_complete(spark, kafka, topics, "foreach_batch", tmp_path)
 
 
-@pytest.mark.parametrize("api", ["format", "exactly-once"])
 def test_requests_that_time_out_while_brokers_delay_them_are_repeated(
-    spark, kafka, topics, tmp_path, api
+    spark, kafka, topics, tmp_path
 ):
     options = {"kafka.request.timeout.ms": "1000", "close.timeout.ms": "60000"}
-    check_that_it_is_complete(spark, kafka, topics, api, tmp_path, **options)
+    check_that_it_is_complete(spark, kafka, topics, "exactly-once", tmp_path, **options)
 
 
 EXPIRING = {"kafka.delivery.timeout.ms": "3000", "kafka.request.timeout.ms": "2000"}
@@ -117,11 +115,8 @@ FULL_BUFFER = {
     ("api", "options", "reason"),
     [
         ("format", {"close.timeout.ms": "2000"}, r"DeadlineExceeded: .*close\.timeout\.ms.*quotas"),
-        ("exactly-once", {"close.timeout.ms": "2000"}, r"DeadlineExceeded: .*close\.timeout\.ms"),
-        ("format", EXPIRING, r"DeliveryFailed: .*kafka\.delivery\.timeout\.ms.*quotas"),
         ("exactly-once", EXPIRING, r"DeliveryFailed: .*kafka\.delivery\.timeout\.ms.*quotas"),
         ("foreach_batch", FULL_BUFFER, r"BufferExhausted: .*kafka\.max\.block\.ms.*quotas"),
-        ("exactly-once", FULL_BUFFER, r"BufferExhausted: .*kafka\.max\.block\.ms.*quotas"),
         (
             "exactly-once",
             {"kafka.transaction.timeout.ms": "5000"},

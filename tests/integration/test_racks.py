@@ -1,10 +1,12 @@
-"""Rack-aware partitioning (KIP-1123) on three brokers, each in a rack of its own."""
+"""Three brokers, each in a rack: rack-aware partitioning (KIP-1123), and leaders that move."""
 
 from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from local_cluster import LocalCluster
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 PARTITIONS = 6
 ROWS = 2_000
+MANY_ROWS = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +157,37 @@ def test_leaders_that_move_take_the_records_along(kafka, write, topics, topic, c
     assert near
     used(lambda partitions: partitions == near)
     assert crossed() == 0
+
+
+def test_a_leader_that_moves_mid_stream_loses_no_record_and_fails_no_task(spark, kafka, topics):
+    """Spark runs every task only once here, so that a failed attempt would fail the query."""
+
+    def slowly(batches):  # so that the stream lasts some seconds
+        for batch in batches:
+            time.sleep(0.05)
+            yield batch
+
+    topic = topics.create(partitions=6, replicas=3)
+    rows = spark.range(MANY_ROWS, numPartitions=2).select(f.col("id").cast("string").alias("value"))
+    rows = rows.mapInArrow(slowly, "value string")
+    writer = rows.write.format("kafka-nb").mode("append").options(
+        **{"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": topic}
+    )  # fmt: skip
+
+    def stop_a_leader():
+        topics.wait_for_rows(topic)
+        leader = topics.leaders(topic)[0]
+        send_signal(kafka.pids[leader - 1], signal.SIGTERM)
+        return leader
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+    with ThreadPoolExecutor() as pool:
+        stopped = pool.submit(stop_a_leader)
+        try:
+            writer.save()
+        finally:
+            spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert topics.leaders(topic)[0] not in (stopped.result(), -1)
+    kafka.restart(stopped.result())
+    counts = Counter(record.value for record in topics.read(topic))
+    assert counts == Counter(str(i).encode() for i in range(MANY_ROWS))

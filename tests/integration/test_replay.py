@@ -24,7 +24,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.task import write_partition
 
-pytestmark = pytest.mark.timeout(3 * SECONDS)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * SECONDS)]
 
 JOB = "jobs/replay_dead_letters.py"
 ROW_BY_ROW = "spark.sql.execution.arrow.maxRecordsPerBatch=1"
@@ -136,7 +136,6 @@ def test_what_the_sink_refused_is_replayed(replays, topics):
     }
 
 
-@pytest.mark.slow
 def test_what_has_no_schema_yet_is_serialized_and_everything_else_is_sent_as_it_is(
     tmp_path, topics, add_jars, java
 ):
@@ -164,7 +163,6 @@ def test_what_has_no_schema_yet_is_serialized_and_everything_else_is_sent_as_it_
     assert [record.value for record in topics.read(orders)] == [avro, avro[:-1] + b"y"]
 
 
-@pytest.mark.slow
 def test_selected_dead_letters_go_to_their_topics_once(replays, topics):
     """A dry run, a replay, and a second one with the same checkpoint."""
     orders, other = topics.create(), topics.create()
@@ -215,7 +213,6 @@ def test_selected_dead_letters_go_to_their_topics_once(replays, topics):
     assert values == Counter([b"first", b"last", b"also selected", b"new", b"other error"])
 
 
-@pytest.mark.slow
 def test_what_could_not_be_kept_is_restored_and_sql_repairs(replays, topics):
     repaired, kept = topics.create(), topics.create(3)
     headers = [
@@ -273,7 +270,6 @@ def wait_for_records(topics, topic, count):
         assert not deadline.expired, f"{written} of {count} records"
 
 
-@pytest.mark.slow
 def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topics):
     """Killed in its third micro-batch; the next one is ended by SIGTERM; the last one ends."""
     topic, total, batch = topics.create(), 30, 5
@@ -309,7 +305,6 @@ def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topi
     assert set(written.values()) <= {1, 2}
 
 
-@pytest.mark.slow
 def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(replays, topics):
     topic = topics.create()
     replays.add(dead_letter("NULL_TOPIC", None, value=b"bad"), dead_letter("A", topic, value=b"ok"))
@@ -326,7 +321,6 @@ def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(rep
     assert {record.value for record in topics.read(topic)} == {b"bad", b"ok"}
 
 
-@pytest.mark.slow
 def test_dead_letters_are_read_with_the_login_of_the_sink(tmp_path, add_jars, java):
     """User name, password and librdkafka's name for the certificates, which Java lacks."""
     authority = trustme.CA()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from html import unescape
 
 import browser
@@ -68,6 +69,7 @@ def pages(tmp_path_factory):
     return folder
 
 
+@cache
 def measured(page, *options):
     """What the browser finds at each of WIDTHS."""
     text = json.dumps(page.read_text(encoding="utf-8"))

@@ -83,7 +83,7 @@ def set_password(kafka, password):
         future.result(30)
 
 
-@pytest.mark.parametrize("api", [FORMAT, EXACTLY_ONCE])
+@pytest.mark.parametrize("api", [EXACTLY_ONCE])
 def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_the_new_one(
     reauthenticating, topics_of, stream, api
 ):
@@ -162,7 +162,7 @@ def tls(kafka, topic, key_store):
     }
 
 
-@pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
+@pytest.mark.parametrize("api", [FOREACH_BATCH])
 def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
     mutual_tls, topics_of, stream, tmp_path, api
 ):
@@ -207,7 +207,7 @@ def test_after_a_failure_the_certificate_is_read_again_from_its_file(
     assert {"as alice", "as bob"} <= set(values(topics, topic))
 
 
-@pytest.mark.parametrize("api", [FORMAT, EXACTLY_ONCE])
+@pytest.mark.parametrize("api", [FORMAT])
 def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_they_have_their_own(
     mutual_tls, topics_of, stream, tmp_path, api
 ):

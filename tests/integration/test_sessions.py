@@ -26,7 +26,6 @@ def expected(how):
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
-        ("local[2]", "found"),
         ("local[2]", "registered"),
         ("local-cluster[2,1,1024]", "found"),
         ("connect", "found"),

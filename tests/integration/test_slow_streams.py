@@ -71,26 +71,6 @@ def test_a_slow_source(explain):
     assert_both_say(texts, "Waiting for rows from Spark takes .* not for Kafka")
 
 
-def test_one_large_partition_of_the_dataframe(explain):
-    @F.udf("string")
-    def slowly(value):
-        time.sleep(SLOW_SECONDS / ROWS)
-        return value
-
-    def skew(rows):
-        one = F.when(F.col("key") == "1", F.col("key")).otherwise("same")
-        rows = rows.withColumn("value", one).repartition(8, "value")
-        return rows.withColumn("value", slowly("value"))
-
-    assert_both_say(explain(skew), "One task delays the others: it takes .* as long")
-
-
-def test_one_busy_partition_of_the_topic(explain, proxy):
-    proxy.produce_delay_seconds = SLOW_SECONDS
-    texts = explain(lambda rows: rows.withColumn("key", F.lit("same")))
-    assert_both_say(texts, r"100 % of the records go to the partition \S+-\d, which one broker")
-
-
 def test_slow_metadata(explain, proxy):
     proxy.metadata_delay_seconds = SLOW_SECONDS
     texts = explain(**{"kafka.client.id": "new"})  # no producer of an earlier test

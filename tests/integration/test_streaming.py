@@ -82,16 +82,3 @@ def test_an_epoch_that_no_task_wrote_is_not_committed():
     options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
     with pytest.raises(InvalidOption, match=r"trigger\(continuous=\.\.\.\) is not supported"):
         KafkaStreamWriter(options).commit([None], 3)
-
-
-def test_a_restarted_query_continues_where_it_stopped(spark, bootstrap_servers, topics, tmp_path):
-    topic = topics.create()
-
-    def start(*batches):
-        words = stream_of(spark, tmp_path / "in", *batches)
-        writer = words.writeStream.format("kafka-nb").option("topic", topic)
-        run(writer.option("kafka.bootstrap.servers", bootstrap_servers), tmp_path)
-
-    start(["a"], ["b"])
-    start(["c"])
-    assert [r.value for r in topics.read(topic)] == [b"a", b"b", b"c"]

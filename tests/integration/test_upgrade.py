@@ -121,8 +121,8 @@ def test_rows_that_differ_from_those_committed_before_are_refused(sink, column):
         write(sink, 2, 0, rows)
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_another_number_of_partitions_has_to_wait_for_the_end_of_a_micro_batch(sink, number):
+def test_another_number_of_partitions_has_to_wait_for_the_end_of_a_micro_batch(sink):
+    number = 3
     restore(sink, "partly")
     sink.options["exactly.once.partitions"] = str(number)
     for partition, rows in enumerate(dealt(ROWS[2], number)):
@@ -134,8 +134,8 @@ def test_another_number_of_partitions_has_to_wait_for_the_end_of_a_micro_batch(s
     expect_only(sink, ROWS[2][1], *ROWS[1])
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_after_a_complete_micro_batch_the_number_of_partitions_may_change(sink, number):
+def test_after_a_complete_micro_batch_the_number_of_partitions_may_change(sink):
+    number = 1
     restore(sink, "complete")
     write_batch(sink, 2, *dealt(ROWS[2], number))
     write_batch(sink, 3, *dealt(ROWS[1], number))
