@@ -30,8 +30,8 @@ SECONDS ?= 90
 SEED ?=
 
 # In the order of `make bench`; docs/benchmark/README.md says what each one answers.
-BENCHES := $(addprefix bench-,throughput distant-brokers many-partitions single-process cold cold-import small-micro-batches memory tuning \
-  first-micro-batch fresh-session first-row many-topics many-producers dead-letters report-cost exactly-once registry)
+BENCHES := $(addprefix bench-,throughput distant-brokers many-partitions single-process cold-import small-micro-batches memory tuning \
+  first-micro-batch fresh-session many-topics many-producers dead-letters report-cost exactly-once registry)
 WANTED_BENCHES = $(if $(filter bench,$(MAKECMDGOALS)),$(BENCHES),$(filter bench-%,$(MAKECMDGOALS)))
 BEGUN_AT := $(shell date +%s)
 # Two benchmarks at once would measure each other.

@@ -25,10 +25,6 @@ def test_a_seed_always_gives_the_same_faults(seed, seconds):
     assert schedule(seed, seconds) == schedule(seed, seconds)
 
 
-def test_seeds_differ():
-    assert len({tuple(schedule(seed, 90)) for seed in range(20)}) == 20
-
-
 @given(SEEDS, SECONDS)
 def test_faults_come_in_order_and_end_before_the_run_does(seed, seconds):
     faults = schedule(seed, seconds)
@@ -69,11 +65,6 @@ def test_every_kind_comes_in_a_long_run(seed):
 
 
 @given(SEEDS)
-def test_an_hour_has_more_than_600_faults(seed):
-    assert len(schedule(seed, 3600)) > 600
-
-
-@given(SEEDS)
 def test_leader_and_controller_are_also_killed_twice_in_a_row(seed):
     faults = schedule(seed, 600)
     repeated = Counter(fault.kind for fault in faults if fault.is_repeated)
@@ -94,11 +85,6 @@ def test_the_number_of_partitions_goes_back_soon_after_it_has_changed(seed):
             assert 0 < other.at_seconds - one.at_seconds - one.hold_seconds < 1
 
 
-def test_some_runs_begin_with_a_broker_that_is_down():
-    begins = [bool(faults) and faults[0].at_seconds == 0 for faults in map(_faults_of, range(100))]
-    assert 20 < sum(begins) < 80
-
-
 @given(SEEDS)
 def test_two_brokers_and_workers_are_paused_beyond_the_transaction_timeout(seed):
     paused = [
@@ -107,7 +93,3 @@ def test_two_brokers_and_workers_are_paused_beyond_the_transaction_timeout(seed)
         if fault.kind in ("pause two brokers", "pause worker")
     ]
     assert all(fault.hold_seconds > TRANSACTION_TIMEOUT_SECONDS for fault in paused)
-
-
-def _faults_of(seed):
-    return schedule(seed, 90)

@@ -1,4 +1,4 @@
-"""Each invariant holds for a faultless history, and catches its violation."""
+"""Each invariant holds for a faultless history, and catches what no mutant of the model does."""
 
 from __future__ import annotations
 
@@ -85,13 +85,6 @@ def holds(check):
 ANY_ROW = st.integers(0, ROWS * BATCHES - 1)
 
 
-@given(ANY_ROW)
-def test_a_lost_row_is_found(row):
-    assert holds(invariants.completed_rows_are_read(GOOD, BATCHES, ROWS))
-    check = invariants.completed_rows_are_read(remove_row(GOOD, row), BATCHES, ROWS)
-    assert check.violations == (f"1 lost: {row}",)
-
-
 def test_rows_of_a_micro_batch_that_was_not_completed_may_be_missing():
     assert holds(
         invariants.completed_rows_are_read(remove_row(GOOD, ROWS * BATCHES - 1), BATCHES - 1, ROWS)
@@ -109,13 +102,6 @@ def test_a_row_in_the_wrong_topic_is_found():
     assert holds(invariants.bad_rows_are_dead_letters(records, dead_letters, {7}))
     assert invariants.bad_rows_are_dead_letters(reading([0, 107]), dead_letters, {7}).violations
     assert invariants.bad_rows_are_dead_letters(records, reading([1]), {7}).violations
-
-
-@given(ANY_ROW)
-def test_a_doubled_row_is_found(row):
-    assert holds(invariants.no_row_twice(GOOD))
-    doubled = reading([*range(ROWS * BATCHES), row])
-    assert invariants.no_row_twice(doubled).violations == (f"1 doubled: {row}",)
 
 
 @given(ANY_ROW)
@@ -147,32 +133,6 @@ def test_a_doubled_row_is_explained_by_a_new_epoch_of_its_producer_alone(row):
     assert check(ProducerEpoch(7, 0), ProducerEpoch(7, 0)).violations
     twice_in_one = reading([*range(again), row, row])
     assert check(ProducerEpoch(7, 0), ProducerEpoch(7, 1), twice_in_one).violations
-
-
-@given(ANY_ROW)
-def test_a_reader_along_that_misses_or_repeats_a_row_is_found(row):
-    assert holds(invariants.readers_agree(GOOD, GOOD))
-    assert invariants.readers_agree(remove_row(GOOD, row), GOOD).violations
-    repeated = Reading(*(np.append(column, column[row]) for column in columns(GOOD)))
-    assert invariants.readers_agree(repeated, GOOD).violations
-    other = replace(GOOD, row=np.where(GOOD.row == row, 999, GOOD.row))
-    assert invariants.readers_agree(other, GOOD).violations
-
-
-@given(ANY_ROW)
-def test_an_aborted_row_is_found(row):
-    committed = remove_row(GOOD, row)
-    assert holds(invariants.no_aborted_row(committed, committed, GOOD))
-    assert invariants.no_aborted_row(committed, committed, GOOD).checked == 1
-    assert invariants.no_aborted_row(GOOD, committed, GOOD).violations
-
-
-def test_rows_of_a_key_in_the_wrong_order_are_found():
-    assert holds(invariants.keys_keep_their_order(GOOD, [], KEYS))
-    rows = list(range(ROWS * BATCHES))
-    rows[0], rows[KEYS] = rows[KEYS], rows[0]
-    (violation,) = invariants.keys_keep_their_order(reading(rows), [], KEYS).violations
-    assert violation == "1 rows of key 0 came after later ones: 0"
 
 
 def test_rows_that_brokers_accepted_although_they_rejected_those_before_do_not_count():
@@ -212,12 +172,6 @@ def test_a_ledger_that_differs_from_what_is_there_is_found():
     assert "are missing" in ledger_check({0: (BATCHES, two), 1: (last, two)}).violations[0]
     assert "are too early" in ledger_check({0: (last - 1, two), 1: (last, two)}).violations[0]
     assert "are too early" in ledger_check({0: (last, two)}).violations[0]
-
-
-@given(ANY_ROW)
-def test_a_row_that_the_ledger_promises_is_missed(row):
-    both = dict.fromkeys((0, 1), (BATCHES - 1, 2))
-    assert ledger_check(both, remove_row(GOOD, row)).violations
 
 
 def positions_of(batch, spark_partition, partitions):
@@ -407,13 +361,6 @@ def test_a_stream_that_acknowledges_nothing_for_too_long_after_the_last_fault_is
 )
 def test_the_sentinel_is_that_of_the_last_commit_or_one_ahead(sentinel, is_good):
     assert bool(invariants.sentinel_is_last_completed(sentinel, 5).violations) != is_good
-
-
-def test_a_hanging_transaction_is_found():
-    ends = {("topic", 0): 7, ("topic", 1): 9}
-    assert holds(invariants.no_hanging_transaction(ends, ends))
-    blocked = invariants.no_hanging_transaction(ends | {("topic", 1): 8}, ends)
-    assert "topic[1]: last stable offset 8, high watermark 9" in blocked.violations[0]
 
 
 @pytest.mark.parametrize(

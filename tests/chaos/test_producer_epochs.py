@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka import Producer
 from producer_epochs import ProducerEpochs
 
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 SECONDS = 60.0
+pytestmark = pytest.mark.slow
 
 
 def write_a_transaction(servers, topic, values):

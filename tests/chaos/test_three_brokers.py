@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from contextlib import ExitStack
 
@@ -63,27 +62,6 @@ def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(togethe
         assert seen_by(together, node)[0].leader == node  # it has not heard of that
     wait_until(lambda: seen_by(together, node)[0].leader != node)
     wait_until(lambda: len(seen_by(together, witness)[0].isrs) == 3)
-
-
-def test_the_controller_is_replaced_while_it_is_cut_off(together):
-    node = wait_until(together.controller)
-    with together.cut_off(node):
-        wait_until(lambda: together.controller() not in (node, None))
-
-
-def test_replicas_are_taken_away_and_come_back(together):
-    pick = random.Random(1)
-    together.reassign(pick, 2)
-    assert {len(view.replicas) for view in seen_by(together, 1).values()} == {2}
-    together.reassign(pick, 3)
-    wait_until(together.are_together)
-
-
-def test_the_transaction_version_changes_each_time(together):
-    pick = random.Random(1)
-    former, version = together.change_transaction_version(pick)
-    assert former != version
-    assert together.change_transaction_version(pick)[0] == version
 
 
 def test_brokers_refuse_corrupted_records(together):

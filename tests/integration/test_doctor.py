@@ -158,14 +158,6 @@ def test_a_missing_login_fails(examine):
     assert "The listener may require a login" in results["login"].advice
 
 
-def test_a_wrong_authority_fails(examine, tmp_path):
-    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
-    results = examine({"kafka.ssl.ca.location": str(tmp_path / "other.pem")})
-    assert results["tls"].outcome is Outcome.FAILED
-    assert "kafka.ssl.truststore.location" in results["tls"].advice
-    assert results["login"].message == "needs tls"
-
-
 def test_a_trust_store_that_is_missing_fails(examine, tmp_path):
     results = examine({"kafka.ssl.ca.location": str(tmp_path / "nowhere.pem")})
     assert results["tls"].outcome is Outcome.FAILED
@@ -294,14 +286,6 @@ def test_rights_on_the_querys_own_prefix_are_enough_and_are_what_doctor_advises(
 
     results = examine(exactly_once, write_test_record=True)
     assert not_passed(results, {"topic_settings"}) == {}
-
-
-def test_a_transaction_that_is_longer_than_the_brokers_allow_fails(examine, exactly_once):
-    options = {**exactly_once, "kafka.transaction.timeout.ms": "900001"}
-    results = examine(options, write_test_record=True)
-    for name in ("transaction_timeout", "transaction"):
-        assert results[name].outcome is Outcome.FAILED
-        assert "transaction.max.timeout.ms" in results[name].message
 
 
 def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, kafka):

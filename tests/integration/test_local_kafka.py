@@ -9,20 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from operator import attrgetter
 from unittest.mock import patch
 
-import local_cluster
 import pytest
 import spark_jars
-import trustme
-from certificates import write_pem
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from kafka_proxy import KafkaProxy
-from local_cluster import LocalCluster, Security
-from topics import Topics
 
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
@@ -52,91 +44,19 @@ def wait_until_ended(pids, seconds):
         time.sleep(0.05)  # there is no event for a process that is not our child
 
 
-@pytest.fixture(scope="module")
-def tried_ports():
-    """The ports of each start of the ``kafka`` below, in the order of the starts."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def proxy():
-    with KafkaProxy() as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def kafka(tried_ports, proxy):
-    """A broker behind a proxy; at its first start, its port was taken."""
-    free_ports = local_cluster.free_ports
-    with socket.create_server(("127.0.0.1", 0)) as taken, ExitStack() as stack:
+def test_a_port_that_was_taken_in_the_meantime_is_replaced_and_the_broker_ends_with_the_block():
+    tried, free_ports = [], local_kafka.free_ports
+    with socket.create_server(("127.0.0.1", 0)) as taken:
 
         def ports(count):
-            tried_ports.append(free_ports(count))
-            if len(tried_ports) == 1:
-                tried_ports[0][0] = taken.getsockname()[1]
-            return tried_ports[-1]
+            tried.append(free_ports(count))
+            if len(tried) == 1:
+                tried[0][0] = taken.getsockname()[1]
+            return tried[-1]
 
-        proxy.kafka = LocalCluster(advertised_ports=[proxy.port])
-        with patch.object(local_cluster, "free_ports", ports):
-            stack.enter_context(proxy.kafka)
-        yield proxy.kafka
-
-
-def test_a_port_that_was_taken_in_the_meantime_is_replaced(kafka, tried_ports):
-    assert kafka.bootstrap_servers == f"127.0.0.1:{tried_ports[1][0]}"
-
-
-def test_clients_are_sent_to_advertised_ports(kafka, proxy):
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
-    (broker,) = admin.list_topics(timeout=10).brokers.values()
-    assert broker.port == proxy.port
-    admin = AdminClient({"bootstrap.servers": kafka.internal_servers, "log_level": 2})
-    (broker,) = admin.list_topics(timeout=10).brokers.values()
-    assert f"127.0.0.1:{broker.port}" == kafka.internal_servers
-
-
-def test_a_broker_that_was_killed_starts_again_with_its_data(kafka):
-    topics = Topics(kafka.bootstrap_servers)
-    topic = topics.create()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
-    producer.produce(topic, b"v")
-    assert producer.flush(60) == 0
-    (before,) = kafka.pids
-    os.kill(before, signal.SIGKILL)
-    kafka.restart(1)
-    (after,) = kafka.pids
-    assert after != before
-    assert [record.value for record in topics.read(topic)] == [b"v"]
-
-
-def test_three_secured_brokers_take_records_of_users_who_log_in_and_end_with_the_block(tmp_path):
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    certificate = write_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server.pem")
-    security = Security(certificate, {"alice": "secret-of-alice"})
-    with LocalCluster(brokers=3, security=security) as kafka:
-        settings = {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "security.protocol": security.protocol,
-            "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": "alice",
-            "sasl.password": "secret-of-alice",
-            "ssl.ca.location": str(tmp_path / "ca.pem"),
-            "acks": "all",
-            "log_level": 2,
-        }
-        producer = Producer(settings)
-        assert len(producer.list_topics(timeout=10).brokers) == 3
-        topics = Topics(kafka.internal_servers)
-        topic = topics.create(replicas=3)
-        producer.produce(topic, b"v")
-        assert producer.flush(60) == 0
-        assert [record.value for record in topics.read(topic)] == [b"v"]
-        pids, folder = kafka.pids, kafka.folder
-        assert len(pids) == 3
-        assert all(
-            "Kafka Server started" in (folder / f"broker-{n}.log").read_text() for n in (1, 2, 3)
-        )
+        with patch.object(local_kafka, "free_ports", ports), LocalKafka() as kafka:
+            assert kafka.bootstrap_servers == f"127.0.0.1:{tried[1][0]}"
+            pids, folder = kafka.pids, kafka.folder
     wait_until_ended(pids, 1)
     assert not folder.exists()
 

@@ -88,15 +88,6 @@ def test_the_command_line_starts_reports_and_stops(fresh_cache):
     assert command("stop").stdout == "not running\n"
 
 
-def test_it_ends_when_its_holder_is_killed():
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", HOLDER], text=True, **pipes) as holder:
-        pid = int(holder.stdout.readline())
-        assert is_running(pid)
-        holder.kill()
-    wait_until_ended(pid, 10)
-
-
 def test_one_that_exits_during_startup_is_reported_with_its_log(tmp_path, monkeypatch):
     program = tmp_path / "program"
     program.mkdir()

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import exactly_once_task
+import pyarrow as pa
 import pytest
 import trustme
 from acls import Acls
@@ -35,6 +36,7 @@ from spark_kafka_sink.connection import preconditions
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
+from spark_kafka_sink.spark.task import write_partition
 from spark_kafka_sink.tools.doctor import Outcome, diagnose
 
 AT_ONCE_SECONDS = 15.0  # Spark's own start included; a budget would be 30 s or 60 s
@@ -243,8 +245,8 @@ CONFIGURATIONS = {
         lambda s: trusting(s.ca) | {"ssl.keystore.location": str(s.pkcs12)} | PKCS12 | LOCKED,
     ),
 }
-#: of each kind one, to see that Spark's own sink and foreach_batch take it too
-WITH_OTHER_SINKS = {
+#: of each kind one, to see that Spark's own sink takes it too
+THROUGH_SPARK = {
     "SCRAM, PEM file",
     "SCRAM, JKS trust store",
     "PLAIN without TLS",
@@ -262,7 +264,12 @@ def options(kafka, protocol, settings: Mapping[str, str], topic):
 
 
 def save(spark, sink, sink_options, value="v"):
-    """Write one row in a task. ``sink``: foreach_batch, or a format's name."""
+    """Write one row in a task. ``sink``: foreach_batch, a format's name, or "no Spark"."""
+    if sink == "no Spark":
+        parsed = parse(sink_options)
+        check(parsed)
+        write_partition([pa.record_batch({"value": [value]})], parsed)
+        return
     rows = spark.createDataFrame([(value,)], "value string").coalesce(1)
     if sink == "foreach_batch":
         foreach_batch(sink_options)(rows, 0)
@@ -277,7 +284,7 @@ def test_a_configuration_of_javas_works(spark, request, store, topics, name):
     topic = made.create()
     kafka = request.getfixturevalue(broker)
     sink_options = options(kafka, PROTOCOLS[broker], settings(store), topic)
-    sinks = ["kafka-nb"] + ["kafka", "foreach_batch"] * (name in WITH_OTHER_SINKS)
+    sinks = ["kafka-nb", "kafka", "foreach_batch"] if name in THROUGH_SPARK else ["no Spark"]
     for sink in sinks:
         save(spark, sink, sink_options, value=sink)
     assert [record.value.decode() for record in made.read(topic)] == sinks

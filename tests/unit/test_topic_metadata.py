@@ -188,21 +188,6 @@ def test_a_topic_without_records_is_evicted_and_the_next_record_makes_it_urgent(
     assert topics.due() == ["a"]
 
 
-def test_a_topic_in_use_is_never_evicted(topics, clock):
-    know(topics, "a")
-    topics.buffer("a")
-    clock.now += 1000
-    topics.due()
-    assert topics.live() == ["a"]
-    topics.complete("a")
-    clock.now += 59
-    topics.due()
-    assert topics.live() == ["a"]
-    clock.now += 1
-    topics.due()
-    assert topics.live() == []
-
-
 def test_an_answer_about_an_evicted_topic_is_ignored(topics, clock):
     topics.add(["a"])
     topics.due()
@@ -240,12 +225,6 @@ def test_a_topic_with_a_leaderless_partition_is_requested_again_but_sendable(top
     topics.answer("a", count=3, available=(0, 1, 2))
     clock.now += 5
     assert topics.due() == []
-
-
-def test_a_lost_broker_makes_all_topics_urgent(topics):
-    know(topics, "a", "b")
-    topics.request_update_of_all()
-    assert topics.due() == ["a", "b"]
 
 
 def test_sent_records_wait_for_metadata_when_their_topic_vanishes(topics, clock):
