@@ -124,19 +124,6 @@ def test_progress_is_joined_with_the_reports_of_the_format(
     check(listener, topics, first, second)
 
 
-def test_without_reports_only_sparks_progress_is_reported(
-    listen, words, bootstrap_servers, tmp_path
-):
-    rows, _, _ = words
-    listener = listen(KafkaSinkListener())
-    writer = rows.writeStream.format("kafka-nb").queryName("orders")
-    run(writer.option("kafka.bootstrap.servers", bootstrap_servers), tmp_path)
-    wait_for_end(listener)
-    scraped = scrape(listener)
-    assert values(scraped, "kafka_producer_record_send_total") == {}
-    assert values(scraped, "spark_streaming_input_rows_total") == {None: 326}
-
-
 def test_a_micro_batch_that_fails_is_told(spark, listen, bootstrap_servers, topics, tmp_path):
     topic, folder = topics.create(), tmp_path / "reports"
     listener = listen(KafkaSinkListener(folder))

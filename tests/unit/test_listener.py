@@ -13,7 +13,6 @@ from listener_events import (
     RUN_ID,
     MadeUpReport,
     failed_report,
-    idle,
     progressed,
     started,
     terminated,
@@ -99,13 +98,6 @@ def test_a_repeated_micro_batch_counts_again(listener):
     assert metric(listener, OUTCOMES) == {"orders": {("delivered",): 1, ("failed",): 1}}
 
 
-def test_progress_of_an_idle_query_is_no_micro_batch(listener):
-    listener.onQueryProgress(progressed(behind=17))
-    listener.onQueryProgress(idle(behind=3))
-    assert total(listener, ROWS) == {"orders": 8}
-    assert total(listener, LAG) == {"orders": 3}
-
-
 def test_a_listener_that_is_added_late_learns_the_name_from_the_progress():
     listener = KafkaSinkListener()
     listener.on_report(MadeUpReport())
@@ -169,12 +161,6 @@ def test_ended_queries_are_forgotten_before_running_ones(monkeypatch):
 
 
 # --- gaps -----------------------------------------------------------------------------------------
-
-
-def test_without_reports_nothing_is_claimed_about_deliveries(listener):
-    listener.onQueryProgress(progressed())
-    assert total(listener, ROWS) == {"orders": 8}
-    assert metric(listener, RECORDS) == {}
 
 
 def test_on_report_never_fails_the_query(listener, caplog):

@@ -184,16 +184,6 @@ def test_an_idle_query_tells_only_its_lag(listener):
     assert changed == {"spark_streaming_max_offsets_behind_latest"}
 
 
-def test_lines_that_are_in_the_folder_before_the_scrape_count(tmp_path):
-    listener = KafkaSinkListener(tmp_path)
-    listener.onQueryStarted(started())
-    (tmp_path / "report-000000001.jsonl").write_text(MadeUpReport().to_json() + "\n")
-    assert values(scrape(listener), "kafka_producer_record_send_total") == {
-        (("topic", "a"),): 4,
-        (("topic", "b"),): 3,
-    }
-
-
 def test_labels_may_contain_any_characters():
     listener = KafkaSinkListener()
     name = 'a "quoted"\\name\nin two lines'
@@ -468,18 +458,3 @@ def test_a_micro_batch_that_spark_ended_silences_the_alert_of_no_delivery(listen
 def test_the_page_lists_the_alerts():
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(KafkaSink\w+)`", page, re.MULTILINE) == [r["alert"] for r in ALERTS]
-
-
-@pytest.mark.parametrize(
-    ("expression", "problem"),
-    [
-        ("spark_kafka_sink_nothing_total", "no metric"),
-        ('spark_streaming_query_active{topic="a"}', "no label topic"),
-        ("sum by (topic) (spark_streaming_query_active)", "no label"),
-        ("rate(spark_streaming_query_active[5m])", "a gauge"),
-        ("kafka_producer_byte_total / kafka_producer_buffer_total_bytes", "never equal"),
-    ],
-)
-def test_the_check_of_expressions_finds_mistakes(expression, problem):
-    with pytest.raises(AssertionError, match=problem):
-        labels_of(expression)
