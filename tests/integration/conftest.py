@@ -15,6 +15,8 @@ from spark_jars import avro_jar, kafka_jars
 from standalone import standalone_cluster
 from topics import Topics
 
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.tools.doctor import workers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
 from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
@@ -25,6 +27,22 @@ def no_idle_readers() -> Iterator[None]:
     """Close readers of the ledger, which would keep looking for the module's Kafka."""
     yield
     close_idle_offsets()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_answer_of_a_python() -> Iterator[None]:
+    """Doctor asks each Python of Spark's workers only once, for all tests."""
+    answers: dict[str, object] = {}
+    ask = workers._probed
+
+    def probed(python: workers.WorkersPython, deadline: Deadline) -> object:
+        if python.command not in answers:
+            answers[python.command] = ask(python, deadline)
+        return answers[python.command]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "_probed", probed)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -125,16 +125,6 @@ def test_a_dry_run_writes_nothing(start, topics, tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_a_dry_run_fails_without_brokers(start, tmp_path):
-    configuration = words(tmp_path, "t", "format", "SELECT word AS value FROM source")
-    nobody = "sink.options.kafka.bootstrap.servers=127.0.0.1:1"
-    job = start("warm", configuration, "--dry-run", "--set", nobody)
-    code, _, said = finished(job, tmp_path)
-    assert code == 1, said
-    assert "failed   bootstrap_servers" in said
-    assert "1 failed" in said
-
-
 def endless(tmp_path, topic, mode, **keys):
     """A configuration that writes ten rows a second until it is stopped."""
     keys = {

@@ -114,7 +114,7 @@ def test_brokers_that_drop_the_metadata_of_offsets_fail(cluster, monkeypatch, dr
     assert ("do not keep the metadata of offsets" in result.message) == drops_metadata
 
 
-@pytest.mark.parametrize("lines", [1, 9, 12])
+@pytest.mark.parametrize("lines", [1, 12])
 def test_the_command_ends_when_nobody_reads_its_output_any_more(cluster, lines):
     """As with ``| head``, before and after doctor has connected."""
     option = f"--option=kafka.bootstrap.servers={cluster.bootstrap_servers}"
