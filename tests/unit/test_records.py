@@ -217,14 +217,6 @@ def test_records_keep_the_memory_of_their_batch_alive():
     assert all(records.batch is batch for records in split_by_topic(batch, None).records)
 
 
-def test_dictionary_with_nulls_and_repeats_is_read_through():
-    array = pa.DictionaryArray.from_arrays([3, 0, 2, 1, None], ["x", None, "x", "y"])
-    assert [row.value for row in split(a_batch(value=array))["t"]] == [b"y", b"x", b"x", None, None]
-    topics = pa.DictionaryArray.from_arrays([3, 0, 2, 3], ["x", None, "x", "y"])
-    rows = split(a_batch(value=["0", "1", "2", "3"], topic=topics), None)
-    assert rows == {"x": [Row(b"1"), Row(b"2")], "y": [Row(b"0"), Row(b"3")]}
-
-
 @pytest.mark.parametrize("kind", [pa.list_, pa.large_list])
 def test_null_header_list_hides_its_child_values(kind):
     array_of = pa.ListArray if kind is pa.list_ else pa.LargeListArray
@@ -244,14 +236,6 @@ def test_header_keys_may_be_dictionary_encoded():
 
 def test_unknown_columns_are_ignored():
     assert split(a_batch(value=["v"], other=[1.5])) == {"t": [Row(b"v")]}
-
-
-@pytest.mark.parametrize("topic", ["t", None])
-def test_batch_without_rows_has_no_records(topic):
-    empty = pa.array([], pa.string())
-    split_batch = split_by_topic(a_batch(value=empty, topic=empty), topic)
-    assert sum(map(len, split_batch.records)) == 0
-    assert split_batch.rejected == []
 
 
 # --- rows that cannot be records -----------------------------------------------------------------
