@@ -10,10 +10,10 @@ from bit_flips import BitFlips
 from certificates import write_pem
 from local_cluster import LocalCluster, Security
 from pyspark.errors import StreamingQueryException
-from streams import stream_of
+from streams import direct, stream_of
 from topics import Topics
 
-from spark_kafka_sink import errors, foreach_batch
+from spark_kafka_sink import errors
 
 WORDS = [[f"{batch}-{row} {'x' * 90}" for row in range(400)] for batch in range(6)]
 SHARE = 0.02
@@ -83,10 +83,7 @@ def run(spark, options, tmp_path, api):
     for _ in range(STARTS):
         writer = words.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer = writer.trigger(availableNow=True)
-        if api == "format":
-            writer = writer.format("kafka-nb").options(**options)
-        else:
-            writer = writer.foreachBatch(foreach_batch(options))
+        writer = direct(writer, api, options)
         try:
             query = writer.start()
             assert query.awaitTermination(240)

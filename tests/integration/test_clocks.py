@@ -9,10 +9,9 @@ import pytest
 from clock_shift import ShiftedClock
 from exactly_once_sink import SETTINGS, Process, Sink
 from pyspark.errors import StreamingQueryException
-from streams import run, stream_of
+from streams import direct, run, stream_of
 from topics import Topics
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import LedgerLost
 from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -68,10 +67,7 @@ def write(spark, topics, api, folder, topic):
         }
     words = stream_of(spark, folder / "in", ["a", "b"], ["c", "d"])
     writer = words.repartition(1).writeStream
-    if api == "foreach_batch":
-        writer = writer.foreachBatch(foreach_batch(options))
-    else:
-        writer = writer.format("kafka-nb").options(**options)
+    writer = direct(writer, api, options)
     run(writer, folder)
 
 

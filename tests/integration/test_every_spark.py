@@ -6,10 +6,8 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
-from streams import run, stream_of
+from streams import direct, run, save, stream_of
 from stub_registry import running_stub
-
-from spark_kafka_sink import foreach_batch
 
 ROWS = 2000
 START_MS = 1_700_000_000_000
@@ -35,13 +33,6 @@ def numbers(spark):
     return spark.range(ROWS).selectExpr("string(id) AS value").selectExpr(*COLUMNS)
 
 
-def write(frame, way, options):
-    if way == "format":
-        frame.write.format("kafka-nb").options(**options).mode("append").save()
-    else:
-        foreach_batch(options)(frame, 0)
-
-
 def read(topics, options):
     """Key, value, headers and timestamp of each record, by timestamp."""
     records = [
@@ -64,7 +55,7 @@ def expected(encode=lambda number: str(number).encode()):
 
 
 def test_a_batch(spark, way, options, topics):
-    write(numbers(spark), way, options)
+    save(numbers(spark), way, options)
     assert read(topics, options) == expected()
 
 
@@ -76,10 +67,7 @@ def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guara
     def write_words(*micro_batches):
         words = stream_of(spark, tmp_path / "words", *([str(n) for n in b] for b in micro_batches))
         writer = words.repartition(2, "value").selectExpr(*COLUMNS).writeStream
-        if way == "format":
-            writer = writer.format("kafka-nb").options(**options)
-        else:
-            writer = writer.foreachBatch(foreach_batch(options))
+        writer = direct(writer, way, options)
         run(writer, tmp_path)
 
     write_words(range(ROWS // 2), range(ROWS // 2, ROWS - 1))
@@ -97,7 +85,7 @@ def test_structs_as_avro(spark, way, options, topics):
     )
     with running_stub() as registry:
         options |= {"value.format": "avro", "schema.registry.url": registry.url}
-        write(frame, way, options)
+        save(frame, way, options)
         with SchemaRegistryClient({"url": registry.url}) as client:
             deserialize = avro_deserializer(client)
             context = SerializationContext(options["topic"], MessageField.VALUE)

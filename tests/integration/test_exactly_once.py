@@ -19,10 +19,9 @@ from confluent_kafka.admin import AdminClient
 from exactly_once_sink import SECONDS, Process
 from kafka_commands import kafka_command
 from pyspark.errors import StreamingQueryException
-from streams import run, stream_of
+from streams import direct, run, stream_of
 from suspension import suspended
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import (
@@ -302,10 +301,7 @@ def start(words, sink, tmp_path, way, partitions=2):
     """Run all micro-batches of words through the format, or foreach_batch."""
     settings = {k: v for k, v in sink.options.items() if k != "transactional.id.prefix"}
     rows = words.where("value != 'nothing'").repartition(partitions, "value")
-    if way == "format":
-        writer = rows.writeStream.format("kafka-nb").options(**settings)
-    else:
-        writer = rows.writeStream.foreachBatch(foreach_batch(settings))
+    writer = direct(rows.writeStream, way, settings)
     return run(writer, tmp_path)
 
 

@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from exactly_once_sink import Process, Sink
+from streams import direct
 from stub_registry import running_stub
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.errors import ReplayDiffers, TransactionFailed
 
 #: a value that the topic of ``sink`` does not allow
@@ -254,10 +254,7 @@ def test_every_row_of_a_repeated_micro_batch_is_there_once(spark, sink, tmp_path
 
     def start():
         writer = rows.repartition(2, "key").writeStream.trigger(availableNow=True)
-        if way == "format":
-            writer = writer.format("kafka-nb").options(**options)
-        else:
-            writer = writer.foreachBatch(foreach_batch(options))
+        writer = direct(writer, way, options)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
         assert query.awaitTermination(QUERY_SECONDS)
 

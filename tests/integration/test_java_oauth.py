@@ -8,9 +8,9 @@ import pytest
 from identity_provider import CLIENT_ID, CLIENT_SECRET, identity_provider
 from kafka_proxy import KafkaProxy
 from local_cluster import LocalCluster, Security
+from streams import save
 from topics import Topics
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import AuthenticationFailed
@@ -87,10 +87,7 @@ def test_javas_login_works_as_in_sparks_own_sink(spark, kafka, provider, topics,
         }
         for sink in ["kafka", "kafka-nb"] + ["foreach_batch"] * ("Confluent" in name):
             rows = spark.createDataFrame([(sink,)], "value string").coalesce(1)
-            if sink == "foreach_batch":
-                foreach_batch(options)(rows, 0)
-            else:
-                rows.write.format(sink).options(**options).mode("append").save()
+            save(rows, sink, options)
             seen[sink] = {extensions_in(login) for login in proxy.logins}
             proxy.reset()
     assert [record.value.decode() for record in topics.read(topic)] == list(seen)

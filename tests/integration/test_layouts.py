@@ -12,7 +12,7 @@ import pytest
 from exactly_once_sink import Process, shorten_claims
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from streams import run, stream_of
+from streams import direct, run, stream_of
 from suspension import suspended
 
 from spark_kafka_sink import foreach_batch
@@ -205,10 +205,7 @@ def test_a_query_that_was_started_with_a_mistaken_number(spark, sink, tmp_path, 
     def start(option, *batches):
         sink.options["exactly.once.partitions"] = str(option)
         words = stream_of(spark, folder, *batches).repartition(ACTUAL, "value")
-        if way == "format":
-            writer = words.writeStream.format("kafka-nb").options(**sink.options)
-        else:
-            writer = words.writeStream.foreachBatch(foreach_batch(sink.options))
+        writer = direct(words.writeStream, way, sink.options)
         run(writer, tmp_path)
 
     message = r"micro-batch 0 had 2 .*set exactly\.once\.partitions=2 and start"

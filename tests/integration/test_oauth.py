@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 import token_functions
 from local_cluster import LocalCluster, Security
+from streams import direct
 from token_endpoint import token_endpoint
 from topics import Topics
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection.preflight import check
@@ -227,10 +227,7 @@ def test_spark_writes_with_tokens_of_a_function(spark, options, topics, tmp_path
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     rows = stream.selectExpr("string(value) AS value")
     writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-    if mode == "format":
-        writer = writer.format("kafka-nb").options(**options)
-    else:
-        writer = writer.foreachBatch(foreach_batch(options))
+    writer = direct(writer, mode, options)
     writer.trigger(availableNow=True).start().awaitTermination()
     assert sorted(values(topics, options)) == list(range(10))
 

@@ -9,10 +9,9 @@ import time
 import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
-from streams import run, stream_of
+from streams import direct, run, stream_of
 from topics import Topics
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
@@ -71,10 +70,7 @@ def write(spark, kafka, api, folder, rows, **more):
             "transactional.id.prefix": more["topic"],
         }
     writer = stream_of(spark, folder / "in", *rows).coalesce(1).writeStream
-    if api == "foreach_batch":
-        writer = writer.foreachBatch(foreach_batch(options))
-    else:
-        writer = writer.format("kafka-nb").options(**options)
+    writer = direct(writer, api, options)
     run(writer, folder)
 
 

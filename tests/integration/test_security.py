@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import exactly_once_task
 import pyarrow as pa
 import pytest
+import streams
 import trustme
 from acls import Acls
 from certificates import (
@@ -27,10 +28,8 @@ from certificates import (
 from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from http_stub import served
 from local_cluster import LocalCluster, Security
-from streams import stream_of
 from topics import Topics
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import preconditions
 from spark_kafka_sink.connection.preflight import check
@@ -270,11 +269,7 @@ def save(spark, sink, sink_options, value="v"):
         check(parsed)
         write_partition([pa.record_batch({"value": [value]})], parsed)
         return
-    rows = spark.createDataFrame([(value,)], "value string").coalesce(1)
-    if sink == "foreach_batch":
-        foreach_batch(sink_options)(rows, 0)
-    else:
-        rows.write.format(sink).options(**sink_options).mode("append").save()
+    streams.save(spark.createDataFrame([(value,)], "value string").coalesce(1), sink, sink_options)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -305,10 +300,7 @@ def test_tasks_do_not_need_the_trust_store(spark, store, sasl_ssl, topics, tmp_p
 
     rows = spark.createDataFrame([("v",)], "value string").coalesce(1)
     rows = rows.mapInArrow(delete_the_file, rows.schema)
-    if sink == "foreach_batch":
-        foreach_batch(sink_options)(rows, 0)
-    else:
-        rows.write.format(sink).options(**sink_options).mode("append").save()
+    streams.save(rows, sink, sink_options)
     assert [record.value for record in made.read(topic)] == [b"v"]
     assert not file.exists()
 
@@ -481,7 +473,7 @@ def test_a_right_that_is_taken_away_ends_the_stream_at_once(
     topic = made.create()
     sasl_ssl.acls.allow("bob", topic, AclOperation.WRITE)
     sink_options = options(sasl_ssl, "SASL_SSL", plain(user="bob") | trusting(store.ca), topic)
-    words = stream_of(spark, tmp_path / "in", ["before"])
+    words = streams.stream_of(spark, tmp_path / "in", ["before"])
     writer = words.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.format("kafka-nb").options(**sink_options).start()
     try:

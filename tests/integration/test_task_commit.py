@@ -7,9 +7,8 @@ import time
 
 import pytest
 from pyspark import java_gateway
+from streams import direct
 from suspension import suspended
-
-from spark_kafka_sink import foreach_batch
 
 SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
 
@@ -80,10 +79,7 @@ def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seco
     }
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1000).load()
     writer = stream.selectExpr("string(value) as value").writeStream
-    if way == "format":
-        writer = writer.format("kafka-nb").options(**options)
-    else:
-        writer = writer.foreachBatch(foreach_batch(options))
+    writer = direct(writer, way, options)
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     tracker = spark.sparkContext.statusTracker()
     try:

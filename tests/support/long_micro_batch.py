@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from spark_kafka_sink import foreach_batch
+from streams import direct
+
 from spark_kafka_sink.deadline import Deadline
 
 ROWS = 8_000
@@ -48,10 +49,7 @@ class LongMicroBatch:
         rows = rows.repartition(PARTITIONS, "value")
         rows = rows.selectExpr(f"concat(value, if({condition}, {effect}, '')) as value")
         writer = rows.writeStream.option("checkpointLocation", str(self._folder))
-        if self._way == "format":
-            writer = writer.format("kafka-nb").options(**self.options)
-        else:
-            writer = writer.foreachBatch(foreach_batch(self.options))
+        writer = direct(writer, self._way, self.options)
         return writer.start()
 
     def complete(self):

@@ -6,8 +6,8 @@ import time
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from streams import direct
 
-from spark_kafka_sink import foreach_batch
 from spark_kafka_sink.spark.query_error import sink_error
 
 FORMAT, FOREACH_BATCH, EXACTLY_ONCE = "format", "foreach_batch", "exactly-once"
@@ -35,10 +35,7 @@ class RestartedStream:
                 "transactional.id.prefix": options["topic"],
             }
         writer = self._words.writeStream.option("checkpointLocation", str(self._checkpoint))
-        if self._api == FOREACH_BATCH:
-            self.query = writer.foreachBatch(foreach_batch(options)).start()
-        else:
-            self.query = writer.format("kafka-nb").options(**options).start()
+        self.query = direct(writer, self._api, options).start()
 
     def write(self, word):
         part = self._source.parent / "part"

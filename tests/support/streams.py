@@ -1,10 +1,12 @@
-"""Streams of words for tests, with known micro-batches."""
+"""Streams of words for tests, with known micro-batches, and the ways to write a DataFrame."""
 
 from __future__ import annotations
 
 import os
 
 from pyspark.errors import PySparkException
+
+from spark_kafka_sink import foreach_batch
 
 
 def stream_of(spark, folder, *batches):
@@ -28,6 +30,22 @@ def run(writer, tmp_path):
     )
     assert query.awaitTermination(60)
     return query
+
+
+def direct(writer, way, options):
+    """The writer of a stream, directed to Kafka by foreach_batch or, in other ways, the format."""
+    if way == "foreach_batch":
+        return writer.foreachBatch(foreach_batch(options))
+    return writer.format("kafka-nb").options(**options)
+
+
+def save(frame, way, options):
+    """Write a DataFrame by foreach_batch, or a format."""
+    if way == "foreach_batch":
+        foreach_batch(options)(frame, 0)
+    else:
+        name = "kafka-nb" if way == "format" else way
+        frame.write.format(name).options(**options).mode("append").save()
 
 
 def counts(words):
