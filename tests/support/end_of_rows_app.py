@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 
 import psutil
-from local_connect import local_connect
+from local_session import session_builder
 from long_micro_batch import (
     EVERY_TWENTIETH,
     RAISE,
@@ -26,24 +26,18 @@ from long_micro_batch import (
     await_records,
 )
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 
 kind, servers, topic, folder, way, end = sys.argv[1:]
-if kind == "connect":
-    builder = local_connect(2)
-else:
-    builder = SparkSession.builder.master(kind)
-    builder = builder.config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+builder = session_builder(kind)
 if end == "speculate":
     builder = builder.config("spark.speculation", "true").config(
         "spark.speculation.quantile", "0.5"
     )
     builder = builder.config("spark.speculation.multiplier", "1.01")
-spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+spark = builder.getOrCreate()
 for name, value in SETTINGS.items():
     spark.conf.set(name, value)
 

@@ -11,15 +11,14 @@ import time
 import traceback
 from pathlib import Path
 
-from local_connect import local_connect
+from local_session import session_builder
 from streams import patiently
 
 from spark_kafka_sink import KafkaSinkListener, foreach_batch
 from spark_kafka_sink.deadline import Deadline
 
 servers, topic, folder = sys.argv[1:]
-builder = local_connect(2).config("spark.driver.host", "127.0.0.1")
-spark = builder.getOrCreate()
+spark = session_builder("connect").getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "topic": topic}
 words = Path(folder) / "words"
 words.mkdir()

@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from databricks_stand_in import Notebook
-from local_connect import local_connect
-from pyspark.sql import SparkSession
+from local_session import session_builder
 from streams import patiently
 
 from spark_kafka_sink.deadline import Deadline
@@ -53,12 +52,7 @@ def run(spark, parameters, secrets):
 
 
 kind, runs = sys.argv[1], json.loads(sys.argv[2])
-if kind == "connect":
-    builder = local_connect(2)
-else:
-    builder = SparkSession.builder.master(kind).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+spark = session_builder(kind).getOrCreate()
 try:
     for parameters, secrets in runs:
         run(spark, parameters, secrets)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from local_session import session_builder
 
 servers, topic, folder = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-builder = builder.config("spark.driver.host", "127.0.0.1")
+builder = session_builder("local[2]")
 spark = builder.config("spark.python.worker.reuse", "false").getOrCreate()
 
 source = Path(folder, "source")

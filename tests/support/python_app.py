@@ -12,21 +12,12 @@ import sys
 import py4j
 import pyarrow as pa
 import pyspark
-from local_connect import local_connect
-from pyspark.sql import SparkSession
+from local_session import session_builder
 
 import spark_kafka_sink
 
 kind, servers, topic, how = sys.argv[1:]
-builder = SparkSession.builder
-if kind == "connect":
-    builder = local_connect(1)
-else:
-    builder = builder.config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    if kind != "submitted":
-        builder = builder.master(kind)
-spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+spark = session_builder(kind).getOrCreate()
 if how == "registered":
     spark_kafka_sink.register(spark)
 

@@ -10,25 +10,19 @@ import os
 import sys
 from pathlib import Path
 
-from local_connect import local_connect
-from pyspark.sql import SparkSession
+from local_session import session_builder
 from pyspark.sql import functions as F
 from streams import patiently
 
 import spark_kafka_sink
 
 kind, servers, topic, folder, how, registry = sys.argv[1:]
-if kind == "connect":
-    builder = local_connect(2)
-else:
-    builder = SparkSession.builder.master(kind)
-    builder = builder.config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+builder = session_builder(kind)
 if how == "registered":
     os.environ["PYSPARK_PYTHON"] = sys.executable  # with PySpark from Spark's zip
     # A local master never speculates.
     builder = builder.config("spark.speculation", "true")
-spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+spark = builder.getOrCreate()
 if how == "registered":
     spark_kafka_sink.register(spark)
 spark.conf.set("spark.sql.shuffle.partitions", "2")

@@ -11,14 +11,12 @@ import json
 import sys
 import tempfile
 
-from pyspark.sql import SparkSession
+from local_session import session_builder
 
 import spark_kafka_sink
 
 servers, topic = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+spark = session_builder("local[2]").getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "topic": topic}
 print(json.dumps(dataclasses.asdict(spark_kafka_sink.warm_up(spark, options))), flush=True)
 sys.stdin.readline()
