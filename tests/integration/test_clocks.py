@@ -59,12 +59,6 @@ def sink(kafka, topics):
 def write(spark, topics, api, folder, topic):
     """Two micro-batches of two rows."""
     options = {"kafka.bootstrap.servers": topics.bootstrap_servers, "topic": topic}
-    if api == "exactly-once":
-        options |= {
-            "delivery.guarantee": api,
-            "exactly.once.partitions": "1",
-            "transactional.id.prefix": topic,
-        }
     words = stream_of(spark, folder / "in", ["a", "b"], ["c", "d"])
     writer = words.repartition(1).writeStream
     writer = direct(writer, api, options)

@@ -8,6 +8,7 @@ import exactly_once_task
 import psutil
 import pyarrow as pa
 import pytest
+import streams
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import DeadlineExceeded
@@ -35,11 +36,7 @@ def options(proxied):
 
 @pytest.fixture
 def exactly_once(options):
-    return options | {
-        "delivery.guarantee": "exactly-once",
-        "exactly.once.partitions": "1",
-        "transactional.id.prefix": options["topic"],
-    }
+    return options | streams.exactly_once(options["topic"])
 
 
 def batches(*names):

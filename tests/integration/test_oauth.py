@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import token_functions
 from local_cluster import LocalCluster, Security
-from streams import direct
+from streams import direct, exactly_once
 from token_endpoint import token_endpoint
 from topics import Topics
 
@@ -102,11 +102,7 @@ def test_a_task_that_outlasts_its_token_gets_new_ones(options, topics):
 
 
 def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
-    options |= {
-        "delivery.guarantee": "exactly-once",
-        "exactly.once.partitions": "1",
-        "transactional.id.prefix": "with-tokens",
-    }
+    options |= exactly_once("with-tokens")
     parsed = parse(options)
     check(parsed)
     for batch_id in (0, 0, 1):
@@ -116,11 +112,7 @@ def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
 
 
 def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
-    options |= {
-        "delivery.guarantee": "exactly-once",
-        "exactly.once.partitions": "3",
-        "transactional.id.prefix": "with-one-token",
-    }
+    options |= exactly_once("with-one-token", partitions=3)
     parsed = parse(options)
     check(parsed)
     for partition in range(3):
@@ -163,11 +155,7 @@ def test_a_token_that_ends_while_no_task_runs_is_replaced_then(options, topics):
 
 
 def test_a_transaction_survives_that_its_token_ends_earlier_than_it_claims(options, topics):
-    options = ends_early(options) | {
-        "delivery.guarantee": "exactly-once",
-        "exactly.once.partitions": "1",
-        "transactional.id.prefix": "with-a-short-token",
-    }
+    options = ends_early(options) | exactly_once("with-a-short-token")
     exactly_once_task.write_batches(options, 0, 0, batches(5, seconds=1.0))
     assert topics.read_committed(options["topic"]) == [b"%d" % number for number in range(5)]
 

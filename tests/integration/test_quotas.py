@@ -63,12 +63,6 @@ def write(spark, kafka, api, folder, rows, **more):
         "kafka.batch.size": "4000",
         **more,
     }
-    if api == "exactly-once":
-        options |= {
-            "delivery.guarantee": api,
-            "exactly.once.partitions": "1",
-            "transactional.id.prefix": more["topic"],
-        }
     writer = stream_of(spark, folder / "in", *rows).coalesce(1).writeStream
     writer = direct(writer, api, options)
     run(writer, folder)

@@ -549,11 +549,8 @@ def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_p
     made = topics("sasl_plaintext")
     topic = made.create()
     login = scram(user="bob")
-    sink_options = options(sasl_plaintext, "SASL_PLAINTEXT", login, topic) | {
-        "delivery.guarantee": "exactly-once",
-        "exactly.once.partitions": "1",
-        "transactional.id.prefix": f"of-{topic}",
-    }
+    sink_options = options(sasl_plaintext, "SASL_PLAINTEXT", login, topic)
+    sink_options |= streams.exactly_once(f"of-{topic}")
     prefixed = {"pattern": ResourcePatternType.PREFIXED}
     groups = prefixed | {"kind": ResourceType.GROUP}
     transactional_ids = prefixed | {"kind": ResourceType.TRANSACTIONAL_ID}

@@ -28,12 +28,6 @@ class RestartedStream:
 
     def start(self, options):
         options = TOLERANT | options
-        if self._api == EXACTLY_ONCE:
-            options |= {
-                "delivery.guarantee": "exactly-once",
-                "exactly.once.partitions": "1",
-                "transactional.id.prefix": options["topic"],
-            }
         writer = self._words.writeStream.option("checkpointLocation", str(self._checkpoint))
         self.query = direct(writer, self._api, options).start()
 

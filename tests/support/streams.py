@@ -32,8 +32,22 @@ def run(writer, tmp_path):
     return query
 
 
+def exactly_once(prefix, partitions=1):
+    """Options that make a stream exactly-once."""
+    return {
+        "delivery.guarantee": "exactly-once",
+        "exactly.once.partitions": str(partitions),
+        "transactional.id.prefix": prefix,
+    }
+
+
 def direct(writer, way, options):
-    """The writer of a stream, directed to Kafka by foreach_batch or, in other ways, the format."""
+    """The writer of a stream, directed to Kafka.
+
+    ``way``: "foreach_batch" or "format"; or "exactly-once", which is the format with one partition.
+    """
+    if way == "exactly-once":
+        options = options | exactly_once(options["topic"])
     if way == "foreach_batch":
         return writer.foreachBatch(foreach_batch(options))
     return writer.format("kafka-nb").options(**options)
