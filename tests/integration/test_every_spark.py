@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deserializers import avro_deserializer
-from streams import direct, run, save, stream_of
+from streams import direct, forget_commit, run, save, stream_of
 from stub_registry import running_stub
 
 ROWS = 2000
@@ -72,9 +72,7 @@ def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guara
 
     write_words(range(ROWS // 2), range(ROWS // 2, ROWS - 1))
     if guarantee == "exactly-once":
-        # As if the driver had died before Spark recorded micro-batch 1 as done.
-        for name in ("1", ".1.crc"):
-            (tmp_path / "checkpoint" / "commits" / name).unlink()
+        forget_commit(tmp_path / "checkpoint", 1)
     write_words([ROWS - 1])
     assert read(topics, options) == expected()
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from exactly_once_sink import SECONDS, Process
 from kafka_commands import kafka_command
 from pyspark.errors import StreamingQueryException
-from streams import direct, run, stream_of
+from streams import direct, forget_commit, run, stream_of
 from suspension import suspended
 
 from spark_kafka_sink.config.options import parse
@@ -314,9 +314,7 @@ def test_a_query_that_repeats_a_micro_batch_and_one_with_an_older_checkpoint(
     shutil.copytree(checkpoint, tmp_path / "older")
     start(stream_of(spark, words, ["nothing"], ["d", "e"]), sink, tmp_path, way)
     assert sink.committed() == ["a", "b", "c", "d", "e"]
-    # As if the driver had died before Spark recorded micro-batch 2 as done.
-    for name in ("2", ".2.crc"):
-        (checkpoint / "commits" / name).unlink()
+    forget_commit(checkpoint, 2)
     start(stream_of(spark, words, ["f"]), sink, tmp_path, way)
     assert sink.committed() == ["a", "b", "c", "d", "e", "f"]
     shutil.rmtree(checkpoint)

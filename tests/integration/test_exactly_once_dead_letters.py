@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from exactly_once_sink import Process, Sink
-from streams import direct
+from streams import direct, forget_commit
 from stub_registry import running_stub
 
 from spark_kafka_sink.errors import ReplayDiffers, TransactionFailed
@@ -273,9 +273,7 @@ def test_every_row_of_a_repeated_micro_batch_is_there_once(spark, sink, tmp_path
         add(0)
         add(1)
         start()
-        # As if the driver had died before Spark recorded the last micro-batch as done.
-        for name in ("1", ".1.crc"):
-            (tmp_path / "checkpoint" / "commits" / name).unlink()
+        forget_commit(tmp_path / "checkpoint", 1)
         sink.raise_limit()
         add(2)
         start()

@@ -12,7 +12,7 @@ import pytest
 from exactly_once_sink import Process, shorten_claims
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from streams import direct, run, stream_of
+from streams import direct, forget_commit, run, stream_of
 from suspension import suspended
 
 from spark_kafka_sink import foreach_batch
@@ -235,9 +235,7 @@ def test_foreach_batch_keeps_the_number_of_the_checkpoint(spark, sink, tmp_path,
 
     start(3, ["a", "b", "c", "d", "e"])
     assert [(report.tasks, report.outcome) for report in reports] == [(3, "delivered")]
-    for name in ("0", ".0.crc"):
-        # As if the driver had died before Spark recorded the micro-batch as done.
-        (checkpoint / "commits" / name).unlink()
+    forget_commit(checkpoint, 0)
     start(5, ["f", "g"])
     assert {report.tasks for report in reports} == {3}
     assert sink.committed() == ["a", "b", "c", "d", "e", "f", "g"]

@@ -62,6 +62,12 @@ def save(frame, way, options):
         frame.write.format(name).options(**options).mode("append").save()
 
 
+def forget_commit(checkpoint, batch_id):
+    """As if the driver had died before Spark recorded the micro-batch as done."""
+    for name in (f"{batch_id}", f".{batch_id}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
 def counts(words):
     return words.groupBy("value").count().selectExpr("value as key", "string(count) as value")
 
