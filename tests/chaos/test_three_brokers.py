@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from three_brokers import NODES, ThreeBrokers
-
-from spark_kafka_sink.deadline import Deadline
+from waiting import wait_until
 
 TOPIC = "t"
 SECONDS = 60.0
@@ -30,15 +28,6 @@ def together(brokers):
     """Three brokers of which each knows the others and all replicas."""
     wait_until(brokers.are_together)
     return brokers
-
-
-def wait_until(condition):
-    """Its result, once it is true."""
-    deadline = Deadline(SECONDS)
-    while not (result := condition()):
-        assert not deadline.expired
-        time.sleep(0.2)
-    return result
 
 
 def seen_by(brokers, node):

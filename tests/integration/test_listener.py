@@ -14,9 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import functions as F
 from streams import run, stream_of
+from waiting import wait_until
 
 from spark_kafka_sink import KafkaSinkListener, foreach_batch
-from spark_kafka_sink.deadline import Deadline
 
 APP = Path(__file__).parent.parent / "support" / "listener_app.py"
 SECONDS = 60.0  # for Spark's events, which arrive later than the query ends
@@ -37,18 +37,11 @@ def listen(spark):
         spark.streams.removeListener(listener)
 
 
-def wait_for(is_so, what):
-    deadline = Deadline(SECONDS)
-    while not is_so():
-        assert not deadline.expired, what
-        time.sleep(0.05)  # there is no event when Spark has called its listeners
-
-
 def wait_for_end(listener):
     def has_ended():
         return values(scrape(listener), "spark_streaming_query_active") == {None: 0}
 
-    wait_for(has_ended, "the query has not ended")
+    wait_until(has_ended, SECONDS)  # there is no event when Spark has called its listeners
 
 
 def scrape(listener):

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import pytest
 import spark_jars
 from confluent_kafka.admin import AdminClient
+from waiting import wait_until
 
 from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
@@ -38,10 +39,7 @@ with LocalKafka() as kafka:
 
 
 def wait_until_ended(pids, seconds):
-    end = time.monotonic() + seconds
-    while any(is_running(pid) for pid in pids):
-        assert time.monotonic() < end, f"still running: {pids}"
-        time.sleep(0.05)  # there is no event for a process that is not our child
+    wait_until(lambda: not any(map(is_running, pids)), seconds)
 
 
 def test_a_port_that_was_taken_in_the_meantime_is_replaced_and_the_broker_ends_with_the_block():

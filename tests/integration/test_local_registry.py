@@ -6,12 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools import local_registry
 from spark_kafka_sink.tools.local_registry import LocalRegistry
@@ -27,13 +25,6 @@ with LocalRegistry() as registry:
     print(*registry.pids, flush=True)
     sys.stdin.read()
 """
-
-
-def wait_until_ended(pid, seconds):
-    deadline = Deadline(seconds)
-    while is_running(pid):
-        assert not deadline.expired, f"still running: {pid}"
-        time.sleep(0.05)  # there is no event for a process that is not our child
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from local_cluster import LocalCluster, Security
 from streams import direct, exactly_once
 from token_endpoint import token_endpoint
 from topics import Topics
+from waiting import wait_until
 
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.options import parse
@@ -146,10 +147,7 @@ def test_a_token_that_ends_during_a_task_earlier_than_it_claims_is_replaced(opti
 def test_a_token_that_ends_while_no_task_runs_is_replaced_then(options, topics):
     parsed = parse(ends_early(options))
     write_partition(batches(1), parsed)
-    deadline = Deadline(60)
-    while options.calls() < 2:  # the cache reads the idle producer's events
-        assert not deadline.expired
-        time.sleep(0.1)
+    wait_until(lambda: options.calls() >= 2)
     assert write_partition(batches(1), parsed).producers_reused == 1
     assert values(topics, options) == [0, 0]
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 import uuid
 from base64 import urlsafe_b64encode
 
@@ -19,6 +18,7 @@ from local_cluster import LocalCluster
 from pyspark.errors import StreamingQueryException
 from restarted_stream import EXACTLY_ONCE, SECONDS, RestartedStream
 from topics import Topics
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.spark.query_error import sink_error
@@ -98,13 +98,6 @@ def stream(spark, tmp_path):
     stream.stop()
 
 
-def wait(condition):
-    deadline = Deadline(SECONDS)
-    while not condition():
-        assert not deadline.expired
-        time.sleep(0.1)  # there is no event
-
-
 def write(stream, options, word):
     """Tasks may reach their deadline before another broker coordinates their transactions."""
     try:
@@ -143,7 +136,7 @@ def test_a_leader_whose_disk_is_full_ends_and_the_stream_goes_on(kafka, topics, 
     # Writes fail, as on a full disk (EFBIG instead of ENOSPC).
     psutil.Process(broker).rlimit(psutil.RLIMIT_FSIZE, (1, psutil.RLIM_INFINITY))
     write(stream, options, "with a full disk")
-    wait(lambda: not is_running(broker))
+    wait_until(lambda: not is_running(broker), SECONDS)
     start(kafka, leader)
     stream.write("after")
     check(topics, topic, ["before", "with a full disk", "after"])

@@ -9,6 +9,7 @@ import pytest
 from pyspark import java_gateway
 from streams import direct
 from suspension import suspended
+from waiting import wait_until
 
 SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
 
@@ -97,13 +98,6 @@ def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seco
         query.stop()
     assert query.exception() is None
     assert uncaught == []
-
-
-def wait_until(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_query_against_a_refused_port_fails_on_the_driver_in_a_few_seconds(spark, tmp_path):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 from exactly_once_sink import SECONDS, SETTINGS, Sink
 from local_cluster import LocalCluster
 from topics import Topics
+from waiting import wait_until
 
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LedgerLost
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -44,13 +43,6 @@ def kill(kafka, node):
     os.kill(kafka.pids[node - 1], signal.SIGKILL)
 
 
-def wait_until_leads(topics, topic, node):
-    deadline = Deadline(SECONDS)
-    while topics.leaders(topic) != [node]:
-        assert not deadline.expired
-        time.sleep(0.1)  # there is no event
-
-
 def test_a_ledger_that_went_back_to_an_older_state(kafka, topics):
     """Nothing is sent until the user has answered."""
     sink = Sink(kafka.bootstrap_servers, topics, replicas=3)
@@ -63,7 +55,7 @@ def test_a_ledger_that_went_back_to_an_older_state(kafka, topics):
     expected += sink.write_batch(1)
     kill(kafka, leader)
     kafka.restart(follower)
-    wait_until_leads(topics, LEDGER, follower)
+    wait_until(lambda: topics.leaders(LEDGER) == [follower], SECONDS)
     before = sink.committed()
     for partition in (0, 1):
         with pytest.raises(LedgerLost, match=r"complete micro-batch is 0.*unclean leader"):

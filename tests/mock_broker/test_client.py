@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mock_cluster import PRODUCE
 from mock_reader import read
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka import _prototypes as c
@@ -179,9 +180,7 @@ def test_a_full_queue_takes_a_prefix_and_resuming_there_loses_and_duplicates_not
 
 def test_what_is_enqueued_undivided_leaves_in_one_batch(client, cluster, records):
     client.fetch_metadata(["t"], timeout=10)
-    deadline = Deadline(10)
-    while not any(isinstance(event, TopicDescription) for event in client.poll(0.05)):
-        assert not deadline.expired
+    wait_until(lambda: any(isinstance(event, TopicDescription) for event in client.poll(0.05)), 10)
     cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     with client.undivided("t", [0]):
         for delivery_id in range(2):
@@ -390,10 +389,7 @@ def test_a_handle_is_not_freed_before_a_call_in_a_thread_returns(monkeypatch):
     assert not freed
     answer.set()
     assert call.result(5) == (True, handle)
-    deadline = Deadline(5)
-    while not freed:
-        assert not deadline.expired
-        time.sleep(0.01)
+    wait_until(lambda: freed, 5)
     assert freed == [handle]
     monkeypatch.undo()
     c.destroy_flags(handle, 0)

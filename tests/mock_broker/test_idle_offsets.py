@@ -8,6 +8,7 @@ import time
 
 import pytest
 from mock_cluster import OFFSET_FETCH, MockCluster
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import DeadlineExceeded
@@ -90,10 +91,7 @@ def test_a_client_is_closed_if_its_task_fails(options, connected):
 def test_an_idle_client_is_closed_after_its_timeout_although_no_task_follows(options):
     with borrow_offset(options(producer_cache_timeout="1ms"), "t", "p.0") as offset:
         pass
-    deadline = Deadline(20)
-    while not offset._is_closed:
-        assert not deadline.expired
-        time.sleep(0.01)
+    wait_until(lambda: offset._is_closed, 20)
 
 
 def test_the_longest_idle_of_many_clients_are_closed(options, monkeypatch, connected):

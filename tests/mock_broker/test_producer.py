@@ -16,6 +16,7 @@ import pytest
 from black_hole import black_hole
 from mock_cluster import CONTROLLER, PRODUCE
 from mock_reader import read
+from waiting import wait_until
 
 from spark_kafka_sink.config import added_settings
 from spark_kafka_sink.config.producer_options import BlockBudget
@@ -293,12 +294,6 @@ def test_close_with_records_left_returns_by_its_deadline(new_producer, records):
 # --- KIP-286: send returns a handle and never waits for metadata ----------------------------------
 
 SHORT = block_budget(max_block_ms=1000, includes_metadata=False, max_block_metadata_ms=500)
-
-
-def wait_until(condition, seconds=10):
-    deadline = Deadline(seconds)
-    while not condition():
-        assert not deadline.expired
 
 
 def test_a_delivery_is_done_once_its_records_are_acknowledged(producer, records):

@@ -10,6 +10,7 @@ import time
 import pytest
 from black_hole import black_hole
 from fake_clock import FakeClock
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
@@ -27,13 +28,6 @@ def cache(clock):
     cache = ProducerCache(clock)
     yield cache
     cache.close(5)
-
-
-def wait_until(condition, seconds=20):
-    deadline = Deadline(seconds)
-    while not condition():
-        assert not deadline.expired
-        time.sleep(0.01)
 
 
 def producer_of(cache, options):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -14,8 +11,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-
-from spark_kafka_sink.deadline import Deadline
+from waiting import wait_until
 
 _SECONDS = 30.0
 
@@ -55,22 +51,16 @@ class Acls:
         rules = [_rule(AclBindingFilter, user, *place, operation) for operation in operations]
         for future in self._admin.delete_acls(rules).values():
             future.result(_SECONDS)
-        self._wait_until(lambda: not any(map(self._matches, rules)))
+        wait_until(lambda: not any(map(self._matches, rules)), _SECONDS)
 
     def _add(self, rules: list[AclBinding]) -> None:
         for future in self._admin.create_acls(rules).values():
             future.result(_SECONDS)
         added = [_filter(rule) for rule in rules]
-        self._wait_until(lambda: all(map(self._matches, added)))
+        wait_until(lambda: all(map(self._matches, added)), _SECONDS)
 
     def _matches(self, rule: AclBindingFilter) -> bool:
         return bool(self._admin.describe_acls(rule).result(_SECONDS))
-
-    def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        deadline = Deadline(_SECONDS)
-        while not is_so():
-            assert not deadline.expired
-            time.sleep(0.01)  # there is no event when the broker has applied them
 
 
 def _filter(rule: AclBinding) -> AclBindingFilter:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from streams import direct
+from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
 
@@ -74,18 +73,12 @@ class LongMicroBatch:
 
 def await_micro_batch(query):
     """Until it is complete, or the query has failed."""
-    deadline = Deadline(_SECONDS)
-    while query.lastProgress is None and query.exception() is None:
-        assert not deadline.expired
-        time.sleep(0.1)
+    wait_until(lambda: query.lastProgress or query.exception(), _SECONDS)
 
 
 def await_records(topics, topic):
     """Until a task of a query that runs has sent some rows."""
-    deadline = Deadline(_SECONDS)
-    while not any(topics.ends(topic)[1].values()):
-        assert not deadline.expired
-        time.sleep(0.01)
+    wait_until(lambda: any(topics.ends(topic)[1].values()), _SECONDS)
 
 
 def every_row_is_committed_once(topics, topic):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_servers import processes
@@ -48,13 +49,6 @@ def sleeper():
         wait_until(lambda: has_argument(process.pid, FAR))  # the kernel sets them after the start
         yield process
         process.kill()
-
-
-def wait_until(condition):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)  # there is no event for a process that is not our child
 
 
 def wait_until_ended(pid):
