@@ -107,7 +107,7 @@ def is_public(name: str) -> bool:
 
 def registry_url(text: str) -> str:
     """A list of URLs, separated by commas. No ValueError shows a secret."""
-    urls = [each.strip() for each in text.split(",")]
+    urls = [url.strip() for url in text.split(",")]
     for url in urls:
         parts = split_url(url)
         if "@" in parts.netloc:

@@ -46,9 +46,6 @@ class SerializationOptions:
     normalize: bool
     id_location: str
 
-    def of(self, column: str) -> ColumnFormat | None:
-        return next((one for one in self.columns if one.column == column), None)
-
 
 _FORMATS = (
     (

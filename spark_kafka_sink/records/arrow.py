@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.column_table import COLUMNS, RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import (
     BytesColumn,
     HeaderColumn,
     RecordColumns,
     appended,
+    containing_rows,
     is_utf8,
     ranges,
 )
@@ -160,17 +162,21 @@ def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordCol
     return replace(records, **changed) if changed else records
 
 
+def topic_codes(column: pa.Array) -> tuple[list[bytes], npt.NDArray[np.int64]]:
+    """Each topic, in the order of their first rows, and the index of every row's; -1: null."""
+    encoded = memory.plain(column).dictionary_encode()
+    return _byte_strings(encoded.dictionary), _codes(encoded, -1)
+
+
 def _topics(
     column: pa.Array, problems: list[RowProblem]
 ) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-    """Each topic, in the order of their first rows, and the index of every row's; -1: null."""
-    column = _decoded(column)
-    if column.null_count:
+    """``topic_codes``; adds the rows whose topic is null or has a name that Kafka forbids."""
+    names, codes = topic_codes(column)
+    nulls = np.flatnonzero(codes < 0)
+    if len(nulls):
         reason = "null topic; give every row a topic or set the option `topic`"
-        problems.append(RowProblem(np.flatnonzero(~_is_valid(column)), reason, NULL_TOPIC))
-    encoded = column.dictionary_encode()
-    names = _byte_strings(encoded.dictionary)
-    codes = _codes(encoded, -1)
+        problems.append(RowProblem(nulls, reason, NULL_TOPIC))
     for code, name in enumerate(names):
         # Spark's cast from binary does not check UTF-8; escaped bytes fail the check of names.
         text = name.decode(errors="backslashreplace")
@@ -207,7 +213,7 @@ def _bytes_column(array: pa.Array) -> BytesColumn:
     else:
         column = _addresses(array)
     if array.null_count:
-        nulls = ~_is_valid(array)
+        nulls = ~memory.valid_rows(array)
         column.addresses[nulls] = 0
         column.lengths[nulls] = 0
     return column
@@ -215,24 +221,16 @@ def _bytes_column(array: pa.Array) -> BytesColumn:
 
 def _addresses(array: pa.Array) -> BytesColumn:
     """The strings of a (large_)string or (large_)binary array; nulls are not marked yet."""
-    is_large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    offset_type = np.dtype(np.int64 if is_large else np.int32)
-    _, offset_buffer, data = array.buffers()
-    if offset_buffer is None or len(array) == 0:
-        ends = np.zeros(len(array) + 1, dtype=np.int64)
-    else:
-        ends = np.frombuffer(offset_buffer, dtype=offset_type)[
-            array.offset : array.offset + len(array) + 1
-        ].astype(np.int64)
-    buffer = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else _NOTHING
+    ends, data = memory.byte_strings(array)
+    buffer = data if data.size else _NOTHING
     starts = (ends[:-1] + buffer.ctypes.data).astype(np.uint64)
-    return BytesColumn(starts, ends[1:] - ends[:-1], buffer)
+    return BytesColumn(starts, np.diff(ends), buffer)
 
 
 def _partitions(
     numbers: npt.NDArray[np.int32], array: pa.Array, problems: list[RowProblem]
 ) -> npt.NDArray[np.int32]:
-    negative = np.flatnonzero((numbers < 0) & _is_valid(array))
+    negative = np.flatnonzero((numbers < 0) & memory.valid_rows(array))
     if len(negative):
         problems.append(RowProblem(negative, "negative partition", NEGATIVE_PARTITION))
     return numbers
@@ -243,7 +241,7 @@ def _timestamps(
 ) -> npt.NDArray[np.int64]:
     """Milliseconds since the epoch."""
     milliseconds = ticks * 1000 if array.type.unit == "s" else ticks // _PER_MS[array.type.unit]
-    impossible = np.flatnonzero((milliseconds <= 0) & _is_valid(array))
+    impossible = np.flatnonzero((milliseconds <= 0) & memory.valid_rows(array))
     if len(impossible):
         reason = (
             "timestamp of 1970-01-01 00:00:00 UTC or before, which this client cannot send; use "
@@ -261,14 +259,14 @@ _CONVERTERS: Mapping[str, Callable[[Any, pa.Array, list[RowProblem]], Any]] = {
 
 
 def _headers(array: pa.Array, problems: list[RowProblem]) -> HeaderColumn:
-    offsets = _numbers(array.offsets, 0).astype(np.int64)
+    offsets = memory.list_offsets(array)
     # A null list may have a non-empty range in the child array.
-    counts = np.diff(offsets) * _is_valid(array)
+    counts = np.diff(offsets) * memory.valid_rows(array)
     used, starts = ranges(offsets[:-1], counts)
     headers = array.values
     # By position, as Spark's own sink: the names of the fields may be in any case.
-    names = _decoded(headers.field(0))
-    nameless = ~(_is_valid(headers) & _is_valid(names))[used]
+    names = memory.plain(headers.field(0))
+    nameless = ~(memory.valid_rows(headers) & memory.valid_rows(names))[used]
     _add_header_problem(problems, nameless, starts, "header without a key")
     encoded = names.dictionary_encode()
     unique_names = _byte_strings(encoded.dictionary)
@@ -290,7 +288,7 @@ def _add_header_problem(
     reason: str,
 ) -> None:
     """Add the rows with a header that is in the mask."""
-    rows = np.unique(np.searchsorted(starts, np.flatnonzero(headers), side="right") - 1)
+    rows = containing_rows(starts, np.flatnonzero(headers))
     if len(rows):
         problems.append(RowProblem(rows, reason, INVALID_HEADER))
 
@@ -300,18 +298,9 @@ def _codes(array: pa.DictionaryArray, if_null: int) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _decoded(array: pa.Array) -> pa.Array:
-    # A dictionary in the batch may contain nulls and duplicates; one that we encode does not.
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-
-
 def _byte_strings(texts: pa.Array) -> list[bytes]:
     """A string array without nulls as bytes; unlike ``to_pylist``, accepts invalid UTF-8."""
-    is_large = pa.types.is_large_string(texts.type)
-    return [
-        bytes(text)
-        for text in texts.cast(pa.large_binary() if is_large else pa.binary()).to_pylist()
-    ]
+    return [text.as_buffer().to_pybytes() for text in texts]
 
 
 def _has_zero_byte(text: bytes) -> bool:
@@ -319,21 +308,9 @@ def _has_zero_byte(text: bytes) -> bool:
 
 
 def _numbers(array: pa.Array, if_null: int) -> npt.NDArray[Any]:
-    """Integers or times as a copy. ``to_numpy`` would import pandas, if it is installed."""
+    """Integers or times as a copy."""
     kind = "u" if pa.types.is_unsigned_integer(array.type) else "i"
-    dtype = np.dtype(f"{kind}{array.type.bit_width // 8}")
-    data = array.buffers()[1]
-    if data is None:
-        return np.full(len(array), if_null, dtype=dtype)
-    numbers = np.frombuffer(data, dtype=dtype)[array.offset : array.offset + len(array)].copy()
+    numbers = memory.numbers(array, f"{kind}{array.type.bit_width // 8}").copy()
     if array.null_count:
-        numbers[~_is_valid(array)] = if_null
+        numbers[~memory.valid_rows(array)] = if_null
     return numbers
-
-
-def _is_valid(array: pa.Array) -> npt.NDArray[np.bool_]:
-    bits = array.buffers()[0]
-    if bits is None:
-        return np.ones(len(array), dtype=bool)
-    mask = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), bitorder="little").view(bool)
-    return mask[array.offset : array.offset + len(array)]

@@ -150,6 +150,14 @@ def ranges(
     return numbers, begins
 
 
+def containing_rows(
+    starts: npt.NDArray[np.int64], elements: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The rows, ascending, whose ranges contain these elements. ``starts``: of each range."""
+    rows: npt.NDArray[np.int64] = np.unique(np.searchsorted(starts, elements, side="right") - 1)
+    return rows
+
+
 def is_utf8(text: bytes) -> bool:
     try:
         text.decode()

@@ -20,6 +20,7 @@ from spark_kafka_sink.schemas.avro_level import Level
 from spark_kafka_sink.schemas.avro_mismatch import mismatch
 from spark_kafka_sink.schemas.avro_schema import (
     Array,
+    Branch,
     Enum,
     Field,
     Fixed,
@@ -112,7 +113,7 @@ def _has_members(arrow_type: pa.DataType, count: int) -> bool:
 
 def _branch(
     node: Union,
-    others: list[tuple[int, Node]],
+    others: list[tuple[int, Branch]],
     arrow_type: pa.DataType,
     path: str,
     problems: list[str],
@@ -133,7 +134,7 @@ def _branch(
     return _best(fitting)
 
 
-def _writer(node: Node, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
+def _writer(node: Branch, arrow_type: pa.DataType, path: str, problems: list[str]) -> Writer:
     """The writer of values that are not null."""
     arrow_type = plain_type(arrow_type)
     if isinstance(node, Record | Array | Map):
@@ -143,10 +144,8 @@ def _writer(node: Node, arrow_type: pa.DataType, path: str, problems: list[str])
         writer = writers.Symbols(path, node.name, tuple(node.symbols)) if is_text else None
     elif isinstance(node, Fixed):
         writer = _fixed(node, arrow_type, path)
-    elif isinstance(node, Primitive):
-        writer = _PRIMITIVES[node.type](node, arrow_type, path)
     else:
-        writer = None  # a union in a union, which no schema has
+        writer = _PRIMITIVES[node.type](node, arrow_type, path)
     if writer is None:
         problems.append(mismatch(node, arrow_type, path))
         return writers.Nothing()
@@ -312,10 +311,10 @@ def _match_fields(
             fitting = {i for name in accepted(field) for i in positions.get(name, ())}
             free = sorted(i for i in fitting if i not in taken)
             if len(free) > 1:
-                those = ", ".join(names[i] for i in free)
+                candidates = ", ".join(names[i] for i in free)
                 problems.append(
-                    f"{path}.{field.name}: several fields of the column fit it: {those}; rename "
-                    "the one that is meant, and drop the others"
+                    f"{path}.{field.name}: several fields of the column fit it: {candidates}; "
+                    "rename the one that is meant, and drop the others"
                 )
             if free:
                 partners[field.name] = free[0]

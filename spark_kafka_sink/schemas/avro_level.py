@@ -24,6 +24,7 @@ from spark_kafka_sink.records.arrow_memory import (
     exceeds_binary,
     integer_array,
 )
+from spark_kafka_sink.records.columns import containing_rows
 from spark_kafka_sink.records.rejection import RowProblem
 
 Words = npt.NDArray[np.uint64]
@@ -130,7 +131,7 @@ class Level:
         level = self
         while level._parent is not None:
             level, offsets = level._parent
-            rows = np.unique(np.searchsorted(offsets, rows, side="right") - 1)
+            rows = containing_rows(offsets, rows)
         self.problems.append(RowProblem(rows, reason))
 
     def add(self, piece: Piece, active: Mask | None = None) -> None:

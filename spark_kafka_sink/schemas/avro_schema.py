@@ -37,7 +37,7 @@ class Primitive:
     scale: int = 0
 
     def __str__(self) -> str:
-        return described(self.type, self.logical_type, self.precision, self.scale)
+        return _described(self.type, self.logical_type, self.precision, self.scale)
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Fixed:
 
     def __str__(self) -> str:
         base = f"fixed({self.size})"
-        return described(base, self.logical_type, self.precision, self.scale)
+        return _described(base, self.logical_type, self.precision, self.scale)
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Map:
 
 @dataclass
 class Union:
-    branches: list[Node]
+    branches: list[Branch]
 
     @property
     def null(self) -> int | None:
@@ -116,10 +116,11 @@ class Record:
         return f"record {self.name}"
 
 
-Node = Primitive | Fixed | Enum | Array | Map | Union | Record
+Branch = Primitive | Fixed | Enum | Array | Map | Record
+Node = Branch | Union
 
 
-def described(base: str, logical_type: str | None, precision: int, scale: int) -> str:
+def _described(base: str, logical_type: str | None, precision: int, scale: int) -> str:
     if logical_type == "decimal":
         return f"{base} (decimal({precision},{scale}))"
     return base if logical_type is None else f"{base} ({logical_type})"
@@ -153,7 +154,7 @@ def _shown(schema: Any) -> str:
 
 class _Parser:
     def __init__(self) -> None:
-        self._named: dict[str, Node] = {}
+        self._named: dict[str, Branch] = {}
 
     def parse(self, schema: Any, namespace: str) -> Node:
         if isinstance(schema, str):
@@ -167,7 +168,7 @@ class _Parser:
             return self.parse(kind, namespace)
         return self._complex(schema, kind, namespace)
 
-    def _complex(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
+    def _complex(self, schema: dict[str, Any], kind: str, namespace: str) -> Branch:
         if kind == "array":
             return Array(self.parse(_required(schema, "items"), namespace))
         if kind == "map":
@@ -178,7 +179,7 @@ class _Parser:
             return Primitive(kind, *_logical_type(schema, kind, None))
         return self._reference(kind, namespace)
 
-    def _reference(self, name: str, namespace: str) -> Node:
+    def _reference(self, name: str, namespace: str) -> Branch:
         if name in PRIMITIVES:
             return Primitive(name)
         full_name = f"{namespace}.{name}" if namespace and "." not in name else name
@@ -188,20 +189,20 @@ class _Parser:
         return definition
 
     def _union(self, schemas: list[Any], namespace: str) -> Union:
-        branches = [self.parse(schema, namespace) for schema in schemas]
-        seen = set()
-        for branch in branches:
+        branches: dict[str, Branch] = {}
+        for schema in schemas:
+            branch = self.parse(schema, namespace)
             if isinstance(branch, Union):
                 _reject("a union contains a union")
-            key = _branch_name(branch)
-            if key in seen:
-                _reject(f"a union contains {key} twice")
-            seen.add(key)
+            name = _branch_name(branch)
+            if name in branches:
+                _reject(f"a union contains {name} twice")
+            branches[name] = branch
         if not branches:
             _reject("a union has no branches")
-        return Union(branches)
+        return Union(list(branches.values()))
 
-    def _definition(self, schema: dict[str, Any], kind: str, namespace: str) -> Node:
+    def _definition(self, schema: dict[str, Any], kind: str, namespace: str) -> Branch:
         name = _required(schema, "name")
         if not isinstance(name, str):
             _reject(f"{_shown(name)} is not a name")
@@ -242,7 +243,7 @@ class _Parser:
         return Field(schema["name"], node, aliases, "default" in schema, schema.get("default"))
 
 
-def _branch_name(node: Node) -> str:
+def _branch_name(node: Branch) -> str:
     if isinstance(node, Primitive):
         return node.type
     return node.name if isinstance(node, Fixed | Enum | Record) else str(node)

@@ -35,17 +35,27 @@ def both(first: Mask | None, second: Mask | None) -> Mask | None:
     return first if second is None else first & second
 
 
-def _reject(level: Level, is_bad: Mask, reason: Callable[[int], str]) -> None:
-    """Reject rows with the reason of each; of very many rows, most have the same reason."""
+def _reject(
+    level: Level, is_bad: Mask, active: Mask | None, reason: Callable[[int], str]
+) -> Mask | None:
+    """Reject active rows, with the reason of each; returns the other active ones.
+
+    Of very many rows, most have the same reason.
+    """
+    if active is not None:
+        is_bad = is_bad & active
     rows = np.flatnonzero(is_bad)
+    if not len(rows):
+        return active
     by_reason: dict[str, list[int]] = {}
     for row in rows[:_NAMED_VALUES].tolist():
         by_reason.setdefault(reason(row), []).append(row)
-    for text, those in by_reason.items():
-        level.reject(np.array(those, dtype=np.int64), text)
+    for text, same_reason in by_reason.items():
+        level.reject(np.array(same_reason, dtype=np.int64), text)
     if len(rows) > _NAMED_VALUES:
         text = reason(int(rows[_NAMED_VALUES]))
         level.reject(rows[_NAMED_VALUES:], f"{text} (this value, or a similar one)")
+    return both(active, ~is_bad)
 
 
 def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None) -> Lengths:
@@ -165,12 +175,8 @@ class Integer:
         values = _numbers_or_zero(array, self.dtype, active)
         if self.is_int:
             is_bad = (values < -_INT) | (values >= _INT)
-            if is_bad.any():
-                _reject(
-                    level,
-                    is_bad,
-                    lambda row: f"{self.path}: {values[row]} is outside the range of int",
-                )
+            rule = "is outside the range of int"
+            _reject(level, is_bad, active, lambda row: f"{self.path}: {values[row]} {rule}")
         if self.ticks > 1:
             values = values // self.ticks
         level.add_varints(zigzag(values), active)
@@ -228,13 +234,10 @@ class FixedBytes:
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         offsets, data = memory.byte_strings(memory.plain(array))
         lengths = np.diff(offsets)
-        is_bad = lengths != self.size
-        if active is not None:
-            is_bad &= active
-        if is_bad.any():
-            rule = f"bytes, but the schema requires {self.size}"
-            _reject(level, is_bad, lambda row: f"{self.path}: {lengths[row]} {rule}")
-            active = both(active, ~is_bad)
+        rule = f"bytes, but the schema requires {self.size}"
+        active = _reject(
+            level, lengths != self.size, active, lambda row: f"{self.path}: {lengths[row]} {rule}"
+        )
         level.add_strings(offsets, data, active)
 
 
@@ -252,12 +255,13 @@ class Symbols:
         texts = memory.plain(array)
         indices = pc.index_in(texts, value_set=memory.text_array(self.symbols, texts.type))
         is_bad = memory.booleans(indices.is_null())
-        if active is not None:
-            is_bad = is_bad & active
-        if is_bad.any():
-            rule = f"is no symbol of the enum {self.name}"
-            _reject(level, is_bad, lambda row: f"{self.path}: {_text(texts, row)[:300]!r} {rule}")
-            active = both(active, ~is_bad)
+        rule = f"is no symbol of the enum {self.name}"
+        active = _reject(
+            level,
+            is_bad,
+            active,
+            lambda row: f"{self.path}: {_text(texts, row)[:300]!r} {rule}",
+        )
         level.add_varints(zigzag(_numbers_or_zero(indices, np.int32, active)), active)
 
 
@@ -283,12 +287,10 @@ class Decimal:
         if self.digits is not None:
             small, large = magnitudes(*memory.decimal_words(array))
             is_bad = exceeds(small, large, 10**self.digits)
-            if active is not None:
-                is_bad &= active
-            if is_bad.any():
-                rule = "has too many digits for the schema"
-                _reject(level, is_bad, lambda row: f"{self.path}: {array[row].as_py()} {rule}")
-                active = both(active, ~is_bad)
+            rule = "has too many digits for the schema"
+            active = _reject(
+                level, is_bad, active, lambda row: f"{self.path}: {array[row].as_py()} {rule}"
+            )
         if self.scale is not None:
             array = _rescaled(array, self.scale, active)
         lower, upper = memory.decimal_words(array)

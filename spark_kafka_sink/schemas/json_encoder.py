@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from binascii import b2a_base64
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from spark_kafka_sink.errors import UnsupportedType
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import binary_scalar
-from spark_kafka_sink.records.columns import ranges
+from spark_kafka_sink.records.columns import containing_rows, ranges
 from spark_kafka_sink.records.rejection import RowProblem
 from spark_kafka_sink.schemas.encoded import NOT_UTF8, Encoded, encode_in_parts
 from spark_kafka_sink.schemas.json_fit import Fit
@@ -199,12 +200,7 @@ def _row_problems(
     problems: Sequence[RowProblem], starts: npt.NDArray[np.int64]
 ) -> list[RowProblem]:
     """Problems of elements as problems of the rows that contain them."""
-    return [
-        RowProblem(
-            np.unique(np.searchsorted(starts, problem.rows, side="right") - 1), problem.reason
-        )
-        for problem in problems
-    ]
+    return [replace(problem, rows=containing_rows(starts, problem.rows)) for problem in problems]
 
 
 def _null_as_text(texts: pa.Array) -> pa.Array:

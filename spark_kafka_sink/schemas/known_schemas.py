@@ -50,11 +50,16 @@ def resolve(
 
     ``folder``: the application's, or None. Raises what ``RegistryClient`` raises.
     """
-    schemas = {key: _find(registry, key, folder) for key in dict.fromkeys(wanted)}
-    missing = [key for key, schema in schemas.items() if schema is None]
+    schemas = {}
+    missing = []
+    for key in dict.fromkeys(wanted):
+        if (known := _known_schema(registry, key, folder)) is None:
+            missing.append(key)
+        else:
+            schemas[key] = known
     if missing:
         schemas.update(zip(missing, _request_all(registry, missing, folder), strict=True))
-    return {key: schema for key, schema in schemas.items() if schema is not None}
+    return schemas
 
 
 def _request_all(
@@ -67,8 +72,8 @@ def _request_all(
     """
     client = _client(registry, os.getpid())
 
-    def request(one: WantedSchema) -> RegisteredSchema:
-        return _kept(registry, one, _request(client, one), folder)
+    def request(schema: WantedSchema) -> RegisteredSchema:
+        return _keep(registry, schema, _request(client, schema), folder)
 
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as pool:
         try:
@@ -96,7 +101,7 @@ def _request(client: RegistryClient, wanted: WantedSchema) -> RegisteredSchema:
     return ask(wanted.subject, wanted.format, wanted.schema, normalize=wanted.normalize)
 
 
-def _find(
+def _known_schema(
     registry: RegistryOptions, wanted: WantedSchema, folder: Path | None
 ) -> RegisteredSchema | None:
     with _lock:
@@ -108,7 +113,7 @@ def _find(
     return known
 
 
-def _kept(
+def _keep(
     registry: RegistryOptions, wanted: WantedSchema, schema: RegisteredSchema, folder: Path | None
 ) -> RegisteredSchema:
     """Remember an answer; returns that of another process if it was first.

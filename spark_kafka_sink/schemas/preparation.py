@@ -65,7 +65,7 @@ def column_schemas(
     ]
 
 
-def given_schema(column: ColumnFormat, spark_type: Any = None) -> ColumnSchema:
+def option_schema(column: ColumnFormat, spark_type: Any = None) -> ColumnSchema:
     """The schema of the options; its text is None if they have none."""
     return _named_schema(column, column.schema, spark_type)
 
@@ -82,7 +82,7 @@ def _column_schema(
 ) -> ColumnSchema:
     # Also with another schema: it finds types that the format does not have.
     derived = derived_schema(column.format, kind.spark, column.column, column.record_name)
-    schema = given_schema(column, kind.spark)
+    schema = option_schema(column, kind.spark)
     if options.use_latest_version:
         return schema
     if schema.text is None:

@@ -128,10 +128,10 @@ class Serializer:
             [None if topic is None else column.wanted(topic, self.options) for topic in topics]
             for column in columns
         ]
-        missing = [one for own in wanted for one in own if one and one not in self.known]
+        missing = [key for keys in wanted for key in keys if key and key not in self.known]
         if missing:
             self.known = {**self.known, **resolve(self.options.registry, missing, self.folder)}
-        return [[self.known[one] if one else None for one in own] for own in wanted]
+        return [[self.known[key] if key else None for key in keys] for keys in wanted]
 
     def _encode(
         self,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_kafka_sink.records import arrow_memory as memory
+from spark_kafka_sink.records.arrow import topic_codes
 from spark_kafka_sink.records.topic_name import is_topic_name
 
 
@@ -32,20 +33,16 @@ def groups_by_topic(batch: pa.RecordBatch, topic: str | None) -> list[TopicGroup
     everything = np.arange(batch.num_rows, dtype=np.int64)
     if topic is not None or not batch.num_rows:
         return [TopicGroup(topic, everything, is_whole=True)]
-    encoded = memory.plain(batch.column("topic")).dictionary_encode()
-    names = [_valid(name) for name in encoded.dictionary]
-    is_invalid = np.array([name is None for name in names] or [True])
-    codes = memory.numbers(encoded.indices, np.int32).astype(np.int64)
-    valid = memory.validity(encoded.indices)
-    if valid is not None:
-        codes[~valid] = 0
-    codes[is_invalid[codes] if valid is None else is_invalid[codes] | ~valid] = -1
-    if len(names) == 1 and (codes == 0).all():
-        return [TopicGroup(names[0], everything, is_whole=True)]
+    names, codes = topic_codes(batch.column("topic"))
+    topics = [_valid_topic(name) for name in names]
+    is_invalid = np.array([*(name is None for name in topics), True])  # -1, of null, is the last
+    codes[is_invalid[codes]] = -1
+    if len(topics) == 1 and (codes == 0).all():
+        return [TopicGroup(topics[0], everything, is_whole=True)]
     order = np.argsort(codes, kind="stable")
     used, starts = np.unique(codes[order], return_index=True)
     return [
-        TopicGroup(names[code] if code >= 0 else None, rows, is_whole=False)
+        TopicGroup(topics[code] if code >= 0 else None, rows, is_whole=False)
         for code, rows in zip(used.tolist(), np.split(order, starts[1:]), strict=True)
     ]
 
@@ -58,9 +55,9 @@ def united(groups: Sequence[TopicGroup], count: int) -> TopicGroup:
     return TopicGroup(groups[0].topic, rows, is_whole=len(rows) == count)
 
 
-def _valid(name: pa.Scalar) -> str | None:
+def _valid_topic(name: bytes) -> str | None:
     # Spark's cast from binary does not check UTF-8.
-    text = bytes(name.as_buffer()).decode(errors="backslashreplace")
+    text = name.decode(errors="backslashreplace")
     return text if is_topic_name(text) else None
 
 
@@ -71,5 +68,5 @@ def joined(groups: Sequence[TopicGroup], parts: Sequence[pa.Array]) -> pa.Array:
     order = np.concatenate([group.rows for group in groups])
     places = np.empty_like(order)
     places[order] = np.arange(len(order))
-    every = pa.concat_arrays([pc.cast(part, pa.large_binary()) for part in parts])
-    return every.take(memory.integer_array(places))
+    values = pa.concat_arrays([pc.cast(part, pa.large_binary()) for part in parts])
+    return values.take(memory.integer_array(places))

@@ -80,14 +80,14 @@ def schema_registry(context: CheckContext) -> list[Finding]:
 
 def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
     """Raises SchemaMismatch or UnsupportedType."""
-    from spark_kafka_sink.schemas.preparation import column_schemas, given_schema
+    from spark_kafka_sink.schemas.preparation import column_schemas, option_schema
     from spark_kafka_sink.spark.private_api import column_types
 
     options = context.sink.serialization
     if options is None:
         return []
     if context.schema is None:
-        return [given_schema(column) for column in options.columns]
+        return [option_schema(column) for column in options.columns]
     return column_schemas(options, column_types(context.schema, context.sink.serialized_columns))
 
 
@@ -109,12 +109,13 @@ def _check_subject(
     assert options is not None  # noqa: S101 - or it would have no columns
     wanted = column.wanted(topic, options)
     try:
-        return _known(client, wanted) if wanted.auto_register else _needed(client, wanted)
+        check = _check_compatible if wanted.auto_register else _check_registered
+        return check(client, wanted)
     except KafkaSinkError as error:
         return failed(str(error), "", wanted.subject)
 
 
-def _needed(client: RegistryClient, wanted: WantedSchema) -> Finding:
+def _check_registered(client: RegistryClient, wanted: WantedSchema) -> Finding:
     """For auto.register.schemas=false."""
     try:
         if wanted.schema is None:
@@ -128,7 +129,7 @@ def _needed(client: RegistryClient, wanted: WantedSchema) -> Finding:
         return failed(str(error), "", wanted.subject)
 
 
-def _known(client: RegistryClient, wanted: WantedSchema) -> Finding:
+def _check_compatible(client: RegistryClient, wanted: WantedSchema) -> Finding:
     """For auto.register.schemas=true; the schema is None if it follows from an unknown type."""
     try:
         latest = client.latest(wanted.subject, wanted.format)
