@@ -43,7 +43,7 @@ _PADDING = memory.bytes_array([b"", b"\0", b"\0\0"])
 
 # The years 0000 to 9999, the only ones in RFC 3339.
 _DAYS = (-719_528, 2_932_896)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_US_PER_DAY = 86_400_000_000
 
 _SHORT_ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r"}
 
@@ -312,14 +312,12 @@ def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Ar
 
     With as many digits of a second as are not zero.
     """
-    unit = array.type.unit
-    texts = array.view(pa.timestamp(unit)).cast(pa.large_string())
+    texts = array.view(pa.timestamp("us")).cast(pa.large_string())
     texts = pc.binary_replace_slice(texts, 10, 11, "T")
-    if unit != "s":
-        texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+    texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     texts = _join(_QUOTE, _binary(texts), _QUOTE if array.type.tz is None else _UTC_END)
-    per_day = 86_400 * _PER_SECOND[unit]
-    return _check_years(texts, array, memory.numbers(array, np.int64), per_day, path, problems)
+    ticks = memory.numbers(array, np.int64)
+    return _check_years(texts, array, ticks, _US_PER_DAY, path, problems)
 
 
 def _check_years(
@@ -330,8 +328,6 @@ def _check_years(
     path: str,
     problems: list[RowProblem],
 ) -> pa.Array:
-    if per_day > 86_400 * 1_000_000:  # int64 has no nanoseconds outside these years
-        return texts
     first, last = _DAYS
     is_outside = (ticks < first * per_day) | (ticks >= (last + 1) * per_day)
     if not bool(is_outside.any()):
@@ -341,6 +337,10 @@ def _check_years(
         reason = f"{path}: a year outside 0000 to 9999, which RFC 3339 lacks; filter or replace it"
         problems.append(RowProblem(rows, reason))
     return _set_null(texts, is_outside)
+
+
+def _is_spark_timestamp(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "us")
 
 
 def _binary(texts: pa.Array) -> pa.Array:
@@ -358,5 +358,5 @@ _SCALARS: tuple[tuple[Callable[[pa.DataType], bool], _ScalarTexts], ...] = (
     (pa.types.is_binary, _binaries),
     (pa.types.is_large_binary, _binaries),
     (pa.types.is_date32, _dates),
-    (pa.types.is_timestamp, _timestamps),
+    (_is_spark_timestamp, _timestamps),
 )

@@ -56,7 +56,8 @@ class RegistryClient:
     """A client of confluent-kafka's, whose calls end in time and fail by name.
 
     Raises InvalidOption for settings that contradict each other, LibraryUnavailable if the extra
-    ``[registry]`` is not installed.
+    ``[registry]`` is not installed. Every method raises RegistryUnavailable if no usable answer
+    arrives, and RegistryRefused if the login or the request is refused.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -99,7 +100,7 @@ class RegistryClient:
     def register(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> RegisteredSchema:
-        """Register a schema, if it is new; raises the errors of ``_sink_error``."""
+        """Register a schema, if it is new; also raises SchemaIncompatible."""
         wanted = _schema(schema, schema_format)
         answer = self._ask_for_schema(
             subject,
@@ -110,7 +111,7 @@ class RegistryClient:
     def look_up(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> RegisteredSchema:
-        """A schema that is registered; raises SchemaNotFound and the errors of ``_sink_error``."""
+        """A schema that is registered; also raises SchemaNotFound."""
         wanted = _schema(schema, schema_format)
         answer = self._ask_for_schema(
             subject, lambda: self._client.lookup_schema(subject, wanted, normalize)
@@ -118,7 +119,7 @@ class RegistryClient:
         return RegisteredSchema(answer.schema_id, answer.guid, schema)
 
     def latest(self, subject: str, schema_format: str) -> RegisteredSchema:
-        """The subject's latest version; raises SchemaNotFound and the errors of ``_sink_error``.
+        """The subject's latest version; also raises SchemaNotFound.
 
         Raises RegistryRefused if it is not a schema of that format, or refers to others.
         """
@@ -139,10 +140,7 @@ class RegistryClient:
     def is_compatible(
         self, subject: str, schema_format: str, schema: str, *, normalize: bool
     ) -> bool:
-        """Whether the subject's level allows the schema, which is not registered.
-
-        Raises the errors of ``_sink_error``.
-        """
+        """Whether the subject's level allows the schema, which is not registered."""
         wanted = _schema(schema, schema_format)
         return bool(
             self._ask(
@@ -160,7 +158,7 @@ class RegistryClient:
         return answer
 
     def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
-        """The answer; raises ``_sink_error`` of an error."""
+        """The answer; an error becomes one of the sink's."""
         deadline = Deadline(self._options.timeout_ms / 1000)
         (call,) = call_each(lambda ask: ask(), [question], deadline)
         if call.error is not None:

@@ -92,13 +92,13 @@ def test_a_nested_record_is_named_for_its_field_in_the_namespace_of_the_one_arou
 
     def visit(schema: Any) -> None:
         if isinstance(schema, list):
-            for each in schema:
-                visit(each)
+            for branch in schema:
+                visit(branch)
         elif isinstance(schema, dict):
             if schema["type"] == "record":
                 names.append(f"{schema.get('namespace', '')}.{schema['name']}")
-            for each in schema.get("fields", []):
-                visit(each["type"])
+            for inner_field in schema.get("fields", []):
+                visit(inner_field["type"])
             visit(schema.get("items"))
             visit(schema.get("values"))
 
@@ -117,7 +117,7 @@ def test_the_text_is_the_same_every_time_and_short() -> None:
 
 def test_fields_that_differ_only_in_case_are_allowed() -> None:
     schema = derive(struct(field("id", "long"), field("ID", "long")))
-    assert [each["name"] for each in schema["fields"]] == ["id", "ID"]
+    assert [inner["name"] for inner in schema["fields"]] == ["id", "ID"]
 
 
 UNSUPPORTED = [
@@ -142,7 +142,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("spark_type", "problem"), UNSUPPORTED)
-def test_a_type_that_avro_does_not_have_is_refused_with_a_remedy(
+def test_a_type_that_avro_does_not_have_is_rejected_with_a_remedy(
     spark_type: Any, problem: str
 ) -> None:
     with pytest.raises(UnsupportedType) as caught:
@@ -150,7 +150,7 @@ def test_a_type_that_avro_does_not_have_is_refused_with_a_remedy(
     assert caught.value.problems == (f"value: {problem}",)
 
 
-def test_a_column_of_type_void_is_refused() -> None:
+def test_a_column_of_type_void_is_rejected() -> None:
     with pytest.raises(UnsupportedType, match="void; cast it to the type that it should have"):
         derive("void")
 
@@ -172,7 +172,7 @@ def test_all_problems_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "allowed"), [("a-b", "a_b"), ("1a", "_1a"), ("é", "_"), ("", "_"), ("a\n", "a_")]
 )
-def test_a_name_that_avro_forbids_is_refused_with_one_that_it_allows(
+def test_a_name_that_avro_forbids_is_rejected_with_one_that_it_allows(
     name: str, allowed: str
 ) -> None:
     with pytest.raises(SchemaMismatch, match=f"such as to {allowed}$") as caught:
@@ -183,7 +183,7 @@ def test_a_name_that_avro_forbids_is_refused_with_one_that_it_allows(
     derive(struct(field(allowed, "long")))
 
 
-def test_two_fields_of_the_same_name_are_refused() -> None:
+def test_two_fields_of_the_same_name_are_rejected() -> None:
     with pytest.raises(SchemaMismatch) as caught:
         derive(struct(field("a", "long"), field("a", "string")))
     assert caught.value.problems == ("value.a: two fields have this name; rename one of them",)

@@ -56,8 +56,8 @@ def map_of(value: Any, contains_null: bool) -> Any:
 
 def struct_of(fields: dict[str, tuple[Any, bool]]) -> Any:
     described = [
-        {"name": name, "type": each, "nullable": nullable, "metadata": {}}
-        for name, (each, nullable) in fields.items()
+        {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+        for name, (kind, nullable) in fields.items()
     ]
     return {"type": "struct", "fields": described}
 
@@ -99,22 +99,22 @@ def arrow_of(spark_type: Any) -> pa.DataType:
 def integers(bits: int) -> st.SearchStrategy[int]:
     limit = 2 ** (bits - 1)
     edges = [sign * (2**n + d) for n in range(bits) for d in (-1, 0) for sign in (1, -1)]
-    allowed = [each for each in edges if -limit <= each < limit]
+    allowed = [edge for edge in edges if -limit <= edge < limit]
     return st.one_of(st.sampled_from(allowed), st.integers(-limit, limit - 1), st.integers(-9, 9))
 
 
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     limit = 10**precision - 1
     edges = [256**n // 2**k + d for n in range(17) for k in (0, 1) for d in (-1, 0, 1)]
-    allowed = [each for each in edges if each <= limit]
+    allowed = [edge for edge in edges if edge <= limit]
     numbers = st.one_of(
-        st.sampled_from([*allowed, *(-each for each in allowed)]), st.integers(-limit, limit)
+        st.sampled_from([*allowed, *(-edge for edge in allowed)]), st.integers(-limit, limit)
     )
     return numbers.map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
 
 
 TEXTS = st.one_of(
-    st.text(max_size=9), st.sampled_from([7, 8, 9, 31, 32, 33, 64, 200]).map("é".__mul__)
+    st.text(max_size=9), st.sampled_from([7, 8, 16, 17, 33, 64, 1000]).map("x".__mul__)
 )
 
 
@@ -163,12 +163,12 @@ class Builder:
         before, after = (self.draw(st.integers(0, 2)) for _ in range(2)) if values else (0, 0)
         padded = values[:1] * before + values + values[-1:] * after
         # Below each null is the value of another row, if there is one.
-        some = [each for each in values if each is not None]
+        some = [value for value in values if value is not None]
         filler = self.draw(st.sampled_from(some)) if some else None
-        filled = [filler if each is None else each for each in padded]
+        filled = [filler if value is None else value for value in padded]
         array = self.filled(arrow_type, filled)
         if None in padded and filler is not None:
-            array = with_nulls(array, [each is not None for each in padded])
+            array = with_nulls(array, [value is not None for value in padded])
         return array.slice(before, len(values))
 
     def filled(self, arrow_type: pa.DataType, values: list[Any]) -> pa.Array:
@@ -176,25 +176,25 @@ class Builder:
             return pa.array(values, arrow_type)
         if pa.types.is_struct(arrow_type):
             fields = [arrow_type.field(i) for i in range(arrow_type.num_fields)]
-            children = [self.build(f.type, [each[f.name] for each in values]) for f in fields]
+            children = [self.build(f.type, [value[f.name] for value in values]) for f in fields]
             types = [pa.field(f.name, c.type) for f, c in zip(fields, children, strict=True)]
             return pa.Array.from_buffers(pa.struct(types), len(values), [None], children=children)
         if pa.types.is_list(arrow_type):
-            elements = [element for each in values for element in each]
+            elements = [element for value in values for element in value]
             child = self.build(arrow_type.value_type, elements)
-            return lists(child, [len(each) for each in values], self.draw(st.booleans()))
+            return lists(child, list(map(len, values)), self.draw(st.booleans()))
         if pa.types.is_map(arrow_type):
             return self.maps(arrow_type, values)
         return self.leaf(pa.array(values, arrow_type))
 
     def maps(self, arrow_type: pa.DataType, values: list[Any]) -> pa.Array:
-        keys = self.build(arrow_type.key_type, [key for each in values for key in each])
-        items = self.build(arrow_type.item_type, [each[key] for each in values for key in each])
+        keys = self.build(arrow_type.key_type, [key for value in values for key in value])
+        items = self.build(arrow_type.item_type, [value[key] for value in values for key in value])
         kind = pa.struct(
             [pa.field("key", keys.type, nullable=False), pa.field("value", items.type)]
         )
         entries = pa.Array.from_buffers(kind, len(keys), [None], children=[keys, items])
-        as_lists = lists(entries, [len(each) for each in values], is_large=False)
+        as_lists = lists(entries, list(map(len, values)), is_large=False)
         buffers = as_lists.buffers()[:2]
         map_type = pa.map_(keys.type, items.type)
         return pa.Array.from_buffers(map_type, len(values), buffers, children=[as_lists.values])
@@ -261,81 +261,6 @@ def test_any_simple_column_is_encoded_as_by_fastavro(data: st.DataObject, spark_
     assert encoded.values.to_pylist() == expected(schema, rows)
 
 
-ALL = struct_of(
-    {
-        **{f"f{i}": (leaf, True) for i, leaf in enumerate(LEAVES)},
-        "list": (array_of(struct_of({"x": ("string", True), "y": ("long", False)}), True), True),
-        "map": (map_of(array_of("integer", False), True), False),
-    }
-)
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 40_000])
-def test_batches_of_any_size_with_every_type(rows: int) -> None:
-    """40,000 rows are more than are assembled at once."""
-
-    def row(i: int) -> Any:
-        leaves: dict[str, Any] = {}
-        for j, leaf in enumerate(LEAVES):
-            if leaf in INTEGERS:
-                bits = INTEGERS[leaf][0]
-                value: Any = (i * 2654435761 * 2**31 + j) % 2**bits - 2 ** (bits - 1)
-            elif leaf.startswith("decimal"):
-                precision, scale = decimal_of(leaf)
-                value = Decimal(i * 7919**8 % 10**precision).scaleb(-scale, WIDE)
-            elif leaf == "binary":
-                value = b"b" * (i % 50)
-            else:
-                value = {"boolean": i % 2 == 0, "float": i / 2, "double": i / 3}.get(leaf, f"s{i}")
-            leaves[f"f{j}"] = None if (i + j) % 7 == 0 else value
-        items = [None if k == 1 else {"x": "é" * k, "y": -i} for k in range(i % 3)]
-        return {**leaves, "list": items, "map": {"k": [i], "n": None} if i % 2 else {}}
-
-    from decimal import Context
-
-    WIDE = Context(prec=40)  # noqa: N806
-    values = [row(i) for i in range(rows)]
-    checked = values if rows < 100 else values[::97]
-    encoder = AvroEncoder(derive_schema(ALL, name="R", column="v"), arrow_of(ALL), "v")
-    array = pa.array([{**v, "map": list(v["map"].items())} for v in values], arrow_of(ALL))
-    encoded = encoder.encode(array, PREFIX).values.to_pylist()
-    assert len(encoded) == rows
-    schema = derive_schema(ALL, name="R", column="v")
-    assert encoded[:: 1 if rows < 100 else 97] == expected(schema, checked)
-
-
-@pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("is_nullable", [True, False])
-def test_columns_without_nulls(leaf: str, is_nullable: bool) -> None:
-    spark_type = struct_of({"a": (leaf, is_nullable), "b": (leaf, is_nullable)})
-    values = {"boolean": [True, False], "float": [0.5, -2.0], "double": [0.1, 2e300]}
-    if leaf in INTEGERS:
-        limit = 2 ** (INTEGERS[leaf][0] - 1)
-        given: list[Any] = [limit - 1, -limit]
-    elif leaf.startswith("decimal"):
-        precision, scale = decimal_of(leaf)
-        given = [Decimal((sign, (9,) * precision, -scale)) for sign in (0, 1)]
-    else:
-        given = values.get(leaf, ["x", "y" * 9])
-    if leaf == "binary":
-        given = [each.encode() for each in given]
-    rows = [{"a": x, "b": y} for x in given for y in given]
-    schema = derive_schema(spark_type, name="R", column="v")
-    array = pa.array(rows, arrow_of(spark_type))
-    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
-    assert encoded.values.to_pylist() == expected(schema, rows)
-
-
-@pytest.mark.parametrize("lengths", [[0], [16, 17], [17], [1000, 0, 5], [7, 8, 9]])
-def test_strings_of_any_length(lengths: list[int]) -> None:
-    spark_type = struct_of({"a": ("string", False), "b": ("binary", True), "c": ("string", True)})
-    rows = [{"a": "a" * n, "b": b"b" * n, "c": None if n % 2 else "c" * n} for n in lengths]
-    schema = derive_schema(spark_type, name="R", column="v")
-    array = pa.array(rows, arrow_of(spark_type))
-    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
-    assert encoded.values.to_pylist() == expected(schema, rows)
-
-
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data(), st.integers(1, 400))
 def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -> None:
@@ -355,7 +280,9 @@ def test_a_large_column_is_encoded_in_parts(data: st.DataObject, at_once: int) -
         large = encoder.encode(array, PREFIX)
     assert parts.values.to_pylist() == large.values.to_pylist() == whole.values.to_pylist()
     reasons = [
-        sorted((row, each.reason) for each in encoded.problems for row in each.rows.tolist())
+        sorted(
+            (row, problem.reason) for problem in encoded.problems for row in problem.rows.tolist()
+        )
         for encoded in (whole, parts, large)
     ]
     assert reasons[0] == reasons[1] == reasons[2]
@@ -398,24 +325,17 @@ def test_a_long_string_column_alone_needs_no_prefix() -> None:
     assert encoded.values.to_pylist() == [b"\xc8\1" + b"x" * 100, None, b"\0"]
 
 
-@pytest.mark.parametrize("bit", range(64))
-def test_the_largest_long_of_a_column_may_have_any_number_of_bits(bit: int) -> None:
-    encoder = AvroEncoder('"long"', pa.int64(), "v")
-    limit = 2**63
-    for number in (2**bit - 1, 2**bit, 2**bit + 1, -(2**bit), -(2**bit) - 1):
-        if -limit <= number < limit:
-            encoded = encoder.encode(pa.array([number, 0, number])).values.to_pylist()
-            assert encoded == [avro_bytes("long", each) for each in (number, 0, number)]
-
-
-@pytest.mark.parametrize("bit", range(127))
-def test_decimals_of_any_number_of_bits(bit: int) -> None:
-    schema = derive_schema("decimal(38,0)", name="R", column="v")
-    edges = [2**bit - 1, 2**bit, 2**bit + 1]
-    numbers = [Decimal(sign * each) for each in edges for sign in (1, -1) if each < 10**38]
-    array = pa.array(numbers, pa.decimal128(38, 0))
-    encoded = AvroEncoder(schema, array.type, "v").encode(array, PREFIX)
-    assert encoded.values.to_pylist() == expected(schema, numbers)
+def test_the_largest_number_of_a_column_may_have_any_number_of_bits() -> None:
+    for spark_type, bits in (("long", 63), ("decimal(38,0)", 127)):
+        schema = derive_schema(spark_type, name="R", column="v")
+        encoder = AvroEncoder(schema, arrow_of(spark_type), "v")
+        for number in (
+            sign * 2**bit + d for bit in range(bits) for sign in (1, -1) for d in (-1, 0, 1)
+        ):
+            value = number if spark_type == "long" else Decimal(number)
+            encoded = encoder.encode(pa.array([value, value - value, None], arrow_of(spark_type)))
+            wanted = [avro_bytes(json.loads(schema), x) for x in (value, value - value)]
+            assert encoded.values.to_pylist() == [*wanted, None]
 
 
 def test_not_a_number_keeps_its_bits() -> None:
@@ -425,8 +345,9 @@ def test_not_a_number_keeps_its_bits() -> None:
 
 
 def test_an_encoder_can_be_pickled() -> None:
-    encoder = AvroEncoder(derive_schema(ALL, name="R", column="v"), arrow_of(ALL), "v")
-    array = pa.nulls(2, arrow_of(ALL))
+    kind = struct_of({"a": (array_of("string", True), True), "m": (map_of("long", True), True)})
+    encoder = AvroEncoder(derive_schema(kind, name="R", column="v"), arrow_of(kind), "v")
+    array = pa.nulls(2, arrow_of(kind))
     assert pickle.loads(pickle.dumps(encoder)).encode(array).values.to_pylist() == [None, None]
 
 
@@ -454,7 +375,7 @@ schema = '''{"type":"record","name":"R","fields":[
     {"name":"d","type":["null",{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}]}
 ]}'''
 encoded = AvroEncoder(schema, structs.type, "v").encode(structs)
-assert [len(each.as_py()) for each in encoded.values] == [103 + 1 + 4, 3 + 1 + 1]
+assert [len(value.as_py()) for value in encoded.values] == [103 + 1 + 4, 3 + 1 + 1]
 print([name for name in ("fastavro", "pandas", "pyspark") if name in sys.modules])
 """
     done = subprocess.run(

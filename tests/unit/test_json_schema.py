@@ -169,12 +169,12 @@ def problems(schema: Any, kind: Any) -> list[str]:
     try:
         check_fit(json.dumps(schema), kind, "value")
     except SchemaMismatch as error:
-        found = error
+        mismatch = error
     else:
         return []
-    assert found.problems
-    assert all(problem in str(found) for problem in found.problems)
-    return list(found.problems)
+    assert mismatch.problems
+    assert all(problem in str(mismatch) for problem in mismatch.problems)
+    return list(mismatch.problems)
 
 
 def an_object(**properties: Any) -> dict[str, Any]:
@@ -287,8 +287,8 @@ def test_a_schema_that_the_row_can_fit_is_accepted(schema):
         ),
     ],
 )
-def test_a_schema_that_no_row_can_fit_is_refused(schema, problem):
-    assert any(found.startswith(problem) for found in problems(schema, ROW))
+def test_a_schema_that_no_row_can_fit_is_rejected(schema, problem):
+    assert any(message.startswith(problem) for message in problems(schema, ROW))
 
 
 # Each for a property, which the column has as a nullable string.
@@ -315,18 +315,17 @@ WITHOUT_NULL = [
     {"oneOf": [{}, {"type": "null"}]},
     {"type": ["string", "null"], "not": {"type": "null"}},
 ]
-DEFINITIONS = {"maybe": {"type": ["string", "null"]}, "text": {"type": "string"}}
 
 
 def requires(a: Any) -> dict[str, Any]:
     return an_object(a=a) | {"required": ["a"]}
 
 
-# Where a property is required; each is given the property's schema.
+# Where a property is required, with the property's schema.
 PLACES = {
     "object": requires,
     "not in properties": lambda a: {"required": ["a"], "additionalProperties": a},
-    "reference": lambda a: {"$ref": "#/definitions/row", "definitions": {"row": requires(a)}},
+    "reference": lambda a: {"$ref": "#/definitions/row"},
     "nullable": lambda a: {"anyOf": [{"type": "null"}, requires(a)]},
     "second alternative": lambda a: {"oneOf": [an_object(a={"type": "integer"}), requires(a)]},
     "apart from its schema": lambda a: {"allOf": [{"required": ["a"]}, an_object(a=a)]},
@@ -355,23 +354,12 @@ COLUMNS = {
 }
 
 
-def with_definitions(schema: Any, places: Any) -> Any:
+def with_definitions(schema: Any, a: Any) -> Any:
     """References are relative to the whole schema, wherever they are."""
-    found = json.loads(json.dumps(schema))
-    definitions = dict(DEFINITIONS)
-    if places == "reference":
-        definitions["row"] = find_definitions(found)["row"]
-    return found | {"definitions": definitions}
-
-
-def find_definitions(schema: Any) -> Any:
-    if "definitions" in schema:
-        return schema["definitions"]
-    return next(
-        found
-        for inner in schema.values()
-        if isinstance(inner, dict) and (found := find_definitions(inner))
-    )
+    text = {"type": "string"}
+    return schema | {
+        "definitions": {"maybe": {"type": ["string", "null"]}, "text": text, "row": requires(a)}
+    }
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -379,7 +367,7 @@ def find_definitions(schema: Any) -> Any:
 def test_a_null_is_written_where_the_schema_requires_the_property_and_allows_null(column, place):
     around, kind, value, arrow_type = COLUMNS[column]
     for a in WITH_NULL:
-        schema = with_definitions(around(PLACES[place](a)), place)
+        schema = with_definitions(around(PLACES[place](a)), a)
         encoder = JsonEncoder(arrow_type, "value", check_fit(json.dumps(schema), kind, "value"))
         (text,) = encoder.encode(pa.array([value], arrow_type)).values.to_pylist()
         assert json.loads(text) == value, schema
@@ -391,8 +379,8 @@ def test_a_null_is_written_where_the_schema_requires_the_property_and_allows_nul
 def test_a_required_property_without_null_needs_a_column_without_null(column, place):
     around, kind, _, _ = COLUMNS[column]
     for a in WITHOUT_NULL:
-        schema = with_definitions(around(PLACES[place](a)), place)
-        assert any(found.endswith(f".a: {NO_NULL}") for found in problems(schema, kind)), schema
+        schema = with_definitions(around(PLACES[place](a)), a)
+        assert any(message.endswith(f".a: {NO_NULL}") for message in problems(schema, kind)), schema
         fits = json.loads(json.dumps(kind).replace('"nullable": true', '"nullable": false'))
         assert problems(schema, fits) == []
 
@@ -458,6 +446,6 @@ def test_types_fit_as_json_writes_them(kind, wanted, fits):
         '{"$ref": 1}',
     ],
 )
-def test_text_that_is_no_json_schema_is_refused(text):
+def test_text_that_is_no_json_schema_is_rejected(text):
     with pytest.raises(SchemaMismatch, match=r"column value .* JSON Schema: it cannot be read: "):
         check_fit(text, ROW, "value")

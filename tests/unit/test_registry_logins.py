@@ -150,7 +150,7 @@ def test_javas_name_for_a_user_and_a_password_is_taken(registry):
     assert register(registry.url, **login) == 1
 
 
-def test_settings_that_contradict_each_other_are_refused(registry):
+def test_settings_that_contradict_each_other_are_rejected(registry):
     with pytest.raises(InvalidOption, match=r"rejects its settings"):
         register(registry.url, bearer_auth_credentials_source="STATIC_TOKEN")
 
@@ -194,7 +194,7 @@ def test_the_option_for_an_authority_is_of_registry_and_tokens(tls, tmp_path, an
         assert register(registry.url, **trusting, **oauth(provider)) == 1
 
 
-def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(registry, monkeypatch):
+def test_a_proxy_that_cannot_be_used_is_rejected_without_its_password(registry, monkeypatch):
     monkeypatch.setitem(sys.modules, "socksio", None)  # as if it were not installed
     with pytest.raises(InvalidOption, match=r"schema\.registry\.\*.*socks") as caught:
         register(registry.url, proxy="socks5://me:secret-word@127.0.0.1:1")

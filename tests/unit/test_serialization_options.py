@@ -15,8 +15,8 @@ SCHEMA = '{"type": "record", "name": "R", "fields": []}'
 
 
 def test_bytes_need_no_registry():
-    for given in ({}, {"value.format": "bytes"}, {"value.format": "bytes", "key.format": "bytes"}):
-        options = parse({**SERVERS, **given})
+    for texts in ({}, {"value.format": "bytes"}, {"value.format": "bytes", "key.format": "bytes"}):
+        options = parse({**SERVERS, **texts})
         assert options.serialization is None
         assert options.serialized_columns == ()
 
@@ -39,8 +39,8 @@ def test_defaults():
 
 
 def test_as_bytes_leaves_out_formats_and_the_registry():
-    given = {**AVRO, "schema.registry.basic.auth.user.info": "me:secret", "Key.Format": "json"}
-    assert as_bytes(given) == SERVERS
+    texts = {**AVRO, "schema.registry.basic.auth.user.info": "me:secret", "Key.Format": "json"}
+    assert as_bytes(texts) == SERVERS
 
 
 def test_several_registries_are_a_list():
@@ -51,7 +51,7 @@ def test_several_registries_are_a_list():
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("texts", "complaint"),
     [
         ({"value.format": "protobuf"}, "value.format='protobuf'"),
         ({"value.format": "avro"}, "value.format=avro needs schema.registry.url"),
@@ -139,9 +139,9 @@ def test_several_registries_are_a_list():
         ({**AVRO, "schema.registry.request.timeout.ms": "0"}, "schema.registry.request.timeout.ms"),
     ],
 )
-def test_what_is_refused(given, complaint):
+def test_what_is_rejected(texts, complaint):
     with pytest.raises(InvalidOption, match=complaint):
-        parse({**SERVERS, **given})
+        parse({**SERVERS, **texts})
 
 
 ISSUER = "bearer.auth.issuer.endpoint.url"
@@ -168,7 +168,7 @@ ISSUER = "bearer.auth.issuer.endpoint.url"
         (ISSUER, "me:swordfish@login/token", "is not a URL that begins with"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused_and_not_shown(name, url, complaint):
+def test_a_url_that_cannot_be_used_is_rejected_and_not_shown(name, url, complaint):
     expected = rf"^schema\.registry\.{name}=\[hidden\] .*{complaint}"
     with pytest.raises(InvalidOption, match=expected) as caught:
         parse({**AVRO, f"schema.registry.{name}": url})
@@ -178,7 +178,7 @@ def test_a_url_that_cannot_be_used_is_refused_and_not_shown(name, url, complaint
 @pytest.mark.parametrize(
     "name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"]
 )
-def test_what_is_no_path_is_refused_by_name(name):
+def test_what_is_no_path_is_rejected_by_name(name):
     with pytest.raises(InvalidOption, match=rf"^schema\.registry\.{name}= is empty"):
         parse({**AVRO, f"schema.registry.{name}": " "})
     with pytest.raises(InvalidOption, match=rf"^schema\.registry\.{name}=\[hidden\] is PEM") as pem:
@@ -220,12 +220,12 @@ def test_secrets_do_not_show_in_the_repr(name):
 )
 def test_an_errors_text_loses_secrets_their_parts_and_those_of_urls(text, shown):
     settings = {"proxy": "http://me:swordfish@proxy:1", "bearer.auth.token": "sword fish"}
-    given = {f"schema.registry.{name}": value for name, value in settings.items()}
-    assert parse({**AVRO, **given}).serialization.registry.hide_secrets(text) == shown
+    texts = {f"schema.registry.{name}": value for name, value in settings.items()}
+    assert parse({**AVRO, **texts}).serialization.registry.hide_secrets(text) == shown
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "taken"),
+    ("name", "text", "taken"),
     [
         ("basic.auth.user.info", " user:pass \n", " user:pass "),
         ("bearer.auth.token", "token\r\n", "token"),
@@ -234,6 +234,6 @@ def test_an_errors_text_loses_secrets_their_parts_and_those_of_urls(text, shown)
         ("ssl.key.location", " /key.pem\n", "/key.pem"),
     ],
 )
-def test_secrets_are_taken_as_they_are_but_for_a_final_line_break(name, given, taken):
-    registry = parse({**AVRO, f"schema.registry.{name}": given}).serialization.registry
+def test_secrets_are_taken_as_they_are_but_for_a_final_line_break(name, text, taken):
+    registry = parse({**AVRO, f"schema.registry.{name}": text}).serialization.registry
     assert registry[name] == taken

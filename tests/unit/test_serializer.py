@@ -59,6 +59,7 @@ REQUIRED = json.dumps(
         "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
     }
 )
+LATEST = {"auto_register_schemas": "false", "use_latest_version": "true"}
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def registry():
 
 
 def options(registry, topic: str | None = "t", **more: str):
-    given = {
+    texts = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "value.format": "avro",
         "schema.registry.url": registry.url,
@@ -76,13 +77,13 @@ def options(registry, topic: str | None = "t", **more: str):
         **({} if topic is None else {"topic": topic}),
         **{name.replace("_", "."): value for name, value in more.items()},
     }
-    return parse(given)
+    return parse(texts)
 
 
 def prepared(registry, topic: str | None = "t", folder=None, value=ORDER, **more: str):
     schema = StructType([StructField("value", value), StructField("key", IntegerType())])
-    found = options(registry, topic, **more)
-    return prepare(found, column_types(schema, found.serialized_columns), folder)
+    parsed = options(registry, topic, **more)
+    return prepare(parsed, column_types(schema, parsed.serialized_columns), folder)
 
 
 def batch(rows=ROWS, **columns) -> pa.RecordBatch:
@@ -119,7 +120,7 @@ def test_a_null_that_a_given_json_schema_requires_is_written(registry, is_latest
     more = {"value_schema": schema}
     if is_latest:
         registry.add("t-value", schema, "JSON")
-        more = {"auto_register_schemas": "false", "use_latest_version": "true"}
+        more = LATEST
     serializer = prepared(registry, value_format="json", **more)
     values = pickle.loads(pickle.dumps(serializer)).serialize(batch(), "t").batch.column("value")
     assert [value and json.loads(value[5:]) for value in values.to_pylist()] == ROWS
@@ -182,7 +183,7 @@ def test_a_row_without_a_topic_is_json_in_its_dead_letter(registry, topic):
     rows = [{"id": 1, "name": "x"}, {"id": 2, "name": "y"}]
     result = serializer.serialize(batch(rows, topic=pa.array(["a", topic])), None)
     split = split_by_topic(result, None)
-    assert [len(each) for each in split.records] == [1]
+    assert list(map(len, split.records)) == [1]
     assert len(split.rejected) == 1
     assert json.loads(result.batch.column("value")[1].as_py()) == rows[1]
     assert list(registry.subjects) == ["a-value"]
@@ -224,15 +225,14 @@ def test_nothing_is_registered_without_leave(registry):
 
 
 def test_the_latest_schema_of_the_subject_is_used(registry):
-    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
     registry.add("t-value", '"string"')
     with pytest.raises(SchemaMismatch, match="the latest of the subject t-value"):
-        prepared(registry, **latest)
+        prepared(registry, **LATEST)
     registry.add("u-value", REQUIRED)
-    result = prepared(registry, "u", **latest).serialize(batch(ROWS[:1]), "u")
+    result = prepared(registry, "u", **LATEST).serialize(batch(ROWS[:1]), "u")
     assert read(REQUIRED, result.batch.column("value")[0].as_py()[5:]) == ROWS[0]
     with pytest.raises(RegistryRefused, match="AVRO, not JSON"):
-        prepared(registry, "u", value_format="json", **latest)
+        prepared(registry, "u", value_format="json", **LATEST)
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,9 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
     ],
 )
 def test_the_latest_schema_of_a_topic_of_the_column_must_fit_too(registry, kind, schema):
-    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
     registry.add("u-value", schema, kind.upper())
     serializer = pickle.loads(
-        pickle.dumps(prepared(registry, topic=None, value_format=kind, **latest))
+        pickle.dumps(prepared(registry, topic=None, value_format=kind, **LATEST))
     )
     rows = batch(ROWS[:1], topic=pa.array(["u"]))
     with pytest.raises(SchemaMismatch, match=r"value\.id: .* the latest of the subject u-value"):
@@ -323,7 +322,7 @@ def test_the_answers_of_two_registries_at_one_url_do_not_mix(
 def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
     registry, tmp_path, as_in_a_new_process, monkeypatch
 ):
-    latest = {"auto_register_schemas": "false", "use_latest_version": "true", "folder": tmp_path}
+    latest = {**LATEST, "folder": tmp_path}
     registry.add("t-value", REQUIRED)
     request = known_schemas._request
     first = []
@@ -359,6 +358,12 @@ def test_a_folder_without_hard_links_keeps_schemas_too(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def fingerprint(records) -> str:
+    result = Fingerprint()
+    result.add(records)
+    return result.text()
+
+
 def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_in_a_new_process):
     texts = set()
     for location in ("prefix", "header"):
@@ -370,20 +375,15 @@ def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_
             assert registry.subjects["t-value"][0]["id"] == first_id
             result = serializer.serialize(batch(), "t")
             (records,) = split_by_topic(result, "t").records
-            fingerprint = Fingerprint()
-            fingerprint.add(records)
-            texts.add(fingerprint.text())
+            texts.add(fingerprint(records))
     assert len(texts) == 1
     assert records.headers is not None
     assert records.headers.unique_names == [b"__value_schema_id"]
     assert records.headers.values.lengths.tolist() == [17, 0, 17]
     assert (records.headers.values.addresses == 0).tolist() == [False, True, False]
     other = replace(records, values=replace(records.values, lengths=records.values.lengths - 1))
-    changed = Fingerprint()
-    changed.add(other.take(np.array([0])))
-    whole = Fingerprint()
-    whole.add(records.take(np.array([0])))
-    assert changed.text() != whole.text()
+    first = np.array([0])
+    assert fingerprint(other.take(first)) != fingerprint(records.take(first))
 
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -397,25 +397,21 @@ def test_ids_in_headers_leave_the_fingerprint_of_other_headers_as_it_is(registry
     for location in ("prefix", "header"):
         serializer = prepared(registry, schema_id_location=location, key_format="avro")
         (records,) = split_by_topic(serializer.serialize(batch(**columns), "t"), "t").records
-        fingerprint = Fingerprint()
-        fingerprint.add(records)
-        texts.add(fingerprint.text())
+        texts.add(fingerprint(records))
     assert len(texts) == 1
     assert records.headers is not None
     changed = own.take(pa.array([0, 1, 1]))
     (others,) = split_by_topic(
         serializer.serialize(batch(**columns | {"headers": changed}), "t"), "t"
     ).records
-    other = Fingerprint()
-    other.add(others)
-    assert other.text() not in texts
+    assert fingerprint(others) not in texts
 
 
 def test_a_dead_letter_with_a_header_that_cannot_be_sent_keeps_the_id(registry):
     serializer = prepared(registry, schema_id_location="header")
     bad = pa.array([[(None, b"x")], None, None], HEADERS)
-    (given,) = split_by_topic(serializer.serialize(batch(headers=bad), "t"), "t").rejected
-    ((letter,),) = (read_rows(each) for each in dead_letters(given, "dead", UNKNOWN_ORIGIN, 0))
+    (rejected,) = split_by_topic(serializer.serialize(batch(headers=bad), "t"), "t").rejected
+    ((letter,),) = map(read_rows, dead_letters(rejected, "dead", UNKNOWN_ORIGIN, 0))
     (name, value), *about = letter.headers
     assert (name, len(value)) == (b"__value_schema_id", 17)
     assert all(name.startswith(b"kafka-nb.") for name, _ in about)
@@ -432,7 +428,7 @@ def test_a_row_that_was_not_serialized_is_rejected_for_that_whatever_else_is_wro
     }
     result = serializer.serialize(batch(rows, **columns), None)
     rejected = split_by_topic(result, None).rejected
-    assert [(each.error, each.records.rows.tolist()) for each in rejected] == [
+    assert [(group.error, group.records.rows.tolist()) for group in rejected] == [
         ("NEGATIVE_PARTITION", [0]),
         ("SERIALIZATION_FAILED", [1]),
         ("NULL_TOPIC", [2]),
@@ -444,7 +440,7 @@ def test_a_row_that_was_not_serialized_is_rejected_for_that_whatever_else_is_wro
 @pytest.mark.parametrize("location", ["prefix", "header"])
 def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, location):
     symbols = '{"type": "enum", "name": "E", "symbols": ["A"]}'
-    found = options(
+    parsed = options(
         registry,
         key_format="avro",
         key_schema=symbols,
@@ -452,17 +448,17 @@ def test_key_and_value_of_a_row_are_both_serialized_or_both_json(registry, locat
         schema_id_location=location,
     )
     schema = StructType([StructField("value", ORDER), StructField("key", StringType())])
-    serializer = prepare(found, column_types(schema, found.serialized_columns), None)
+    serializer = prepare(parsed, column_types(schema, parsed.serialized_columns), None)
     rows = [{"id": 1, "name": "x"}, {"id": 2, "name": "y"}, {"id": 3, "name": None}]
     result = serializer.serialize(batch(rows, key=pa.array(["A", "B", "A"])), "t")
-    assert [json.loads(each) for each in result.batch.column("value").to_pylist()[1:]] == rows[1:]
+    assert [json.loads(value) for value in result.batch.column("value").to_pylist()[1:]] == rows[1:]
     assert result.batch.column("key").to_pylist()[1:] == [b'"B"', b'"A"']
     split = split_by_topic(result, "t")
     (sent,), rejected = split.records, split.rejected
     assert sent.rows.tolist() == [0]
-    assert [each.records.rows.tolist() for each in rejected] == [[1], [2]]
-    for each in rejected:
-        names = [name for name, value in read_rows(each.records)[0].headers or [] if value]
+    assert [group.records.rows.tolist() for group in rejected] == [[1], [2]]
+    for group in rejected:
+        names = [name for name, value in read_rows(group.records)[0].headers or [] if value]
         assert names == []
 
 
@@ -495,7 +491,6 @@ def test_a_null_inside_a_dictionary_is_null_in_a_dead_letter():
 @pytest.mark.parametrize("location", ["prefix", "header"])
 def test_rows_of_many_topics_have_the_ids_of_their_own_subjects(registry, schema_format, location):
     """In any order, with rows that are rejected, and two schemas."""
-    latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
     avro = [REQUIRED, REQUIRED.replace("Order", "Other")]
     name = {"type": ["string", "null"]}
     closed = {"properties": {"id": {}, "name": name}, "additionalProperties": False}
@@ -508,19 +503,19 @@ def test_rows_of_many_topics_have_the_ids_of_their_own_subjects(registry, schema
     rows = [{"id": i, "name": None if i % 4 == 1 else f"n{i}"} for i in range(len(numbers))]
     rows[4] = None
     serializer = prepared(
-        registry, topic=None, value_format=schema_format, schema_id_location=location, **latest
+        registry, topic=None, value_format=schema_format, schema_id_location=location, **LATEST
     )
     alone = prepared(
-        registry, topic=None, value_format=schema_format, schema_id_location=location, **latest
+        registry, topic=None, value_format=schema_format, schema_id_location=location, **LATEST
     )
     split = split_by_topic(serializer.serialize(batch(rows, topic=topics), None), None)
-    found = {}
+    sent = {}
     for records in split.records:
         for row, record in zip(records.rows.tolist(), read_rows(records), strict=True):
-            found[row] = (records.topic, record.value, record.headers)
-    assert len(found) + sum(len(each.records) for each in split.rejected) == len(rows)
-    assert (len(found) < len(rows) - 1) is (schema_format == "avro")
-    for i, (topic, value, headers) in found.items():
+            sent[row] = (records.topic, record.value, record.headers)
+    assert len(sent) + sum(len(group.records) for group in split.rejected) == len(rows)
+    assert (len(sent) < len(rows) - 1) is (schema_format == "avro")
+    for i, (topic, value, headers) in sent.items():
         one = alone.serialize(batch([rows[i]], topic=pa.array([topic])), None)
         (records,) = split_by_topic(one, None).records
         (record,) = read_rows(records)
@@ -568,7 +563,7 @@ def beneath(frames: int, call):
 
 @pytest.mark.parametrize("schema_format", ["avro", "json"])
 @pytest.mark.parametrize("has_schema", [False, True])
-def test_a_type_is_serialized_up_to_64_levels_and_refused_by_name_beyond(
+def test_a_type_is_serialized_up_to_64_levels_and_rejected_by_name_beyond(
     registry, schema_format, has_schema
 ):
     formats = {"value_format": schema_format}
@@ -629,8 +624,7 @@ def test_the_record_of_a_derived_schema_has_the_name_of_the_option(
     schema = json.loads(entry["schema"])
     assert {attribute: schema[attribute] for attribute in attributes} == attributes
     if strategy != "topic":  # the latest of the subject that is named after it
-        latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
-        known = prepared(registry, **named, **latest).known
+        known = prepared(registry, **named, **LATEST).known
         assert [schema.id for schema in known.values()] == [entry["id"]]
 
 
@@ -682,11 +676,11 @@ def test_many_new_topics_are_asked_for_a_few_at_a_time(registry, topics):
 
 
 def test_a_thread_for_a_question_that_does_not_start_names_the_limit(registry, monkeypatch):
-    def refuse(_):
+    def fail(_):
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as limited:
-        limited.setattr(threading.Thread, "start", refuse)
+        limited.setattr(threading.Thread, "start", fail)
         with pytest.raises(LimitReached, match=r"no more threads .*ulimit -u"):
             prepared(registry)
     assert not registry.requests
