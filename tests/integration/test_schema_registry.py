@@ -101,16 +101,16 @@ def test_avro_is_read_by_confluents_deserializer_and_by_spark(
         {"id": n, "name": None if n == 1 else f"n{n}", "at": AT, "tags": ["a", None]}
         for n in range(3)
     ]
-    found = deserialized(avro_deserializer(registry), records)
-    assert sorted(found, key=lambda order: order["id"]) == rows
+    orders = deserialized(avro_deserializer(registry), records)
+    assert sorted(orders, key=lambda order: order["id"]) == rows
     written = registry.get_latest_version(f"{topic}-value")
     assert {int.from_bytes(record.value[1:5], "big") for record in records} == {written.schema_id}
     frame = spark.createDataFrame([(record.value[5:],) for record in records], "value BINARY")
     frame = frame.select(from_avro("value", written.schema.schema_str).alias("order"))
-    found = [order.asDict() for order in frame.select("order.*").collect()]
-    for order in found:
+    orders = [order.asDict() for order in frame.select("order.*").collect()]
+    for order in orders:
         order["at"] = order["at"].astimezone(datetime.timezone.utc)
-    assert sorted(found, key=lambda order: order["id"]) == rows
+    assert sorted(orders, key=lambda order: order["id"]) == rows
 
 
 ALL_TYPES = """STRUCT<
@@ -134,15 +134,15 @@ ANOTHER_ROW = (
 )
 
 
-@pytest.mark.parametrize("has_a_given_schema", [False, True])
+@pytest.mark.parametrize("has_own_schema", [False, True])
 def test_every_type_is_read_by_spark(
-    spark, bootstrap_servers, topics, schema_registry, registry, has_a_given_schema
+    spark, bootstrap_servers, topics, schema_registry, registry, has_own_schema
 ):
     topic = topics.create()
     rows = [(A_ROW,), (ANOTHER_ROW,), ((None,) * len(A_ROW),), (None,)]
     frame = spark.createDataFrame(rows, f"value {ALL_TYPES}").coalesce(1)
     options = avro(schema_registry, topic=topic)
-    if has_a_given_schema:
+    if has_own_schema:
         # Null is the second branch of each union, and the record has another name.
         derived = json.loads(
             derived_schema("avro", frame.schema["value"].dataType.jsonValue(), "value")
@@ -155,12 +155,12 @@ def test_every_type_is_read_by_spark(
     records = topics.read(topic)
     assert [record.value is None for record in records] == [False, False, False, True]
     schema = registry.get_latest_version(f"{topic}-value").schema.schema_str
-    found = spark.createDataFrame(
-        [(each.value and each.value[5:],) for each in records], "value BINARY"
+    written = spark.createDataFrame(
+        [(record.value and record.value[5:],) for record in records], "value BINARY"
     )
-    found = found.coalesce(1).select(from_avro("value", schema).alias("value"))
-    wider = frame.select(frame.value.cast(found.schema["value"].dataType).alias("value"))
-    assert found.collect() == wider.collect()
+    read = written.coalesce(1).select(from_avro("value", schema).alias("value"))
+    wider = frame.select(frame.value.cast(read.schema["value"].dataType).alias("value"))
+    assert read.collect() == wider.collect()
 
 
 def test_json_is_read_by_confluents_deserializer(
@@ -172,8 +172,8 @@ def test_json_is_read_by_confluents_deserializer(
     written = registry.get_latest_version(f"{topic}-value").schema
     assert written.schema_type == "JSON"
     reader = JSONDeserializer(written.schema_str)  # which validates them too
-    found = deserialized(reader, topics.read(topic))
-    assert sorted(found, key=lambda order: order["id"]) == [
+    orders = deserialized(reader, topics.read(topic))
+    assert sorted(orders, key=lambda order: order["id"]) == [
         {"id": n, "at": "1969-12-31T23:59:59.5Z", "tags": ["a", None]}
         | ({} if n == 1 else {"name": f"n{n}"})
         for n in range(3)
@@ -224,11 +224,11 @@ def test_a_stream_goes_on_with_a_field_more_and_both_schemas_are_read(
     first, second = (registry.get_version(f"{topic}-value", n) for n in (1, 2))
     assert registry.get_versions(f"{topic}-value") == [1, 2]
     reader = avro_deserializer(registry, second.schema.schema_str)
-    found = {(order["id"], order["name"]) for order in deserialized(reader, topics.read(topic))}
+    orders = {(order["id"], order["name"]) for order in deserialized(reader, topics.read(topic))}
     expected = {(i, f"n{i}" if i >= without_name else None) for i in range(completed)}
-    assert expected <= found
+    assert expected <= orders
     interrupted = {*range(without_name, without_name + 10), *range(completed, completed + 10)}
-    assert {i for i, _ in found - expected} <= interrupted
+    assert {i for i, _ in orders - expected} <= interrupted
     reader = avro_deserializer(registry, first.schema.schema_str)
     assert all(order.keys() == {"id"} for order in deserialized(reader, topics.read(topic)))
 
@@ -373,7 +373,7 @@ ACCEPTED_BY_TO_AVRO = {
 
 @needs_to_arrow
 def test_what_to_avro_accepts_is_written_as_the_same_bytes(spark):
-    """As a field each of one record: its bytes are those of the fields, one after another."""
+    """As the fields of one record, whose bytes follow one another."""
     values = [
         f"get(array({values}), int(id)) AS v{i}" for i, values in enumerate(ACCEPTED_BY_TO_AVRO)
     ]
@@ -430,7 +430,7 @@ def test_the_column_that_from_avro_makes_of_a_union_is_written_as_it_was(spark):
     schemas = [named("record", "R", fields=[{"name": "f", "type": union}]) for union in UNIONS]
     written = []
     for schema, union in zip(schemas, UNIONS, strict=True):
-        names = [each if isinstance(each, str) else each.get("name", "array") for each in union]
+        names = [kind if isinstance(kind, str) else kind.get("name", "array") for kind in union]
         written.append([avro_bytes(schema, {"f": branches[name]}) for name in names])
     names = [f"c{i}" for i in range(len(UNIONS))]
     frame = spark.createDataFrame(
@@ -538,17 +538,17 @@ MOVED = "STRUCT<id: BIGINT, at: TIMESTAMP, tags: ARRAY<STRING>, to: STRUCT<zip: 
 WITH_DECIMAL = "STRUCT<id: BIGINT, price: DECIMAL(12, 2)>"
 BY_NAME = {"value.record.name": "com.acme.Order"}
 LATEST = {"auto.register.schemas": "false", "use.latest.version": "true"}
-AS_GIVEN = {"auto.register.schemas": "false", "value.schema": "{schema}"}
+AS_SET = {"auto.register.schemas": "false", "value.schema": "{schema}"}
 
 
 @pytest.mark.parametrize(
     ("column", "is_nullable", "name", "reason", "options"),
     [
         (MOVED, False, "topLevelRecord", None, [{}]),
-        (MOVED, False, "com.acme.Order", "expected: com.acme.Order", [BY_NAME, LATEST, AS_GIVEN]),
-        (MOVED, True, "topLevelRecord", "writer type: NULL", [LATEST, AS_GIVEN]),
-        (WITH_DECIMAL, False, "topLevelRecord", "FIXED", [LATEST, AS_GIVEN]),
-        (WITH_DECIMAL, True, "com.acme.Order", "FIXED", [LATEST, AS_GIVEN]),
+        (MOVED, False, "com.acme.Order", "expected: com.acme.Order", [BY_NAME, LATEST, AS_SET]),
+        (MOVED, True, "topLevelRecord", "writer type: NULL", [LATEST, AS_SET]),
+        (WITH_DECIMAL, False, "topLevelRecord", "FIXED", [LATEST, AS_SET]),
+        (WITH_DECIMAL, True, "com.acme.Order", "FIXED", [LATEST, AS_SET]),
     ],
 )
 @pytest.mark.parametrize("level", ["BACKWARD", "FULL_TRANSITIVE"])
