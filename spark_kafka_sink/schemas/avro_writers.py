@@ -15,21 +15,22 @@ import pyarrow as pa
 
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.arrow_memory import Mask
-from spark_kafka_sink.schemas.avro_decimals import big_endian, byte_lengths, exceeds, magnitudes
 from spark_kafka_sink.schemas.avro_defaults import long_bytes
-from spark_kafka_sink.schemas.avro_level import Lengths, Level, Piece, zigzag
+from spark_kafka_sink.schemas.avro_level import Lengths, Level, Piece, Words, zigzag
 from spark_kafka_sink.schemas.encoded import NOT_UTF8
 
 #: rows whose reason names their own value; the others of a column share one
 _NAMED_VALUES = 20
 _INT = 2**31
 
+_Signed = npt.NDArray[np.int64]
+
 
 class Writer(Protocol):
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None: ...
 
 
-def both(first: Mask | None, second: Mask | None) -> Mask | None:
+def _both(first: Mask | None, second: Mask | None) -> Mask | None:
     if first is None:
         return second
     return first if second is None else first & second
@@ -55,7 +56,7 @@ def _reject(
     if len(rows) > _NAMED_VALUES:
         text = reason(int(rows[_NAMED_VALUES]))
         level.reject(rows[_NAMED_VALUES:], f"{text} (this value, or a similar one)")
-    return both(active, ~is_bad)
+    return _both(active, ~is_bad)
 
 
 def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None) -> Lengths:
@@ -101,7 +102,7 @@ class Required:
             if is_bad.any():
                 reason = f"{self.path}: null, but the schema requires a value"
                 level.reject(np.flatnonzero(is_bad), reason)
-            active = both(active, valid)
+            active = _both(active, valid)
         if self.prefix:
             level.add_constant(self.prefix, active)
         self.inner.write(level, array, active)
@@ -122,7 +123,7 @@ class Nullable:
         else:
             numbers = np.where(valid, np.uint64(2 * self.branch), np.uint64(2 * self.null))
             level.add_varints(numbers, active)
-        self.inner.write(level, array, both(active, valid))
+        self.inner.write(level, array, _both(active, valid))
 
 
 @dataclass(frozen=True)
@@ -285,8 +286,8 @@ class Decimal:
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         if self.digits is not None:
-            small, large = magnitudes(*memory.decimal_words(array))
-            is_bad = exceeds(small, large, 10**self.digits)
+            small, large = _magnitudes(*memory.decimal_words(array))
+            is_bad = _exceeds(small, large, 10**self.digits)
             rule = "has too many digits for the schema"
             active = _reject(
                 level, is_bad, active, lambda row: f"{self.path}: {array[row].as_py()} {rule}"
@@ -297,11 +298,11 @@ class Decimal:
         if active is not None:
             lower, upper = lower * active, upper * active
         if self.size:
-            pieces = big_endian(lower, upper, self.size, self.size)
+            pieces = _big_endian(lower, upper, self.size, self.size)
         else:
-            lengths = byte_lengths(lower, upper)
+            lengths = _byte_lengths(lower, upper)
             level.add_varints(zigzag(lengths), active)
-            pieces = big_endian(lower, upper, lengths, int(lengths.max(initial=1)))
+            pieces = _big_endian(lower, upper, lengths, int(lengths.max(initial=1)))
         for piece in pieces:
             level.add(piece, active)
 
@@ -312,6 +313,71 @@ def _rescaled(array: pa.Array, scale: int, active: Mask | None) -> pa.Array:
     if active is not None:
         array = pc.if_else(memory.boolean_array(active), array, pa.nulls(1, array.type)[0])
     return array.cast(pa.decimal128(38, scale))
+
+
+# Decimals as big-endian two's complement, of whole columns.
+
+
+def _magnitudes(lower: Words, upper: _Signed) -> tuple[Words, Words]:
+    """The lower and the upper half of the absolute values."""
+    is_negative = upper < 0
+    if not is_negative.any():
+        return lower, upper.view(np.uint64)
+    flips = np.where(is_negative, np.uint64(2**64 - 1), np.uint64(0))
+    small = (lower ^ flips) + is_negative
+    large = (upper.view(np.uint64) ^ flips) + (is_negative & (lower == 0))
+    return small, large
+
+
+def _exceeds(lower: Words, upper: Words, limit: int) -> npt.NDArray[np.bool_]:
+    """Where a magnitude is ``limit`` or more."""
+    high, low = np.uint64(limit >> 64), np.uint64(limit & (2**64 - 1))
+    is_over: npt.NDArray[np.bool_] = (upper > high) | ((upper == high) & (lower >= low))
+    return is_over
+
+
+def _byte_lengths(lower: Words, upper: _Signed) -> Lengths:
+    """How many bytes each number needs, with its sign."""
+    # A negative number needs as many as its complement: one byte for -128, as for 127.
+    flips = (upper >> 63).view(np.uint64)
+    bits = _bit_lengths(lower ^ flips)
+    large = upper.view(np.uint64) ^ flips
+    if large.any():
+        bits = np.where(large > 0, 64 + _bit_lengths(large), bits)
+    lengths: Lengths = (bits >> 3) + 1
+    return lengths
+
+
+def _bit_lengths(numbers: Words) -> Lengths:
+    # Without the bit behind the highest one, a number is not rounded up to the next power of two.
+    floats = (numbers & ~(numbers >> np.uint64(1))).astype(np.float64)
+    lengths: Lengths = np.maximum((floats.view(np.int64) >> 52) - 1022, 0)
+    return lengths
+
+
+def _big_endian(lower: Words, upper: _Signed, lengths: Lengths | int, most: int) -> list[Piece]:
+    """The lowest ``lengths`` (at most ``most``) bytes of each value, the highest byte first."""
+    pieces = []
+    if most > 16:
+        sign = (upper >> 63).view(np.uint64)
+        for start in range(0, most - 16, 8):
+            size = min(most - 16 - start, 8)
+            pieces.append(Piece(sign & np.uint64((1 << 8 * size) - 1), size, size))
+        lengths, most = 16, 16
+    if most <= 8:
+        shift = np.asarray(64 - 8 * lengths, dtype=np.int64).view(np.uint64)
+        return [*pieces, Piece((lower << shift).byteswap(), lengths, most)]
+    shift = np.asarray(128 - 8 * lengths, dtype=np.int64).view(np.uint64)
+    # A shift by 64 or more, and one by a negative number (which is a large one here), leaves 0.
+    word = np.uint64(64)
+    first = (upper.view(np.uint64) << shift) | (lower >> (word - shift)) | (lower << (shift - word))
+    second = lower << shift
+    in_first = 8 if isinstance(lengths, int) else np.minimum(lengths, 8)
+    return [
+        *pieces,
+        Piece(first.byteswap(), in_first, 8),
+        Piece(second.byteswap(), lengths - in_first, most - 8),
+    ]
 
 
 @dataclass(frozen=True)

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
 from spark_kafka_sink.errors import RegistryRefused, SchemaMismatch, add_sentence
 from spark_kafka_sink.records import arrow_memory as memory
-from spark_kafka_sink.records.arrow import Serialized
+from spark_kafka_sink.records.arrow import Serialized, topic_codes
 from spark_kafka_sink.records.columns import BytesColumn
 from spark_kafka_sink.records.rejection import RowProblem
+from spark_kafka_sink.records.topic_name import is_topic_name
 from spark_kafka_sink.schemas.formats import Encoder, encoder
 from spark_kafka_sink.schemas.known_schemas import WantedSchema, resolve
 from spark_kafka_sink.schemas.registry_client import RegisteredSchema
 from spark_kafka_sink.schemas.row_json import replace_by_json
-from spark_kafka_sink.schemas.topic_groups import TopicGroup, groups_by_topic, joined, united
 
 # Confluent's wire format: zero and the id in big-endian order, or in a header one and the GUID.
 _PREFIX_MAGIC = b"\0"
@@ -93,7 +94,7 @@ class Serializer:
         topics, and SchemaMismatch if the latest schema of one does not fit.
         """
         present = [column for column in self.columns if column.format.column in batch.schema.names]
-        groups = groups_by_topic(batch, topic)
+        groups = _groups_by_topic(batch, topic)
         registered = self._registered(present, groups)
         unserializable: list[RowProblem] = []
         encoded = []
@@ -120,7 +121,7 @@ class Serializer:
         return Serialized(batch, unserializable, sizes, id_headers)
 
     def _registered(
-        self, columns: Sequence[ColumnSchema], groups: Sequence[TopicGroup]
+        self, columns: Sequence[ColumnSchema], groups: Sequence[_TopicGroup]
     ) -> list[list[RegisteredSchema | None]]:
         """Of each column, the schema of each group; those of new topics are requested at once."""
         topics = [group.topic for group in groups]
@@ -137,18 +138,18 @@ class Serializer:
         self,
         column: ColumnSchema,
         array: pa.Array,
-        groups: Sequence[TopicGroup],
+        groups: Sequence[_TopicGroup],
         schemas: Sequence[RegisteredSchema | None],
     ) -> tuple[pa.Array, list[RowProblem]]:
         """All rows of a schema at once, whatever their topics."""
-        by_text: dict[str | None, list[TopicGroup]] = {}
+        by_text: dict[str | None, list[_TopicGroup]] = {}
         for group, schema in zip(groups, schemas, strict=True):
             by_text.setdefault(schema.schema if schema else None, []).append(group)
         is_header = self.options.id_location == "header"
         prefix = b"" if is_header else _prefix(groups, schemas, len(array))
         unions, parts, problems = [], [], []
         for text, own_groups in by_text.items():
-            union = united(own_groups, len(array))
+            union = _united(own_groups, len(array))
             unions.append(union)
             if text is None or union.topic is None:
                 parts.append(pa.nulls(len(union.rows), pa.large_binary()))
@@ -161,7 +162,7 @@ class Serializer:
             problems += [
                 RowProblem(union.rows[problem.rows], problem.reason) for problem in encoded.problems
             ]
-        return joined(unions, parts), problems
+        return _joined(unions, parts), problems
 
     def _encoder(
         self, column: ColumnSchema, subject: str, schema: str, arrow_type: pa.DataType
@@ -173,7 +174,7 @@ class Serializer:
 
 
 def _prefix(
-    groups: Sequence[TopicGroup], schemas: Sequence[RegisteredSchema | None], count: int
+    groups: Sequence[_TopicGroup], schemas: Sequence[RegisteredSchema | None], count: int
 ) -> bytes | pa.Array:
     """What precedes the value of every row, or of each."""
     width = len(_PREFIX_MAGIC) + _ID_BYTES
@@ -189,7 +190,7 @@ def _prefix(
 
 
 def _id_header(
-    groups: Sequence[TopicGroup],
+    groups: Sequence[_TopicGroup],
     schemas: Sequence[RegisteredSchema | None],
     values: pa.Array,
     as_json: npt.NDArray[np.int64],
@@ -218,3 +219,63 @@ def _header(schema: RegisteredSchema) -> bytes:
             "remove the option: a prefix needs only the id"
         )
     return _HEADER_MAGIC + uuid.UUID(schema.guid).bytes
+
+
+# The rows of a batch by topic, and columns that were encoded schema by schema as one.
+
+
+@dataclass(frozen=True)
+class _TopicGroup:
+    """``rows`` (int64, ascending) of a topic; None: of rows without a valid one."""
+
+    topic: str | None
+    rows: npt.NDArray[np.int64]
+    is_whole: bool
+
+    def select(self, array: pa.Array) -> pa.Array:
+        """The group's rows of a column of the batch."""
+        return array if self.is_whole else array.take(memory.integer_array(self.rows))
+
+
+def _groups_by_topic(batch: pa.RecordBatch, topic: str | None) -> list[_TopicGroup]:
+    """One group per topic; ``topic`` None: the column ``topic`` has them."""
+    everything = np.arange(batch.num_rows, dtype=np.int64)
+    if topic is not None or not batch.num_rows:
+        return [_TopicGroup(topic, everything, is_whole=True)]
+    names, codes = topic_codes(batch.column("topic"))
+    topics = [_valid_topic(name) for name in names]
+    is_invalid = np.array([*(name is None for name in topics), True])  # -1, of null, is the last
+    codes[is_invalid[codes]] = -1
+    if len(topics) == 1 and (codes == 0).all():
+        return [_TopicGroup(topics[0], everything, is_whole=True)]
+    order = np.argsort(codes, kind="stable")
+    used, starts = np.unique(codes[order], return_index=True)
+    return [
+        _TopicGroup(topics[code] if code >= 0 else None, rows, is_whole=False)
+        for code, rows in zip(used.tolist(), np.split(order, starts[1:]), strict=True)
+    ]
+
+
+def _united(groups: Sequence[_TopicGroup], count: int) -> _TopicGroup:
+    """The rows of all groups, of which the batch has ``count``; the topic of the first."""
+    if len(groups) == 1:
+        return groups[0]
+    rows = np.sort(np.concatenate([group.rows for group in groups]))
+    return _TopicGroup(groups[0].topic, rows, is_whole=len(rows) == count)
+
+
+def _valid_topic(name: bytes) -> str | None:
+    # Spark's cast from binary does not check UTF-8.
+    text = name.decode(errors="backslashreplace")
+    return text if is_topic_name(text) else None
+
+
+def _joined(groups: Sequence[_TopicGroup], parts: Sequence[pa.Array]) -> pa.Array:
+    """The parts, one for each group, in the order of the rows."""
+    if len(groups) == 1:
+        return parts[0]
+    order = np.concatenate([group.rows for group in groups])
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    values = pa.concat_arrays([pc.cast(part, pa.large_binary()) for part in parts])
+    return values.take(memory.integer_array(places))
