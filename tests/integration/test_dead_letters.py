@@ -14,11 +14,6 @@ from acls import Acls
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (
     AclOperation,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 
 from spark_kafka_sink import foreach_batch
@@ -43,11 +38,6 @@ def new_producers():
 
 
 @pytest.fixture
-def admin(kafka):
-    return AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 2})
-
-
-@pytest.fixture
 def dead_letter_topic(own_topics):
     return own_topics.create()
 
@@ -65,14 +55,6 @@ def options(kafka, dead_letter_topic):
 def deny(kafka):
     """Forbid one operation on a topic; the others stay allowed."""
     return partial(Acls(kafka.bootstrap_servers).deny, "ANONYMOUS")
-
-
-def set_max_message_bytes(admin, topic, limit):
-    entry = ConfigEntry(
-        "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(10)
 
 
 def wait_until_rejected(servers, topic, value):
@@ -184,13 +166,13 @@ def test_records_larger_than_the_topic_allows(own_topics, options, dead_letter_t
 
 
 def test_a_limit_that_was_raised_counts_while_the_topic_stays_in_use(
-    own_topics, options, dead_letter_topic, admin
+    own_topics, options, dead_letter_topic
 ):
     topic = own_topics.create(1, {"max.message.bytes": "2000"})
     sink_options = parse(options | {"topic": topic, "kafka.metadata.max.age.ms": "100"})
     large = pa.record_batch({"value": [b"x" * 3000]})
     assert write_partition([large], sink_options).dead_letters == {(topic, "MSG_SIZE_TOO_LARGE"): 1}
-    set_max_message_bytes(admin, topic, 100_000)
+    own_topics.set_config(topic, "max.message.bytes", "100000")
     deadline = Deadline(60)
     while not write_partition([large], sink_options).sent_records.get(
         topic
@@ -318,7 +300,7 @@ def test_a_topic_deleted_in_mid_stream(own_topics, options, dead_letter_topic):
     assert values(own_topics.read(dead_letter_topic)) == later
 
 
-def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter_topic, admin):
+def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter_topic):
     topic = own_topics.create()
     rows = [numbered(50)[number] + b"x" * (number % 5 * 1000) for number in range(50)]
     probe = b"probe" * 501
@@ -326,7 +308,7 @@ def test_a_limit_that_was_lowered_in_mid_stream(own_topics, options, dead_letter
     def batches():
         yield pa.record_batch({"value": rows[:25]})
         own_topics.wait_for_rows(topic)
-        set_max_message_bytes(admin, topic, 2500)
+        own_topics.set_config(topic, "max.message.bytes", "2500")
         wait_until_rejected(own_topics.bootstrap_servers, topic, probe)
         yield pa.record_batch({"value": rows[25:]})
 

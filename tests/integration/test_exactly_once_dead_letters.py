@@ -14,11 +14,6 @@ import pytest
 from acls import Acls
 from confluent_kafka.admin import (
     AclOperation,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 from exactly_once_sink import Process, Sink
 from streams import direct, forget_commit
@@ -94,12 +89,7 @@ class DeadLetterSink(Sink):
         ]
 
     def raise_limit(self):
-        entry = ConfigEntry(
-            "max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": self.topics.bootstrap_servers, "log_level": 2})
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        self.topics.set_config(self.topic, "max.message.bytes", "100000")
 
 
 def test_dead_letters_are_committed_with_the_records_of_their_task_and_only_once(sink):

@@ -19,9 +19,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ResourceType,
     TopicMetadata,
 )
 
@@ -104,6 +108,11 @@ class Topics:
 
     def add_partitions(self, topic: str, total: int) -> None:
         self._admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(_SECONDS)
 
     def delete(self, topic: str) -> None:
         """Wait until brokers accept no more records for it: the controller answers before."""
