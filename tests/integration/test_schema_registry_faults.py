@@ -31,8 +31,8 @@ def options(url, bootstrap_servers, **more):
     }
 
 
-def write(df, given):
-    df.write.format("kafka-nb").options(**given).mode("append").save()
+def write(df, sink_options):
+    df.write.format("kafka-nb").options(**sink_options).mode("append").save()
 
 
 def ids(stub, records):
@@ -56,10 +56,10 @@ def test_what_a_registry_refuses_ends_the_query_before_a_record_moves(
 ):
     topic = topics.create()
     stub.failure = failure
-    given = options(stub.url, bootstrap_servers, topic=topic)
-    given["schema.registry.request.timeout.ms"] = "3000"
+    sink_options = options(stub.url, bootstrap_servers, topic=topic)
+    sink_options["schema.registry.request.timeout.ms"] = "3000"
     with pytest.raises(Exception, match=rf"(?s)({error})") as caught:
-        write(spark.range(1).selectExpr(ROWS), given)
+        write(spark.range(1).selectExpr(ROWS), sink_options)
     assert stub.url in str(caught.value)
     assert topics.read(topic) == []
 
@@ -68,11 +68,11 @@ def test_a_registry_that_does_not_answer_is_given_up_at_the_deadline(
     spark, bootstrap_servers, topics, stub
 ):
     stub.delay_seconds = 30.0
-    given = options(stub.url, bootstrap_servers, topic=topics.create())
-    given["schema.registry.request.timeout.ms"] = "1000"
+    sink_options = options(stub.url, bootstrap_servers, topic=topics.create())
+    sink_options["schema.registry.request.timeout.ms"] = "1000"
     begin = time.monotonic()
     with pytest.raises(Exception, match="RegistryUnavailable"):
-        write(spark.range(1).selectExpr(ROWS), given)
+        write(spark.range(1).selectExpr(ROWS), sink_options)
     assert time.monotonic() - begin < 20  # far below the registry's delay, on a busy machine too
     stub.delay_seconds = 0.0
 
@@ -93,10 +93,10 @@ def test_a_registry_that_dies_stops_no_stream_whose_schemas_are_known(
     topic = topics.create()
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     rows = source.selectExpr(f"'{topic}' AS topic", "named_struct('id', value) AS value")
-    given = options(stub.url, bootstrap_servers)
+    sink_options = options(stub.url, bootstrap_servers)
     if topic_from == "option":
-        given["topic"] = topic
-    writer = rows.writeStream.format("kafka-nb").options(**given)
+        sink_options["topic"] = topic
+    writer = rows.writeStream.format("kafka-nb").options(**sink_options)
     writer = writer.option("checkpointLocation", f"file://{tmp_path / 'checkpoint'}")
     query = writer.trigger(processingTime="100 milliseconds").start()
     try:
@@ -109,24 +109,24 @@ def test_a_registry_that_dies_stops_no_stream_whose_schemas_are_known(
     finally:
         query.stop()
     stub.failure = None
-    found = set(ids(stub, topics.read(topic)))
+    ids_written = set(ids(stub, topics.read(topic)))
     # The micro-batch that stop() interrupted may be written in part.
     completed = 10 * (query.lastProgress["batchId"] + 1)
-    assert set(range(completed)) <= found <= set(range(completed + 10))
+    assert set(range(completed)) <= ids_written <= set(range(completed + 10))
 
 
 def test_a_topic_that_is_new_while_the_registry_is_away_fails_its_task_by_name(
     spark, bootstrap_servers, topics, stub
 ):
     known, new = topics.create(), topics.create()
-    given = options(stub.url, bootstrap_servers)
-    given["schema.registry.request.timeout.ms"] = "2000"
+    sink_options = options(stub.url, bootstrap_servers)
+    sink_options["schema.registry.request.timeout.ms"] = "2000"
     frame = spark.range(10).selectExpr(f"'{known}' AS topic", ROWS)
-    write(frame, given)
+    write(frame, sink_options)
     stub.failure = GONE
-    write(frame, given)
+    write(frame, sink_options)
     with pytest.raises(Exception, match=rf"(?s)RegistryUnavailable.*{new}-value"):
-        write(spark.range(0, 10, 1, 1).selectExpr(f"'{new}' AS topic", ROWS), given)
+        write(spark.range(0, 10, 1, 1).selectExpr(f"'{new}' AS topic", ROWS), sink_options)
     stub.failure = None
     assert sorted(ids(stub, topics.read(known))) == sorted([*range(10), *range(10)])
     assert topics.read(new) == []
@@ -135,9 +135,9 @@ def test_a_topic_that_is_new_while_the_registry_is_away_fails_its_task_by_name(
 def test_tasks_ask_once_for_each_topic_whatever_their_rows(spark, bootstrap_servers, topics, stub):
     names = [topics.create(partitions=1) for _ in range(3)]
     array = ", ".join(f"'{name}'" for name in names)
-    given = options(stub.url, bootstrap_servers)
+    sink_options = options(stub.url, bootstrap_servers)
     frame = spark.range(0, 90_000, 1, 1).selectExpr(f"array({array})[id % 3] AS topic", ROWS)
-    write(frame, given)  # several Arrow batches
+    write(frame, sink_options)  # several Arrow batches
     assert len(stub.requests) == 3
     assert sorted(i for name in names for i in ids(stub, topics.read(name))) == [*range(90_000)]
 
@@ -154,8 +154,8 @@ def test_foreach_batch_keeps_no_schema_where_another_application_would_find_it(
 
 
 def test_warm_up_registers_nothing(spark, bootstrap_servers, topics, stub):
-    given = options(stub.url, bootstrap_servers, topic=topics.create())
-    assert not spark_kafka_sink.warm_up(spark, given).problem
+    sink_options = options(stub.url, bootstrap_servers, topic=topics.create())
+    assert not spark_kafka_sink.warm_up(spark, sink_options).problem
     assert stub.requests == []
 
 
@@ -170,11 +170,11 @@ def test_exactly_once_repeats_nothing_when_the_schema_has_another_id(
         "transactional.id.prefix": f"registry-{topic}",
     }
     frame = spark.range(20).selectExpr(ROWS).repartition(1)
-    given = options(stub.url, bootstrap_servers, **exactly_once)
-    spark_kafka_sink.foreach_batch(given)(frame, 0)
+    sink_options = options(stub.url, bootstrap_servers, **exactly_once)
+    spark_kafka_sink.foreach_batch(sink_options)(frame, 0)
     with running_stub() as other:
         other.first_id = 900
-        given = options(other.url, bootstrap_servers, **exactly_once)
-        spark_kafka_sink.foreach_batch(given)(frame, 0)  # as after a restart
+        sink_options = options(other.url, bootstrap_servers, **exactly_once)
+        spark_kafka_sink.foreach_batch(sink_options)(frame, 0)  # as after a restart
         assert other.requests
     assert sorted(ids(stub, topics.read(topic))) == list(range(20))

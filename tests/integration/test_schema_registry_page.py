@@ -43,9 +43,9 @@ def page(spark, kafka, own_registry, tmp_path, monkeypatch):
 
 
 def of(heading: str) -> list[Block]:
-    found = [block for block in blocks(PAGE) if block.heading == heading]
-    assert found, f"{PAGE.name} has no section {heading!r}"
-    return found
+    snippets = [block for block in blocks(PAGE) if block.heading == heading]
+    assert snippets, f"{PAGE.name} has no section {heading!r}"
+    return snippets
 
 
 def run(page: Snippets, heading: str) -> None:
@@ -57,8 +57,8 @@ def run(page: Snippets, heading: str) -> None:
 def objects(text: str) -> list[dict]:
     """Printed dicts, in the order of their ids: topics have no order over tasks."""
     names = {"Decimal": lambda text: text}
-    found = [eval(line, names) for line in text.splitlines() if line.startswith("{")]
-    return sorted(found, key=lambda each: each["id"])
+    rows = [eval(line, names) for line in text.splitlines() if line.startswith("{")]
+    return sorted(rows, key=lambda row: row["id"])
 
 
 def test_the_page_runs_from_zero_to_a_consumer_and_on_with_a_changed_schema(page, kafka, capsys):
@@ -72,7 +72,7 @@ def test_the_page_runs_from_zero_to_a_consumer_and_on_with_a_changed_schema(page
     (on_page,) = [ast.literal_eval(line) for line in of(heading)[-1].text.splitlines()[:1]]
     printed = objects(capsys.readouterr().out)
     assert len(printed) == 3
-    assert all(each.keys() == on_page.keys() and each["at"] is None for each in printed)
+    assert all(row.keys() == on_page.keys() and row["at"] is None for row in printed)
     everything = kafka.read("sales")
     ids = {int.from_bytes(record.value[1:5], "big") for record in everything}
     assert len(ids) == 2  # of both versions
