@@ -90,16 +90,16 @@ def main() -> None:
         for shape, fields in SHAPES.items():
             data = source(spark, fields)
             speeds = measure(data, kafka.bootstrap_servers, registry.url, rounds)
-            for peer, each in speeds.items():
+            for peer, rates in speeds.items():
                 bases = (speeds[TO_AVRO], speeds[BY_HAND])
-                ratios = [[a / b for a, b in zip(each, base, strict=True)] for base in bases]
-                row = (shape, peer, spread([speed / 1e6 for speed in each]), *map(spread, ratios))
+                ratios = [[a / b for a, b in zip(rates, base, strict=True)] for base in bases]
+                row = (shape, peer, spread([rate / 1e6 for rate in rates]), *map(spread, ratios))
                 through_spark.append(row)
                 print(*row, sep=" | ", flush=True)
             costs = encode(data, registry.url, rounds)
-            for peer, each in costs.items():
-                ratios = [a / b for a, b in zip(each, costs[ENCODER], strict=True)]
-                alone.append((shape, peer, spread(each), spread(ratios)))
+            for peer, own in costs.items():
+                ratios = [a / b for a, b in zip(own, costs[ENCODER], strict=True)]
+                alone.append((shape, peer, spread(own), spread(ratios)))
                 print(*alone[-1], sep=" | ", flush=True)
             data.unpersist()
     spark.stop()
@@ -203,8 +203,8 @@ def encode(data: DataFrame, registry: str, rounds: int) -> dict[str, list[float]
         context = SerializationContext("alone", MessageField.VALUE)
         writers = {
             ENCODER: encoding(schema, array),
-            FASTAVRO: lambda: [fastavro_bytes(compiled, each) for each in dicts],
-            SERIALIZER: lambda: [serialize(each, context) for each in dicts],
+            FASTAVRO: lambda: [fastavro_bytes(compiled, row) for row in dicts],
+            SERIALIZER: lambda: [serialize(row, context) for row in dicts],
         }
         costs: dict[str, list[float]] = {peer: [] for peer in writers}
         for _ in range(rounds):

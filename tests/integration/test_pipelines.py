@@ -40,22 +40,22 @@ def rows():
 
 
 @dp.append_flow(target="a")
-def to_a():
+def rows_of_a():
     return rows()
 
 
 @dp.append_flow(target="b")
-def to_b():
+def rows_of_b():
     return rows().repartition(2, "value")
 
 
 @dp.append_flow(target="c")
-def to_c():
+def rows_of_c():
     return rows().repartition(2, "value")
 
 
 @dp.append_flow(target="d")
-def to_d():
+def rows_of_d():
     return rows().selectExpr("named_struct('word', value) AS value")
 """
 
