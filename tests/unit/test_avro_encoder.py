@@ -168,7 +168,7 @@ class Builder:
         filled = [filler if value is None else value for value in padded]
         array = self.filled(arrow_type, filled)
         if None in padded and filler is not None:
-            array = with_nulls(array, [value is not None for value in padded])
+            array = set_nulls(array, [value is not None for value in padded])
         return array.slice(before, len(values))
 
     def filled(self, arrow_type: pa.DataType, values: list[Any]) -> pa.Array:
@@ -218,11 +218,11 @@ def lists(child: pa.Array, lengths: list[int], is_large: bool) -> pa.Array:
     return pa.Array.from_buffers(kind, len(lengths), [None, offsets], children=[child])
 
 
-def with_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
+def set_nulls(array: pa.Array, valid: list[bool]) -> pa.Array:
     """The array, null where it is not valid; the values below the nulls stay."""
     bits = pa.array(valid).buffers()[1]
     if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(with_nulls(array.indices, valid), array.dictionary)
+        return pa.DictionaryArray.from_arrays(set_nulls(array.indices, valid), array.dictionary)
     if pa.types.is_struct(array.type):
         children = [array.field(i) for i in range(array.type.num_fields)]
         return pa.Array.from_buffers(array.type, len(array), [bits], children=children)

@@ -33,7 +33,7 @@ def encode(schema: Any, array: pa.Array) -> Encoded:
     return AvroEncoder(json.dumps(schema), array.type, "value").encode(array)
 
 
-def by_fastavro(schema: Any, rows: list[Any]) -> list[bytes | None]:
+def fastavro_bytes(schema: Any, rows: list[Any]) -> list[bytes | None]:
     return [None if row is None else avro_bytes(schema, row) for row in rows]
 
 
@@ -422,7 +422,7 @@ def test_the_default_is_written_for_a_field_that_the_column_does_not_have(
     schema = record({"a": "int"})
     schema["fields"].append({"name": "d", "type": avro_type, "default": default})
     array = pa.array([{"a": 1}, None, {"a": 2}], pa.struct({"a": pa.int32()}))
-    wanted = by_fastavro(schema, [{"a": 1, "d": value}, None, {"a": 2, "d": value}])
+    wanted = fastavro_bytes(schema, [{"a": 1, "d": value}, None, {"a": 2, "d": value}])
     assert encode(schema, array).values.to_pylist() == wanted
 
 
@@ -490,7 +490,7 @@ def test_a_recursive_schema_is_followed_as_far_as_the_column_goes() -> None:
     leaf = pa.struct({"v": pa.int32()})
     arrow_type = pa.struct({"v": pa.int32(), "next": pa.struct({"v": pa.int32(), "next": leaf})})
     rows = [{"v": 1, "next": {"v": 2, "next": {"v": 3}}}, {"v": 1, "next": None}]
-    wanted = by_fastavro(schema, rows)
+    wanted = fastavro_bytes(schema, rows)
     assert encode(schema, pa.array(rows, arrow_type)).values.to_pylist() == wanted
 
 
@@ -582,7 +582,7 @@ def test_rows_that_do_not_fit_are_named_and_harm_no_other(
     schema: Any, arrow_type: pa.DataType, rows: list[Any], reasons: list[str]
 ) -> None:
     """Row 0 fits, row 3 is null, rows 1 and 4 have the same value."""
-    good = by_fastavro(schema, [rows[0]])[0]
+    good = fastavro_bytes(schema, [rows[0]])[0]
     encoded = encode(schema, pa.array(rows, arrow_type))
     wanted = [([1, 4], f"value: {reasons[0]}"), ([2], f"value: {reasons[1]}")]
     assert rejections(encoded) == wanted
@@ -749,7 +749,7 @@ def test_a_reason_contains_only_the_beginning_of_a_value() -> None:
 def test_a_field_that_may_be_null_and_has_no_default_need_not_be_in_the_column() -> None:
     schema = record({"a": "int", "b": ["string", "null"]})
     array = pa.array([{"a": 1}], pa.struct({"a": pa.int32()}))
-    assert encode(schema, array).values.to_pylist() == by_fastavro(schema, [{"a": 1, "b": None}])
+    assert encode(schema, array).values.to_pylist() == fastavro_bytes(schema, [{"a": 1, "b": None}])
 
 
 def test_a_symbol_that_is_not_utf_8_is_rejected() -> None:
@@ -763,7 +763,7 @@ def test_a_decimal_that_arrow_cannot_rescale_is_rejected() -> None:
     schema = logical("bytes", "decimal", precision=50, scale=10)
     rows = [Decimal(10**28 - 1), Decimal(10**28), Decimal(-(10**37))]
     encoded = encode(schema, pa.array(rows, pa.decimal128(38, 0)))
-    good = by_fastavro(schema, [rows[0]])[0]
+    good = fastavro_bytes(schema, [rows[0]])[0]
     assert encoded.values.to_pylist() == [good, None, None]
     assert [rows for rows, _ in rejections(encoded)] == [[1], [2]]
 
@@ -853,10 +853,10 @@ def test_a_dictionary_may_contain_null() -> None:
 def test_only_the_rows_out_of_range_are_rejected(ticks: list[Any], numbers: list[Any]) -> None:
     millis = encode(logical("long", "timestamp-millis"), pa.array(ticks, UTC))
     wanted = [None if tick is None else tick // 1000 for tick in ticks]
-    assert millis.values.to_pylist() == by_fastavro("long", wanted)
+    assert millis.values.to_pylist() == fastavro_bytes("long", wanted)
     encoded = encode("int", pa.array(numbers, pa.int64()))
     fits = [number is not None and -(2**31) <= number < 2**31 for number in numbers]
     kept = [number if fit else None for number, fit in zip(numbers, fits, strict=True)]
-    assert encoded.values.to_pylist() == by_fastavro("int", kept)
+    assert encoded.values.to_pylist() == fastavro_bytes("int", kept)
     bad = sorted(row for problem in encoded.problems for row in problem.rows.tolist())
     assert bad == [i for i, fit in enumerate(fits) if not fit and numbers[i] is not None]

@@ -63,7 +63,7 @@ class Kind:
     problem: Any = None
 
 
-def of_arrow(*types: pa.DataType, hidden: Any = None) -> Callable[..., pa.Array]:
+def arrow_array(*types: pa.DataType, hidden: Any = None) -> Callable[..., pa.Array]:
     """``hidden`` is in the memory of a null."""
 
     def array(draw: st.DrawFn, values: list[Any]) -> pa.Array:
@@ -127,7 +127,7 @@ def time_text(us: int) -> str:
     return text.rstrip("0").removesuffix(".") if time.microsecond else text[:-7]
 
 
-def in_years(per_day: int) -> st.SearchStrategy[int]:
+def moments(per_day: int) -> st.SearchStrategy[int]:
     first, last = DAYS_OF_PYTHON
     edges = [first * per_day, (last + 1) * per_day - 1, 0, -1]
     return st.sampled_from(edges) | st.integers(first * per_day, (last + 1) * per_day - 1)
@@ -140,7 +140,7 @@ def outside_years(per_day: int) -> Callable[[int], bool]:
 def integers(name: str, bits: int, kind: pa.DataType) -> Kind:
     edge = 2 ** (bits - 1)
     values = st.sampled_from([-edge, edge - 1]) | st.integers(-edge, edge - 1)
-    return Kind(name, values, of_arrow(kind), is_integer)
+    return Kind(name, values, arrow_array(kind), is_integer)
 
 
 def decimals(precision: int, scale: int) -> Kind:
@@ -149,7 +149,7 @@ def decimals(precision: int, scale: int) -> Kind:
     return Kind(
         f"decimal({precision},{scale})",
         values,
-        of_arrow(pa.decimal128(precision, scale)),
+        arrow_array(pa.decimal128(precision, scale)),
         lambda written, value: isinstance(written, Number) and Decimal(written) == value,
     )
 
@@ -157,7 +157,7 @@ def decimals(precision: int, scale: int) -> Kind:
 def timestamps(name: str, zone: str | None, end: str) -> Kind:
     return Kind(
         name,
-        in_years(US_PER_DAY) | st.just((DAYS[1] + 1) * US_PER_DAY),
+        moments(US_PER_DAY) | st.just((DAYS[1] + 1) * US_PER_DAY),
         viewed(pa.int64(), pa.timestamp("us", zone)),
         lambda written, value: written == time_text(value) + end,
         outside_years(US_PER_DAY),
@@ -177,7 +177,7 @@ SCALARS = [
     Kind(
         "double",
         FLOATS,
-        of_arrow(pa.float64(), hidden=math.nan),
+        arrow_array(pa.float64(), hidden=math.nan),
         is_float("d"),
         lambda v: not math.isfinite(v),
         math.nan,
@@ -185,7 +185,7 @@ SCALARS = [
     Kind(
         "float",
         st.sampled_from([0.0, -0.0, 1.0, 1e10, 16777216.0]) | st.floats(width=32),
-        of_arrow(pa.float32(), hidden=math.inf),
+        arrow_array(pa.float32(), hidden=math.inf),
         is_float("f"),
         lambda value: not math.isfinite(value),
         -math.inf,
@@ -194,7 +194,9 @@ SCALARS = [
     decimals(38, 0),
     decimals(38, 38),
     decimals(7, 7),
-    Kind("boolean", st.booleans(), of_arrow(pa.bool_()), lambda written, value: written is value),
+    Kind(
+        "boolean", st.booleans(), arrow_array(pa.bool_()), lambda written, value: written is value
+    ),
     Kind(
         "string",
         SOME_TEXT.map(str.encode) | st.just(b"a\xe9"),
@@ -206,12 +208,12 @@ SCALARS = [
     Kind(
         "binary",
         st.binary(max_size=7),
-        of_arrow(pa.binary(), pa.large_binary(), hidden=b"1"),
+        arrow_array(pa.binary(), pa.large_binary(), hidden=b"1"),
         lambda written, value: written == base64.b64encode(value).decode(),
     ),
     Kind(
         "date",
-        in_years(1) | st.sampled_from([DAYS[0] - 1, DAYS[1] + 1]),
+        moments(1) | st.sampled_from([DAYS[0] - 1, DAYS[1] + 1]),
         viewed(pa.int32(), pa.date32()),
         lambda written, value: written == day_text(value),
         outside_years(1),

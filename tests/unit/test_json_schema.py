@@ -354,7 +354,7 @@ COLUMNS = {
 }
 
 
-def with_definitions(schema: Any, a: Any) -> Any:
+def add_definitions(schema: Any, a: Any) -> Any:
     """References are relative to the whole schema, wherever they are."""
     text = {"type": "string"}
     return schema | {
@@ -367,7 +367,7 @@ def with_definitions(schema: Any, a: Any) -> Any:
 def test_a_null_is_written_where_the_schema_requires_the_property_and_allows_null(column, place):
     around, kind, value, arrow_type = COLUMNS[column]
     for a in WITH_NULL:
-        schema = with_definitions(around(PLACES[place](a)), a)
+        schema = add_definitions(around(PLACES[place](a)), a)
         encoder = JsonEncoder(arrow_type, "value", check_fit(json.dumps(schema), kind, "value"))
         (text,) = encoder.encode(pa.array([value], arrow_type)).values.to_pylist()
         assert json.loads(text) == value, schema
@@ -379,7 +379,7 @@ def test_a_null_is_written_where_the_schema_requires_the_property_and_allows_nul
 def test_a_required_property_without_null_needs_a_column_without_null(column, place):
     around, kind, _, _ = COLUMNS[column]
     for a in WITHOUT_NULL:
-        schema = with_definitions(around(PLACES[place](a)), a)
+        schema = add_definitions(around(PLACES[place](a)), a)
         assert any(message.endswith(f".a: {NO_NULL}") for message in problems(schema, kind)), schema
         fits = json.loads(json.dumps(kind).replace('"nullable": true', '"nullable": false'))
         assert problems(schema, fits) == []

@@ -253,7 +253,7 @@ def test_the_latest_schema_of_a_topic_of_the_column_must_fit_too(registry, kind,
 
 
 @pytest.fixture
-def as_in_a_new_process(monkeypatch):
+def new_process(monkeypatch):
     """Forgets schemas and clients, but those of other tests: their connections are open."""
 
     def forget() -> None:
@@ -264,13 +264,13 @@ def as_in_a_new_process(monkeypatch):
 
 
 def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(
-    registry, tmp_path, as_in_a_new_process
+    registry, tmp_path, new_process
 ):
     prepared(registry, folder=tmp_path)
-    as_in_a_new_process()
+    new_process()
     registry.failure = (503, b"gone")
     assert prepared(registry, folder=tmp_path).serialize(batch(), "t")
-    as_in_a_new_process()
+    new_process()
     with pytest.raises(RegistryUnavailable, match="503"):
         prepared(registry, folder=None)
 
@@ -301,7 +301,7 @@ TWO_LOGINS = {
 @pytest.mark.parametrize("topic", ["t", None])
 @pytest.mark.parametrize("logins", TWO_LOGINS.values(), ids=TWO_LOGINS)
 def test_the_answers_of_two_registries_at_one_url_do_not_mix(
-    registry, tmp_path, as_in_a_new_process, logins, topic, is_new_process
+    registry, tmp_path, new_process, logins, topic, is_new_process
 ):
     for number, (settings, name) in enumerate(logins):
         registry.tenants[name] = StubRegistry(first_id=100 + number)
@@ -312,7 +312,7 @@ def test_the_answers_of_two_registries_at_one_url_do_not_mix(
         value = serializer.serialize(rows, topic).batch.column("value")[0].as_py()
         assert value[:5] == b"\0" + (100 + number).to_bytes(4, "big")
         if is_new_process:
-            as_in_a_new_process()
+            new_process()
     secret = [value for settings, name in logins for value in (name, *settings.values())]
     for file in tmp_path.iterdir():
         assert file.stat().st_mode & 0o077 == 0
@@ -320,7 +320,7 @@ def test_the_answers_of_two_registries_at_one_url_do_not_mix(
 
 
 def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
-    registry, tmp_path, as_in_a_new_process, monkeypatch
+    registry, tmp_path, new_process, monkeypatch
 ):
     latest = {**LATEST, "folder": tmp_path}
     registry.add("t-value", REQUIRED)
@@ -329,9 +329,9 @@ def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
 
     def overtaken(client, wanted):
         monkeypatch.setattr(known_schemas, "_request", request)
-        as_in_a_new_process()
+        new_process()
         first.append(prepared(registry, **latest).known)
-        as_in_a_new_process()
+        new_process()
         registry.add("t-value", REQUIRED.replace("Order", "NewOrder"))
         return request(client, wanted)
 
@@ -339,20 +339,20 @@ def test_of_two_processes_that_ask_at_once_both_use_the_answer_of_the_first(
     second = prepared(registry, **latest).known
     assert len(registry.requests) == 2
     assert [second] == first
-    as_in_a_new_process()
+    new_process()
     assert [prepared(registry, **latest).known] == first
     assert len(list(tmp_path.iterdir())) == 2  # the answer, and the key of its name
 
 
 def test_a_folder_without_hard_links_keeps_schemas_too(
-    registry, tmp_path, as_in_a_new_process, monkeypatch
+    registry, tmp_path, new_process, monkeypatch
 ):
     def link(*_: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "link", link)
     known = prepared(registry, folder=tmp_path).known
-    as_in_a_new_process()
+    new_process()
     assert prepared(registry, folder=tmp_path).known == known
     assert len(registry.requests) == 1
     assert len(list(tmp_path.iterdir())) == 2
@@ -364,12 +364,12 @@ def fingerprint(records) -> str:
     return result.text()
 
 
-def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, as_in_a_new_process):
+def test_the_id_may_be_a_header_and_is_not_part_of_the_fingerprint(registry, new_process):
     texts = set()
     for location in ("prefix", "header"):
         for first_id in (1, 77):
             registry.subjects.clear()
-            as_in_a_new_process()
+            new_process()
             registry.first_id = first_id
             serializer = prepared(registry, schema_id_location=location)
             assert registry.subjects["t-value"][0]["id"] == first_id
