@@ -19,7 +19,7 @@ _MAX_INT = 2**31 - 1
 _LARGEST_MESSAGE_BYTES = 1_000_000_000  # librdkafka's maximum of message.max.bytes
 
 
-def _with(settings: ClientSettings, added: Mapping[str, str]) -> ClientSettings:
+def _add(settings: ClientSettings, added: Mapping[str, str]) -> ClientSettings:
     pairs = tuple(sorted({**settings, **added}.items()))
     return replace(settings, pairs=pairs)
 
@@ -42,7 +42,7 @@ def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> C
         # librdkafka's maximum; afterwards it drops metadata that it did not refresh.
         "metadata.max.age.ms": "86400000",
     }
-    return _with(translated, added)
+    return _add(translated, added)
 
 
 def transactional(
@@ -55,13 +55,13 @@ def transactional(
         "delivery.timeout.ms": str(min(int(settings["delivery.timeout.ms"]), timeout_ms)),
         "socket.timeout.ms": str(min(int(settings["socket.timeout.ms"]), timeout_ms)),
     }
-    return _with(settings, added)
+    return _add(settings, added)
 
 
-def for_sending(options: ProducerOptions) -> ClientSettings:
+def sending_settings(options: ProducerOptions) -> ClientSettings:
     """The settings of a producer's client.
 
-    Apart from ``options.client``, because with a topic for dead letters the client refuses less
+    Apart from ``options.client``, because with a topic for dead letters the client rejects less
     than those settings say, and earlier: the producer applies the user's limits itself.
     """
     # The text of many topics is long.
@@ -72,7 +72,7 @@ def for_sending(options: ProducerOptions) -> ClientSettings:
         added["message.max.bytes"] = str(largest)
         # The client drops the records of a deleted topic early, and the engine takes them back.
         added["topic.metadata.propagation.max.ms"] = str(round(MISSING_TOPIC_SECONDS * 1000))
-    return _with(options.client, added)
+    return _add(options.client, added)
 
 
 def asking(statistics_interval_ms: int) -> dict[str, str]:
@@ -88,12 +88,12 @@ def asking(statistics_interval_ms: int) -> dict[str, str]:
     }
 
 
-def for_asking(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
+def asking_settings(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
     """For preflight's client."""
-    return _with(settings, asking(statistics_interval_ms))
+    return _add(settings, asking(statistics_interval_ms))
 
 
-def for_group(settings: ClientSettings, group: str) -> ClientSettings:
+def group_settings(settings: ClientSettings, group: str) -> ClientSettings:
     """For a consumer that reads and writes a group's offsets, and never joins the group."""
     added = {
         "group.id": group,
@@ -112,4 +112,4 @@ def for_group(settings: ClientSettings, group: str) -> ClientSettings:
         # They say whether the client still awaits a connection.
         "statistics.interval.ms": "1000",
     }
-    return _with(settings, added)
+    return _add(settings, added)

@@ -11,20 +11,19 @@ from spark_kafka_sink.config import msk_iam, oauth_login
 from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
     REPLACED,
-    TOKEN_METHOD,
     TRUST,
     check_mechanism,
     credentials,
     fetches_tokens,
+    java_trust_store,
     key_store,
     pem_in_lines,
     trust_store,
 )
-from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REFUSED, RENAMED
+from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REJECTED, RENAMED
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import PEM_BEGIN, Secret, read_secret
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.urls import redacted
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 _NUMBERS = {"integer": re.compile(r"-?[0-9]+"), "float": re.compile(r"-?[0-9]+(\.[0-9]+)?")}
 _UNQUOTABLE = re.compile(r'["\\\x00-\x1f]')
 _TRUE = ("true", "t", "1")  # what librdkafka reads as true, in any case
-_CLOSE_SECONDS = 5.0
 
 DEFAULTS: Mapping[str, str] = {
     "client.id": "spark-kafka-sink",
@@ -127,16 +125,17 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     """Translate Java's producer settings, named without ``kafka.``, and add our defaults.
 
     ``oauth_callback``: the option of that name, or "".
+    The result may lack what only the driver's machine knows (``driver_options.complete``).
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
-    other; the error says what to write instead. Needs librdkafka.
+    other; the error says what to write instead. Needs librdkafka's description of its settings.
     """
-    given = {name: read_setting(name, value) for name, value in settings.items()}
-    if msk_iam.is_wanted(given):
-        given = msk_iam.as_oauthbearer(given, oauth_callback)
+    settings = {name: read_setting(name, value) for name, value in settings.items()}
+    if msk_iam.is_wanted(settings):
+        settings = msk_iam.translate_login(settings, oauth_callback)
         oauth_callback = msk_iam.CALLBACK
-    elif oauth_login.is_wanted(given):
-        given = oauth_login.as_oidc(given)
-    for name, value in given.items():
+    elif oauth_login.is_wanted(settings):
+        settings = oauth_login.translate_login(settings)
+    for name, value in settings.items():
         option = PREFIX + name
         if name in _NEEDS_TEXT and not value.strip():
             raise InvalidOption(f"{option} is empty; set it, or remove it", option=option)
@@ -147,20 +146,23 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
                 "kafka.ssl.keystore.certificate.chain",
                 option=option,
             )
-        if name in REFUSED:
-            raise InvalidOption(f"{option} is not supported: {REFUSED[name]}", option=option)
-    result = _renamed(_expanded(given))
+        if name in REJECTED:
+            raise InvalidOption(f"{option} is not supported: {REJECTED[name]}", option=option)
+    result = _renamed(_expanded(settings))
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     check_guarantees(result, effective)
     check_mechanism(result, oauth_callback)
     if fetches_tokens(result):
         oauth_login.check_endpoint(result)
-    merged = {**DEFAULTS, **result, **timeouts(result, effective, specs)}
-    trust = next((f"{PREFIX}{name}" for name in TRUST if name in given), "")
-    translated = ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
-    _check_together(translated)
-    return translated
+    merged = {
+        **DEFAULTS,
+        **result,
+        **timeouts(result, effective, specs),
+        **java_trust_store(settings),
+    }
+    trust = next((f"{PREFIX}{name}" for name in TRUST if name in settings), "")
+    return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
 
 
 @cache
@@ -173,8 +175,8 @@ def _setting_specs() -> Mapping[str, SettingSpec]:
 
 @cache
 def known_names() -> frozenset[str]:
-    """All names that ``translate`` recognizes, including those it refuses with advice."""
-    return frozenset(_setting_specs().keys() | RENAMED.keys() | REFUSED.keys() | _CONVERTED)
+    """All names that ``translate`` recognizes, including those it rejects with advice."""
+    return frozenset(_setting_specs().keys() | RENAMED.keys() | REJECTED.keys() | _CONVERTED)
 
 
 def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
@@ -187,11 +189,11 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
         if target in _PEM_TEXTS:
             result[target] = pem_in_lines(value)
         _check_value(name, target, result[target])
-        result[target] = _as_named(target, result[target])
+        result[target] = _spelled(target, result[target])
     return result
 
 
-def _as_named(setting: str, value: str) -> str:
+def _spelled(setting: str, value: str) -> str:
     """A valid value as librdkafka's manual spells it; the client accepts other spellings too."""
     spec = _setting_specs().get(setting)
     if spec is None or spec.type not in ("boolean", "enum value"):
@@ -203,16 +205,16 @@ def _as_named(setting: str, value: str) -> str:
 
 
 def _check_value(name: str, target: str, value: str) -> None:
-    refusal = _refusal(target, value)
-    if refusal is None:
+    problem = _problem(target, value)
+    if problem is None:
         return
     option = PREFIX + name
     if isinstance(value, Secret):
         raise InvalidOption(f"{option} is invalid (its value is not shown)", option=option)
-    raise InvalidOption(f"{option}={value!r} is invalid; {refusal}", option=option)
+    raise InvalidOption(f"{option}={value!r} is invalid; {problem}", option=option)
 
 
-def _refusal(setting: str, value: str) -> str | None:
+def _problem(setting: str, value: str) -> str | None:
     """What is wrong with a value, or None."""
     from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 
@@ -221,14 +223,14 @@ def _refusal(setting: str, value: str) -> str | None:
         return "remove its quotation marks, backslashes and control characters"
     if setting in ALLOWED:
         return None if _is_among(ALLOWED[setting], value) else f"allowed: {ALLOWED[setting]}"
-    refusal, spec = setting_problem(setting, value), _setting_specs().get(setting)
+    problem, spec = setting_problem(setting, value), _setting_specs().get(setting)
     if spec is None:
-        return refusal
+        return problem
     # librdkafka itself reads 16k as 16.
     is_malformed = spec.type in _NUMBERS and not _NUMBERS[spec.type].fullmatch(value)
-    if refusal is None and not is_malformed:
+    if problem is None and not is_malformed:
         return None
-    return f"allowed: {spec.allowed}" if spec.allowed else str(refusal).strip()
+    return f"allowed: {spec.allowed}" if spec.allowed else str(problem).strip()
 
 
 def _is_among(allowed: str, value: str) -> bool:
@@ -239,34 +241,14 @@ def _is_among(allowed: str, value: str) -> bool:
     return bool(_NUMBERS["integer"].fullmatch(value)) and low <= int(value) <= high
 
 
-@cache  # Spark builds several writers per micro-batch in one process
-def _check_together(settings: ClientSettings) -> None:
-    """Let librdkafka check all settings together, unless that would open files.
-
-    Files may exist only on the executors; they are checked there.
-    """
-    from spark_kafka_sink.advice import settings_rejected
-    from spark_kafka_sink.librdkafka.client import Client
-
-    if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
-        return
-    # With it, a new client logs in at the identity provider at once.
-    checked = {name: value for name, value in settings.items() if name != TOKEN_METHOD}
-    try:
-        client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
-    except ValueError as error:
-        raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
-    client.close(Deadline(_CLOSE_SECONDS))
-
-
 # --- settings that need conversion ---------------------------------------------------------------
 
 
-def _expanded(given: Mapping[str, str]) -> dict[str, str]:
-    """``given``, with JAAS strings, stores and the like turned into librdkafka's settings."""
-    result = {name: value for name, value in given.items() if name not in _CONVERTED}
+def _expanded(settings: Mapping[str, str]) -> dict[str, str]:
+    """``settings``, with JAAS strings, stores and the like turned into librdkafka's settings."""
+    result = {name: value for name, value in settings.items() if name not in _CONVERTED}
     for convert in _CONVERTERS:
-        for name, value in convert(given).items():
+        for name, value in convert(settings).items():
             if name in result:
                 raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
             result[name] = value
@@ -283,27 +265,27 @@ _CONVERTED = REPLACED | frozenset(
 )
 
 
-def _compression_level(given: Mapping[str, str]) -> dict[str, str]:
-    codec = given.get("compression.type", given.get("compression.codec", "none"))
+def _compression_level(settings: Mapping[str, str]) -> dict[str, str]:
+    codec = settings.get("compression.type", settings.get("compression.codec", "none"))
     name = f"compression.{codec.lower()}.level"
-    if name not in given:
+    if name not in settings:
         return {}
-    _check_value(name, "compression.level", given[name])
-    return {"compression.level": given[name]}
+    _check_value(name, "compression.level", settings[name])
+    return {"compression.level": settings[name]}
 
 
-def _endpoint_check(given: Mapping[str, str]) -> dict[str, str]:
-    algorithm = given.get("ssl.endpoint.identification.algorithm")
+def _endpoint_check(settings: Mapping[str, str]) -> dict[str, str]:
+    algorithm = settings.get("ssl.endpoint.identification.algorithm")
     if algorithm is None:
         return {}
     # In Java an empty string switches the check off.
     return {"ssl.endpoint.identification.algorithm": algorithm or "none"}
 
 
-def _constant_backoff(given: Mapping[str, str]) -> dict[str, str]:
-    """In Java the time between attempts to connect grows only if its maximum is given too."""
-    backoff = given.get("reconnect.backoff.ms")
-    if backoff is None or "reconnect.backoff.max.ms" in given:
+def _constant_backoff(settings: Mapping[str, str]) -> dict[str, str]:
+    """In Java the time between attempts to connect grows only if its maximum is set too."""
+    backoff = settings.get("reconnect.backoff.ms")
+    if backoff is None or "reconnect.backoff.max.ms" in settings:
         return {}
     return {"reconnect.backoff.max.ms": backoff}
 

@@ -21,13 +21,13 @@ _MAX_INT = 2**31 - 1
 _MOST_IN_FLIGHT = 5
 
 
-def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> None:
-    """Raise InvalidOption if the given settings silently weaken ordering or idempotence.
+def check_guarantees(settings: Mapping[str, str], effective: Mapping[str, str]) -> None:
+    """Raise InvalidOption if the user's settings silently weaken ordering or idempotence.
 
     ``effective`` adds the defaults of all other settings.
     """
     if effective[_IDEMPOTENCE] == "true":
-        _check_idempotent(given, effective)
+        _check_idempotent(settings, effective)
     elif int(effective[_IN_FLIGHT]) == 1 and int(effective["retries"]) > 0:
         # In Java this keeps the order. librdkafka builds the next request ahead and sends it
         # before the retry.
@@ -40,13 +40,13 @@ def check_guarantees(given: Mapping[str, str], effective: Mapping[str, str]) -> 
         )
 
 
-def _check_idempotent(given: Mapping[str, str], effective: Mapping[str, str]) -> None:
+def _check_idempotent(settings: Mapping[str, str], effective: Mapping[str, str]) -> None:
     if effective["acks"] not in ("all", "-1"):
         effect = "retried records may be stored twice or out of order"
-        raise _no_idempotence(given, "acks", "=all", effect)
+        raise _no_idempotence(settings, "acks", "=all", effect)
     if int(effective["retries"]) == 0:
         effect = "a single failed request fails the task"
-        raise _no_idempotence(given, "retries", " at 1 or more", effect)
+        raise _no_idempotence(settings, "retries", " at 1 or more", effect)
     in_flight = effective[_IN_FLIGHT]
     if int(in_flight) > _MOST_IN_FLIGHT:
         raise InvalidOption(
@@ -55,37 +55,39 @@ def _check_idempotent(given: Mapping[str, str], effective: Mapping[str, str]) ->
         )
 
 
-def _no_idempotence(given: Mapping[str, str], name: str, needed: str, effect: str) -> InvalidOption:
-    if _IDEMPOTENCE in given:
+def _no_idempotence(
+    settings: Mapping[str, str], name: str, needed: str, effect: str
+) -> InvalidOption:
+    if _IDEMPOTENCE in settings:
         return InvalidOption(
-            f"{PREFIX}{_IDEMPOTENCE}=true needs {PREFIX}{name}{needed}, not {given[name]}"
+            f"{PREFIX}{_IDEMPOTENCE}=true needs {PREFIX}{name}{needed}, not {settings[name]}"
         )
     return InvalidOption(
-        f"{PREFIX}{name}={given[name]} switches idempotence off, so that {effect}; set "
+        f"{PREFIX}{name}={settings[name]} switches idempotence off, so that {effect}; set "
         f"{PREFIX}{_IDEMPOTENCE}=false to accept that, or keep {PREFIX}{name}{needed}"
     )
 
 
 def timeouts(
-    given: Mapping[str, str], effective: Mapping[str, str], specs: Mapping[str, SettingSpec]
+    settings: Mapping[str, str], effective: Mapping[str, str], specs: Mapping[str, SettingSpec]
 ) -> dict[str, str]:
-    """The delivery, request and socket timeouts that follow from the given settings.
+    """The delivery, request and socket timeouts that follow from the user's settings.
 
-    Raises InvalidOption if ``delivery.timeout.ms`` is given but shorter than ``linger.ms`` plus
-    ``request.timeout.ms``. If it is not given, it is raised to that sum if needed. Java does both.
+    Raises InvalidOption if ``delivery.timeout.ms`` is set but shorter than ``linger.ms`` plus
+    ``request.timeout.ms``. If it is not set, it is raised to that sum if needed. Java does both.
     """
     shortest = math.ceil(float(effective[_LINGER]) + int(effective[_REQUEST]))
     result: dict[str, str] = {}
-    if _DELIVERY in given:
-        _check_delivery_timeout(int(given[_DELIVERY]), shortest, effective)
+    if _DELIVERY in settings:
+        _check_delivery_timeout(int(settings[_DELIVERY]), shortest, effective)
     else:
         result[_DELIVERY] = str(max(int(effective[_DELIVERY]), min(shortest, _MAX_INT)))
-    if _REQUEST in given:
+    if _REQUEST in settings:
         # In librdkafka this bounds only the broker's wait for its replicas; the client itself
         # waits for socket.timeout.ms. Both ranges are narrower than Java's.
         for name in (_REQUEST, _SOCKET):
-            result[name] = str(specs[name].nearest(int(given[_REQUEST])))
-        if _SOCKET in given:
+            result[name] = str(specs[name].nearest(int(settings[_REQUEST])))
+        if _SOCKET in settings:
             del result[_SOCKET]
     return result
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 
 from spark_kafka_sink.config.secret import Secret
-from spark_kafka_sink.config.trust_store import certificates
 from spark_kafka_sink.errors import InvalidOption
 
 #: settings, named without ``kafka.``, that these functions replace
@@ -61,12 +60,12 @@ _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def credentials(given: Mapping[str, str]) -> dict[str, str]:
+def credentials(settings: Mapping[str, str]) -> dict[str, str]:
     """User name and password from the JAAS string; no InvalidOption shows the string."""
-    if "sasl.jaas.config" not in given:
+    if "sasl.jaas.config" not in settings:
         return {}
     option = "kafka.sasl.jaas.config"
-    parsed = parsed_jaas(given["sasl.jaas.config"])
+    parsed = parsed_jaas(settings["sasl.jaas.config"])
     if parsed is None:
         raise InvalidOption(
             f"{option} is not of the form "
@@ -81,7 +80,10 @@ def credentials(given: Mapping[str, str]) -> dict[str, str]:
             + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES),
             option=option,
         )
-    if given.get("sasl.mechanism", given.get("sasl.mechanisms")) not in _JAAS_MECHANISMS[module]:
+    if (
+        settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
+        not in _JAAS_MECHANISMS[module]
+    ):
         raise InvalidOption(
             f"{option} uses {module}; set kafka.sasl.mechanism to "
             + " or ".join(_JAAS_MECHANISMS[module])
@@ -152,31 +154,43 @@ def fetches_tokens(settings: Mapping[str, str]) -> bool:
     return is_oauth and settings.get(TOKEN_METHOD, "").lower() == "oidc"
 
 
-def trust_store(given: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a trust store: a PEM file by its name, any other by its certificates.
+def trust_store(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a PEM trust store; of other types, see ``java_trust_store``.
 
-    Raises InvalidOption, also for a store that Java cannot read on this machine.
+    Raises InvalidOption.
     """
-    location, kind = given.get(_TRUST_STORE), _store_type(given, "truststore")
+    location = settings.get(_TRUST_STORE)
     if location is not None:
-        for name in sorted(given.keys() & set(TRUST[1:])):
+        for name in sorted(settings.keys() & set(TRUST[1:])):
             raise InvalidOption(f"kafka.{_TRUST_STORE} and kafka.{name}: keep one")
-        if kind != "PEM":
-            password = given.get("ssl.truststore.password")
-            return {"ssl.ca.pem": certificates(location, kind, password)}
-    if "ssl.truststore.password" in given:
+        if java_trust_store(settings):
+            return {}
+    if "ssl.truststore.password" in settings:
         raise InvalidOption(
             "kafka.ssl.truststore.password: a PEM trust store has no password; remove it"
         )
     return {} if location is None else {"ssl.ca.location": location}
 
 
-def key_store(given: Mapping[str, str]) -> dict[str, str]:
+def java_trust_store(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a trust store that only Java reads, which the driver replaces.
+
+    They are its location, its type in any case, and perhaps its password.
+    """
+    kind = _store_type(settings, "truststore")
+    if _TRUST_STORE not in settings or kind == "PEM":
+        return {}
+    names = (_TRUST_STORE, "ssl.truststore.password")
+    named = {name: settings[name] for name in names if name in settings}
+    return {**named, "ssl.truststore.type": kind}
+
+
+def key_store(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings for a PEM or PKCS12 key store. For others, InvalidOption says how to convert."""
-    location = given.get("ssl.keystore.location")
+    location = settings.get("ssl.keystore.location")
     if location is None:
         return {}
-    kind = _store_type(given, "keystore")
+    kind = _store_type(settings, "keystore")
     if kind == "PEM":  # Java's PEM key store is one file with the key and its certificates
         return {"ssl.key.location": location, "ssl.certificate.location": location}
     if kind == "PKCS12":
@@ -189,10 +203,10 @@ def key_store(given: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _store_type(given: Mapping[str, str], store: str) -> str:
+def _store_type(settings: Mapping[str, str], store: str) -> str:
     # Java's default is JKS, but its reader of JKS also reads PKCS12.
-    is_pkcs12 = given.get(f"ssl.{store}.location", "").lower().endswith(_PKCS12_NAMES)
-    return given.get(f"ssl.{store}.type", "PKCS12" if is_pkcs12 else "JKS").upper()
+    is_pkcs12 = settings.get(f"ssl.{store}.location", "").lower().endswith(_PKCS12_NAMES)
+    return settings.get(f"ssl.{store}.type", "PKCS12" if is_pkcs12 else "JKS").upper()
 
 
 def pem_in_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Java's producer settings: their librdkafka names, or the advice for those that are refused."""
+"""Java's producer settings: their librdkafka names, or the advice for those that are rejected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PLACEMENT = (
 )
 _TRANSACTIONS = "set delivery.guarantee=exactly-once; the sink then begins and ends transactions"
 
-REFUSED: Mapping[str, str] = {
+REJECTED: Mapping[str, str] = {
     "key.serializer": _BYTES,
     "value.serializer": _BYTES,
     "partitioner.class": _PLACEMENT,

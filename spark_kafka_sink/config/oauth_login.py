@@ -47,18 +47,18 @@ _ASSERTIONS = tuple(
 )
 
 
-def is_wanted(given: Mapping[str, str]) -> bool:
+def is_wanted(settings: Mapping[str, str]) -> bool:
     """Whether the settings, named without ``kafka.``, may have Java's names for this login."""
-    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", ""))
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", ""))
     return mechanism.upper() == "OAUTHBEARER"
 
 
-def as_oidc(given: Mapping[str, str]) -> dict[str, str]:
-    """``given`` in librdkafka's names; raises InvalidOption, which shows no JAAS string.
+def translate_login(settings: Mapping[str, str]) -> dict[str, str]:
+    """``settings`` in librdkafka's names; raises InvalidOption, which shows no JAAS string.
 
     A JAAS string of another login module stays as it is.
     """
-    result = dict(given)
+    result = dict(settings)
     handler = result.pop(_HANDLER, _HANDLERS[0])
     if handler.removeprefix(_SHADED) not in _HANDLERS:
         raise InvalidOption(

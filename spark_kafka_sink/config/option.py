@@ -71,14 +71,14 @@ class Option(Generic[T]):
             parts.append(f"At least {self.minimum}.")
         return " ".join(parts)
 
-    def read(self, given: Mapping[str, str]) -> T:
-        """Its value in ``given``, whose names are in lower case; raises InvalidOption."""
-        name = self._given_name(given) or self.name
-        text = given[name.lower()].strip() if name.lower() in given else self.default
+    def read(self, texts: Mapping[str, str]) -> T:
+        """Its value in ``texts``, whose names are in lower case; raises InvalidOption."""
+        name = self._name_in(texts) or self.name
+        text = texts[name.lower()].strip() if name.lower() in texts else self.default
         if self.is_required and not text:
             raise InvalidOption(f"option {self.name} is required: {self.meaning}")
         if text is None:
-            return cast(T, None)
+            return cast("T", None)
         try:
             value = self.parser(text)
         except ValueError as error:
@@ -86,12 +86,12 @@ class Option(Generic[T]):
         self._check_range(name, value)
         return value
 
-    def is_given(self, given: Mapping[str, str]) -> bool:
-        return self._given_name(given) is not None
+    def is_set(self, texts: Mapping[str, str]) -> bool:
+        return self._name_in(texts) is not None
 
-    def _given_name(self, given: Mapping[str, str]) -> str | None:
-        names = [name for name in self.names if name.lower() in given]
-        if len({given[name.lower()].strip() for name in names}) > 1:
+    def _name_in(self, texts: Mapping[str, str]) -> str | None:
+        names = [name for name in self.names if name.lower() in texts]
+        if len({texts[name.lower()].strip() for name in names}) > 1:
             raise InvalidOption(f"{' and '.join(names)} set the same option; remove one")
         return names[-1] if names else None
 
@@ -103,7 +103,17 @@ class Option(Generic[T]):
             raise InvalidOption(f"{name}={value} is not between {low} and {high}", option=name)
 
 
-def as_texts(options: Mapping[str, object]) -> dict[str, str]:
+@dataclass(frozen=True)
+class OptionValues:
+    """The values of options, by name; ``values[OPTION]`` has the type that its entry says."""
+
+    by_name: Mapping[str, object]
+
+    def __getitem__(self, option: Option[T]) -> T:
+        return cast("T", self.by_name[option.name])
+
+
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """The options as Spark passes them to a format: as text, without those that are None.
 
     Raises InvalidOption, without the value, for a name or a value of another type.

@@ -363,7 +363,7 @@ BATCH_ID: Option[int | None] = Option(
 
 #: all entries above, in the order of docs/options.md
 OPTIONS: tuple[Option[Any], ...] = tuple(
-    each for each in vars().values() if isinstance(each, Option)
+    entry for entry in vars().values() if isinstance(entry, Option)
 )
 
 #: options that have an effect only with a schema registry

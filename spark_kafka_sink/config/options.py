@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
-from spark_kafka_sink.config.java_settings import REFUSED
-from spark_kafka_sink.config.option import PREFIX, as_texts, did_you_mean
+from spark_kafka_sink.config.java_settings import REJECTED
+from spark_kafka_sink.config.option import PREFIX, Option, OptionValues, did_you_mean, option_texts
 from spark_kafka_sink.config.producer_options import (
     MAX_REQUEST_SIZE,
     BlockBudget,
@@ -26,6 +27,8 @@ from spark_kafka_sink.config.serialization_options import (
 )
 from spark_kafka_sink.errors import InvalidOption
 
+T = TypeVar("T")
+
 _NAMES: Mapping[str, str] = {
     name.lower(): name
     for option in table.OPTIONS
@@ -39,19 +42,27 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Everything that a task needs; checked, picklable, without secrets in its repr."""
+    """Everything that a task needs; checked, picklable, without secrets in its repr.
 
-    topic: str | None
-    close_timeout_ms: int
-    preflight: bool
-    producer_cache_timeout_ms: int
-    batch_id: int | None
-    report_path: str | None
+    ``values``: of all options in the table, as they are set. The other fields are made from several
+    of them, and from settings of the clients.
+    """
+
+    values: OptionValues
     producer: ProducerOptions
     #: None: at-least-once
     exactly_once: ExactlyOnceOptions | None = None
     #: None: key and value are sent as they are
     serialization: SerializationOptions | None = None
+
+    def replace_value(self, option: Option[T], value: T) -> SinkOptions:
+        """These options with another value of one."""
+        by_name = {**self.values.by_name, option.name: value}
+        return replace(self, values=OptionValues(by_name))
+
+    @property
+    def topic(self) -> str | None:
+        return self.values[table.TOPIC]
 
     @property
     def serialized_columns(self) -> tuple[str, ...]:
@@ -75,20 +86,21 @@ def check_for_format(options: SinkOptions) -> None:
             "micro-batch has. End the query with repartition(P, key), or repartition(1). Or use "
             "foreach_batch without this option: it repartitions"
         )
-    if options.batch_id is not None:
+    batch_id = options.values[table.BATCH_ID]
+    if batch_id is not None:
         raise InvalidOption(
-            f"{table.BATCH_ID.name}={options.batch_id} cannot be combined with {wanted}: Spark's "
+            f"{table.BATCH_ID.name}={batch_id} cannot be combined with {wanted}: Spark's "
             "own id of the micro-batch identifies what was committed; remove it"
         )
 
 
-def at_least_once(options: Mapping[str, str]) -> dict[str, str]:
+def drop_exactly_once(options: Mapping[str, str]) -> dict[str, str]:
     """The options without those for exactly-once."""
     left_out = {option.name for option in (table.DELIVERY_GUARANTEE, *table.ONLY_EXACTLY_ONCE)}
     return {name: value for name, value in options.items() if name.lower() not in left_out}
 
 
-def as_bytes(options: Mapping[str, str]) -> dict[str, str]:
+def drop_formats(options: Mapping[str, str]) -> dict[str, str]:
     """The options without formats, for rows that are bytes already."""
     left_out = {
         option.name for option in (table.VALUE_FORMAT, table.KEY_FORMAT, *table.ONLY_WITH_REGISTRY)
@@ -103,28 +115,23 @@ def as_bytes(options: Mapping[str, str]) -> dict[str, str]:
 def parse(options: Mapping[str, object]) -> SinkOptions:
     """Check and convert options; case in names does not matter, and None is no option.
 
+    The driver completes the result (``driver_options``). Needs librdkafka, which defines the names
+    and ranges of the client's settings, but neither a client, files, nor the environment.
     Raises InvalidOption for an option that is unknown, malformed, missing or contradicts another.
-    Needs librdkafka, which defines the names and ranges of the client's settings.
     """
     texts = {
         name.lower(): _redacted(name.lower(), text)
-        for name, text in as_texts(options).items()
+        for name, text in option_texts(options).items()
         if name.lower() not in _SPARKS_OWN
     }
     _check_asynchronous_progress(texts)
     _check_names(texts)
-    table.INCLUDE_HEADERS.read(texts)  # without effect, but checked
-    topic = table.TOPIC.read(texts)
-    producer = _producer_options(texts)
+    values = OptionValues({option.name: option.read(texts) for option in table.OPTIONS})
+    producer = _producer_options(values, texts)
     return SinkOptions(
-        topic=topic,
-        close_timeout_ms=table.CLOSE_TIMEOUT_MS.read(texts),
-        preflight=table.PREFLIGHT.read(texts),
-        producer_cache_timeout_ms=table.PRODUCER_CACHE_TIMEOUT.read(texts),
-        batch_id=table.BATCH_ID.read(texts),
-        report_path=table.REPORT_PATH.read(texts),
+        values=values,
         producer=producer,
-        exactly_once=_exactly_once(texts, producer),
+        exactly_once=_exactly_once(values, texts, producer),
         serialization=read_serialization(texts),
     )
 
@@ -158,20 +165,18 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
         return f"; did you mean {known[other]}?"
     if name in SETTINGS:  # as in Java's configurations of a schema registry
         return f"; did you mean {REGISTRY_PREFIX}{name}?"
-    return did_you_mean(name, set(known.values()) - {PREFIX + refused for refused in REFUSED})
+    return did_you_mean(name, set(known.values()) - {PREFIX + rejected for rejected in REJECTED})
 
 
-def _producer_options(texts: Mapping[str, str]) -> ProducerOptions:
-    buffer_memory_bytes = table.BUFFER_MEMORY.read(texts)
+def _producer_options(values: OptionValues, texts: Mapping[str, str]) -> ProducerOptions:
+    buffer_memory_bytes = values[table.BUFFER_MEMORY]
     settings = {
         name.removeprefix(PREFIX): value
         for name, value in texts.items()
         if name.startswith(PREFIX) and name not in _NAMES
     }
-    settings[table.BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = table.BOOTSTRAP_SERVERS.read(
-        texts
-    )
-    translated = translate(settings, table.OAUTH_CALLBACK.read(texts) or "")
+    settings[table.BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = values[table.BOOTSTRAP_SERVERS]
+    translated = translate(settings, values[table.OAUTH_CALLBACK] or "")
     client = producer_settings(translated, buffer_memory_bytes)
     if buffer_memory_bytes < client.max_request_bytes:
         raise InvalidOption(
@@ -182,19 +187,19 @@ def _producer_options(texts: Mapping[str, str]) -> ProducerOptions:
     return ProducerOptions(
         client=client,
         buffer_memory_bytes=buffer_memory_bytes,
-        budget=_block_budget(texts),
+        budget=_block_budget(values, texts),
         lifetime=MetadataLifetime(
-            max_age_ms=table.METADATA_MAX_AGE_MS.read(texts),
-            evict_ms=table.METADATA_EVICT_MS.read(texts),
+            max_age_ms=values[table.METADATA_MAX_AGE_MS],
+            evict_ms=values[table.METADATA_EVICT_MS],
         ),
-        dead_letter_topic=_dead_letter_topic(texts),
-        rack=_rack(texts),
+        dead_letter_topic=_dead_letter_topic(values),
+        rack=_rack(values),
     )
 
 
-def _rack(texts: Mapping[str, str]) -> RackOptions | None:
-    name, variable = table.CLIENT_RACK.read(texts) or None, table.CLIENT_RACK_VARIABLE.read(texts)
-    is_preferred = table.PARTITIONER_RACK_AWARE.read(texts)
+def _rack(values: OptionValues) -> RackOptions | None:
+    name, variable = values[table.CLIENT_RACK] or None, values[table.CLIENT_RACK_VARIABLE]
+    is_preferred = values[table.PARTITIONER_RACK_AWARE]
     if name is not None and variable is not None:
         raise InvalidOption(
             f"{table.CLIENT_RACK.name} and {table.CLIENT_RACK_VARIABLE.name} both say where "
@@ -210,9 +215,9 @@ def _rack(texts: Mapping[str, str]) -> RackOptions | None:
     return RackOptions(name, variable, is_preferred)
 
 
-def _dead_letter_topic(texts: Mapping[str, str]) -> str | None:
-    topic = table.DEAD_LETTER_TOPIC.read(texts)
-    if table.ON_RECORD_ERROR.read(texts) == "fail":
+def _dead_letter_topic(values: OptionValues) -> str | None:
+    topic = values[table.DEAD_LETTER_TOPIC]
+    if values[table.ON_RECORD_ERROR] == "fail":
         if topic is not None:
             raise InvalidOption(
                 f"{table.DEAD_LETTER_TOPIC.name} has an effect only with "
@@ -224,7 +229,7 @@ def _dead_letter_topic(texts: Mapping[str, str]) -> str | None:
             f"{table.ON_RECORD_ERROR.name}=dead-letter needs {table.DEAD_LETTER_TOPIC.name}: the "
             "topic for rejected records"
         )
-    if topic == table.TOPIC.read(texts):
+    if topic == values[table.TOPIC]:
         raise InvalidOption(
             f"{table.DEAD_LETTER_TOPIC.name} and {table.TOPIC.name} are both {topic}; a dead "
             "letter would be rejected like its record"
@@ -232,13 +237,13 @@ def _dead_letter_topic(texts: Mapping[str, str]) -> str | None:
     return topic
 
 
-def _block_budget(texts: Mapping[str, str]) -> BlockBudget:
+def _block_budget(values: OptionValues, texts: Mapping[str, str]) -> BlockBudget:
     budget = BlockBudget(
-        max_block_ms=table.MAX_BLOCK_MS.read(texts),
-        includes_metadata=table.MAX_BLOCK_MS_INCLUDE_METADATA.read(texts),
-        max_block_metadata_ms=table.MAX_BLOCK_METADATA_MS.read(texts),
+        max_block_ms=values[table.MAX_BLOCK_MS],
+        includes_metadata=values[table.MAX_BLOCK_MS_INCLUDE_METADATA],
+        max_block_metadata_ms=values[table.MAX_BLOCK_METADATA_MS],
     )
-    if budget.is_shared and table.MAX_BLOCK_METADATA_MS.is_given(texts):
+    if budget.is_shared and table.MAX_BLOCK_METADATA_MS.is_set(texts):
         raise InvalidOption(
             f"{table.MAX_BLOCK_METADATA_MS.name} has an effect only with "
             f"{table.MAX_BLOCK_MS_INCLUDE_METADATA.name}=false or {table.MAX_BLOCK_MS.name}=0; "
@@ -247,28 +252,30 @@ def _block_budget(texts: Mapping[str, str]) -> BlockBudget:
     return budget
 
 
-def _exactly_once(texts: Mapping[str, str], producer: ProducerOptions) -> ExactlyOnceOptions | None:
+def _exactly_once(
+    values: OptionValues, texts: Mapping[str, str], producer: ProducerOptions
+) -> ExactlyOnceOptions | None:
     wanted = f"{table.DELIVERY_GUARANTEE.name}=exactly-once"
-    if table.DELIVERY_GUARANTEE.read(texts) != "exactly-once":
+    if values[table.DELIVERY_GUARANTEE] != "exactly-once":
         for option in table.ONLY_EXACTLY_ONCE:
-            if option.is_given(texts):
+            if option.is_set(texts):
                 raise InvalidOption(
                     f"{option.name} has an effect only with {wanted}; set that, or remove it"
                 )
         return None
-    ledger_topic = table.EXACTLY_ONCE_LEDGER_TOPIC.read(texts) or table.TOPIC.read(texts)
+    ledger_topic = values[table.EXACTLY_ONCE_LEDGER_TOPIC] or values[table.TOPIC]
     if ledger_topic is None:
         raise InvalidOption(
             f"{wanted} needs {table.EXACTLY_ONCE_LEDGER_TOPIC.name} if the option "
             f"{table.TOPIC.name} is not set: an existing topic for whose partition 0 it commits "
             "offsets"
         )
-    prefix = table.TRANSACTIONAL_ID_PREFIX.read(texts)
+    prefix = values[table.TRANSACTIONAL_ID_PREFIX]
     if prefix == "":
         raise InvalidOption(
             f"{table.TRANSACTIONAL_ID_PREFIX.name} is empty; set a name, or remove it"
         )
-    if table.USE_LATEST_VERSION.read(texts):
+    if values[table.USE_LATEST_VERSION]:
         raise InvalidOption(
             f"{wanted} cannot be combined with {table.USE_LATEST_VERSION.name}=true: a version "
             "that is registered between two attempts of a micro-batch would change its records. "
@@ -278,11 +285,11 @@ def _exactly_once(texts: Mapping[str, str], producer: ProducerOptions) -> Exactl
     if producer.client["enable.idempotence"] == "false":
         raise InvalidOption(f"{wanted} needs kafka.enable.idempotence=true; remove the option")
     return ExactlyOnceOptions(
-        partitions=table.EXACTLY_ONCE_PARTITIONS.read(texts),
+        partitions=values[table.EXACTLY_ONCE_PARTITIONS],
         prefix=prefix,
         ledger_topic=ledger_topic,
-        first_batch=table.EXACTLY_ONCE_FIRST_BATCH.read(texts),
-        transaction_timeout_ms=table.TRANSACTION_TIMEOUT_MS.read(texts),
+        first_batch=values[table.EXACTLY_ONCE_FIRST_BATCH],
+        transaction_timeout_ms=values[table.TRANSACTION_TIMEOUT_MS],
     )
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-from spark_kafka_sink.errors import InvalidOption
 
 #: Approximate memory of a queued record in librdkafka in addition to its value. Counting it bounds
 #: the number of small records.
@@ -123,17 +119,6 @@ class RackOptions:
     name: str | None
     variable: str | None
     is_preferred: bool
-
-    def resolve(self) -> str:
-        """The rack of this process; raises InvalidOption if the variable is not set."""
-        rack = self.name or os.environ.get(self.variable or "", "")
-        if not rack:
-            raise InvalidOption(
-                f"the environment variable {self.variable} (client.rack.variable) is not set in "
-                f"this Python worker on {socket.gethostname()}: set it on every executor, for "
-                f"instance with spark.executorEnv.{self.variable}, or remove the option"
-            )
-        return rack
 
 
 @dataclass(frozen=True)

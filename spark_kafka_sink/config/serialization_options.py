@@ -84,14 +84,14 @@ def read_serialization(texts: Mapping[str, str]) -> SerializationOptions | None:
     for _, format_, schema, name, strategy in _FORMATS:
         is_unused = columns and format_.read(texts) == "bytes"
         for option in (schema, name, strategy) if is_unused else ():
-            if option.is_given(texts):
+            if option.is_set(texts):
                 raise InvalidOption(
                     f"{option.name} has an effect only with {format_.name}=avro or json; set that, "
                     "or remove it"
                 )
     settings = _client_settings(texts)
     if not columns:
-        names = [option.name for option in table.ONLY_WITH_REGISTRY if option.is_given(texts)]
+        names = [option.name for option in table.ONLY_WITH_REGISTRY if option.is_set(texts)]
         names += [REGISTRY_PREFIX + name for name in settings]
         if names:
             raise InvalidOption(

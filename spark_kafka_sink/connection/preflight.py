@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import TypeVar
 
 from spark_kafka_sink.advice import Advice, explain
-from spark_kafka_sink.config.added_settings import for_asking
+from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.added_settings import asking_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet, unsupported
@@ -108,7 +109,7 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
     With exactly-once, brokers that cannot keep its promise raise InvalidOption, even without
     preflight, and settings of theirs that endanger it are logged as warnings.
     """
-    if options.preflight:
+    if options.values[table.PREFLIGHT]:
         topics = tuple(filter(None, (options.topic, options.dead_letter_topic)))
         _check(options.producer.client, options.producer.budget, topics, folder)
     if options.exactly_once is not None:
@@ -183,7 +184,7 @@ class _Brokers:
         #: the text of the client's latest error
         self.problem = ""
         new_client = partial(Client, reports_versions=reports_versions)
-        self._session = Session(new_client, for_asking(settings, _STATE_INTERVAL_MS))
+        self._session = Session(new_client, asking_settings(settings, _STATE_INTERVAL_MS))
         self.client = self._session.client
 
     @property

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from spark_kafka_sink.advice import Advice, advice_on_text, settings_rejected
 from spark_kafka_sink.config.java_security import fetches_tokens
-from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.local_files import add_local_files
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.errors import InvalidOption
@@ -42,7 +42,7 @@ class Session(Generic[ClientT]):
     ) -> None:
         try:
             self.client = new_client(
-                with_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
+                add_local_files(settings), asks_for_tokens=bool(settings.oauth_callback)
             )
         except ValueError as error:
             raise InvalidOption(". ".join(settings_rejected(str(error)))) from None

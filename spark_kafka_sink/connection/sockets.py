@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_kafka_sink.advice import Advice, advice_on_text
-from spark_kafka_sink.config.local_files import authorities, with_local_files
+from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.deadline import Deadline
 
 _ABOUT_TRUST = (Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY, Advice.CERTIFICATE_OF_ROOT_IS_MISSING)
@@ -60,7 +60,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
     It presents the client's own certificate only if that and its key are PEM files.
     """
-    settings = with_local_files(settings)
+    settings = add_local_files(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.get("enable.ssl.certificate.verification") == "false":
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -69,7 +69,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     location, text = settings.get("ssl.ca.location", "probe"), settings.get("ssl.ca.pem")
     if text is not None:
         context.load_verify_locations(cadata=text.encode("ascii", "ignore").decode())
-    elif location == "probe":  # nothing that ``with_local_files`` knows
+    elif location == "probe":  # nothing that ``add_local_files`` knows
         context.load_default_certs()
     else:
         kind = "capath" if Path(location).is_dir() else "cafile"

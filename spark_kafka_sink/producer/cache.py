@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.idle_clients import IdleClients
@@ -106,7 +107,7 @@ class ProducerCache:
             raise
         is_usable = not producer.is_mostly_evicted and producer.is_idle
         self._idle.end_use(producer)
-        timeout_seconds = options.producer_cache_timeout_ms / 1000
+        timeout_seconds = options.values[table.PRODUCER_CACHE_TIMEOUT] / 1000
         if not (is_usable and self._idle.keep(key, producer, timeout_seconds)):
             self._close(key, producer)
 

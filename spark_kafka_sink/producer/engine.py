@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from spark_kafka_sink.config.producer_options import ProducerOptions
+from spark_kafka_sink.config.producer_options import ProducerOptions, RackOptions
 from spark_kafka_sink.connection.session import explained
 from spark_kafka_sink.deadline import Clock
+from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.error_codes import (
     MISSING_ERRORS,
     STALE_METADATA_ERRORS,
@@ -61,7 +64,7 @@ class Engine:
         self._settings = options.client
         self.deliveries = IncompleteDeliveries(options.buffer_memory_bytes, clock)
         topic = options.dead_letter_topic
-        rack = options.rack.resolve() if options.rack is not None else None
+        rack = process_rack(options.rack) if options.rack is not None else None
         self._is_transactional = options.is_transactional
         self.topics = TopicMetadata(
             options.lifetime, clock, topic, rack, needs_limits=options.needs_limits
@@ -314,6 +317,18 @@ class Engine:
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
         self._apply_failures(list(self.deliveries.outstanding()))
+
+
+def process_rack(options: RackOptions) -> str:
+    """The rack of this process; raises InvalidOption if the variable is not set."""
+    rack = options.name or os.environ.get(options.variable or "", "")
+    if not rack:
+        raise InvalidOption(
+            f"the environment variable {options.variable} (client.rack.variable) is not set in "
+            f"this Python worker on {socket.gethostname()}: set it on every executor, for "
+            f"instance with spark.executorEnv.{options.variable}, or remove the option"
+        )
+    return rack
 
 
 def assert_never(value: NoReturn) -> NoReturn:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from spark_kafka_sink.config.added_settings import for_sending
+from spark_kafka_sink.config.added_settings import sending_settings
 from spark_kafka_sink.config.producer_options import ProducerOptions
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Clock, Deadline
@@ -83,7 +83,7 @@ class NonBlockingProducer:
         self._clock = clock
         self._lifecycle = Lifecycle()
         # Only the thread with exclusive access uses the client and what follows.
-        self._session = Session(Client, for_sending(options), clock)
+        self._session = Session(Client, sending_settings(options), clock)
         self._client = self._session.client
         try:
             self._engine = Engine(options, self._client, clock)

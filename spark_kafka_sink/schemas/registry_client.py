@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.advice import Advice, advice_on_text
 from spark_kafka_sink.bounded import call_each
-from spark_kafka_sink.config.local_files import authorities, pem_to_pass
 from spark_kafka_sink.config.registry_options import FILES, REGISTRY_PREFIX, RegistryOptions
+from spark_kafka_sink.connection.local_files import authorities, pem_to_pass
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     InvalidOption,

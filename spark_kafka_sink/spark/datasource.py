@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.errors import PySparkException
 
-from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
+from spark_kafka_sink.config.options import SinkOptions, check_for_format
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
 from spark_kafka_sink.spark.micro_batch import prepare_reports, prepare_serializer
@@ -90,9 +90,13 @@ class KafkaSink(DataSource):
         self, schema: StructType, check: Callable[[SinkOptions], None]
     ) -> tuple[SinkOptions, Serializer | None]:
         """The options, and what the tasks need to serialize key and value."""
+        # Imported here: finding the format must not load librdkafka.
+        from spark_kafka_sink.connection import preflight
+        from spark_kafka_sink.connection.driver_options import read_options
+
         serializer = None
         try:
-            options = parse(self.options)
+            options = read_options(self.options)
             check(options)
             check_schema(schema, options.topic, options.serialized_columns)
             check_schema_for_format(schema)
@@ -101,7 +105,7 @@ class KafkaSink(DataSource):
                 if options.exactly_once is not None:
                     check_worker()
                 serializer = prepare_serializer(schema, options, application_folder())
-                _preflight(options)
+                preflight.check(options, application_folder())
                 prepare_reports(options)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
@@ -116,12 +120,6 @@ def _reject_exactly_once(options: SinkOptions) -> None:
             "every micro-batch an id; a batch write has none. Use writeStream with "
             "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
         )
-
-
-def _preflight(options: SinkOptions) -> None:
-    from spark_kafka_sink.connection.preflight import check
-
-    check(options, application_folder())
 
 
 def register(spark: SparkSession) -> None:

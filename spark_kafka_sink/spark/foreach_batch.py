@@ -14,7 +14,9 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
-from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.options import SinkOptions
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
@@ -90,7 +92,7 @@ def foreach_batch(
     here, so that the first micro-batch does not have to; raises PySparkImportError.
     """
     require_minimum_pandas_version()
-    parsed = parse(options)
+    parsed = read_options(options)
     reports = _Reports(parsed, on_report)
     is_first = True
 
@@ -109,7 +111,7 @@ def foreach_batch(
             check(parsed)
             prepare_reports(parsed)
             query_id = _query_id(batch.sparkSession)
-            named = _add_prefix(replace(parsed, batch_id=batch_id), query_id)
+            named = _add_prefix(parsed.replace_value(table.BATCH_ID, batch_id), query_id)
         except KafkaSinkError as error:
             # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import KafkaSinkError, headline
 from spark_kafka_sink.report.delivery_report import DeliveryReport
@@ -34,10 +35,11 @@ def prepare_serializer(
 
 def prepare_reports(options: SinkOptions) -> None:
     """On the driver, before the tasks."""
-    if options.report_path is not None:
+    path = options.values[table.REPORT_PATH]
+    if path is not None:
         from spark_kafka_sink.report.folder import prepare
 
-        prepare(options.report_path)
+        prepare(path)
 
 
 def write_batch_marker(
@@ -63,10 +65,11 @@ def keep_report(report: DeliveryReport, options: SinkOptions) -> DeliveryReport:
 
     Returns it with the reports of failed tasks in that folder.
     """
-    if options.report_path is not None:
+    path = options.values[table.REPORT_PATH]
+    if path is not None:
         from spark_kafka_sink.report.folder import append
 
-        report = append(report, options.report_path)
+        report = append(report, path)
     what = "batch" if report.batch_id is None else f"micro-batch {report.batch_id}"
     _log.info("%s %s: %s", what, report.outcome, report.to_json())
     return report

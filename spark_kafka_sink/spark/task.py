@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark import TaskContext
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.errors import InvalidRecord, KafkaSinkError, headline
 from spark_kafka_sink.process_limits import naming_memory_limit
@@ -87,14 +88,13 @@ def write_partition(
             _send(_timed(batches, waited), sender, options, origin, serializer)
             if options.exactly_once is not None:
                 require_end_of_rows()
-            sender.close(options.close_timeout_ms / 1000)
+            sender.close(options.values[table.CLOSE_TIMEOUT_MS] / 1000)
     except BaseException as error:
-        if options.report_path is not None:
+        path = options.values[table.REPORT_PATH]
+        if path is not None:
             from spark_kafka_sink.report.folder import write_failed_task
 
-            write_failed_task(
-                replace(report(), failed_tasks=1), options.report_path, origin.batch_id
-            )
+            write_failed_task(replace(report(), failed_tasks=1), path, origin.batch_id)
         if isinstance(error, KafkaSinkError):
             # Our own frames would not help users.
             raise error.with_traceback(None) from headline(error)
@@ -162,7 +162,8 @@ def _origin(options: SinkOptions) -> Origin:
     from spark_kafka_sink.records.rejection import Origin
 
     context = TaskContext.get()
-    batch_id = None if options.batch_id is None else str(options.batch_id)
+    set_id = options.values[table.BATCH_ID]
+    batch_id = None if set_id is None else str(set_id)
     if context is None:
         return Origin(batch_id=batch_id)
     return Origin(

@@ -10,9 +10,10 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from spark_kafka_sink.config.option import as_texts
-from spark_kafka_sink.config.option_table import TOPIC
-from spark_kafka_sink.config.options import as_bytes, at_least_once, parse
+from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.option import option_texts
+from spark_kafka_sink.config.options import drop_exactly_once, drop_formats
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.process_limits import start_thread
@@ -76,7 +77,7 @@ def warm_up(
     deadline = Deadline(timeout_seconds)
     micro_batch_seconds, topic, problem = 0.0, "", ""
     try:
-        texts = as_texts(options)
+        texts = option_texts(options)
         # A client of Spark Connect may be far from the brokers.
         existing_topic = _start_call(_existing_topic, texts) if is_classic(spark) else None
         make_known(spark)
@@ -84,8 +85,8 @@ def warm_up(
         rows = _no_rows(spark)
         topic = "" if existing_topic is None else _await_result(existing_topic, deadline)
         # An empty transaction would be a change in Kafka, and a schema one in the registry.
-        passed = as_bytes(at_least_once(texts))
-        passed = {k: v for k, v in passed.items() if topic or k.lower() != TOPIC.name}
+        passed = drop_formats(drop_exactly_once(texts))
+        passed = {k: v for k, v in passed.items() if topic or k.lower() != table.TOPIC.name}
         with tempfile.TemporaryDirectory(prefix="kafka-nb-warm-up-") as checkpoint:
             micro_batch_seconds, problem = _run(rows, passed, checkpoint, deadline)
     except Exception as error:  # noqa: BLE001 - the application must continue
@@ -120,9 +121,9 @@ def _await_result(future: Future[T], deadline: Deadline) -> T:
 
 def _existing_topic(options: Mapping[str, str]) -> str:
     """The option ``topic``, if preflight is on and the brokers have that topic; else ""."""
-    parsed = parse(options)
+    parsed = read_options(options)
     check(parsed)
-    exists = parsed.preflight and topic_exists(parsed, _TOPIC_SECONDS)
+    exists = parsed.values[table.PREFLIGHT] and topic_exists(parsed, _TOPIC_SECONDS)
     return (exists and parsed.topic) or ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
@@ -29,7 +30,7 @@ def write(
     committed rows; LedgerAhead if a later micro-batch is marked, LedgerLost, TransactionFailed or
     DeadlineExceeded.
     """
-    seconds = options.close_timeout_ms / 1000
+    seconds = options.values[table.CLOSE_TIMEOUT_MS] / 1000
     wait = BrokerWait(
         Deadline(seconds),
         f"close.timeout.ms, {seconds:g} s",

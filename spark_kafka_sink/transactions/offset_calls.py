@@ -13,7 +13,8 @@ from functools import cache
 from types import TracebackType
 
 from spark_kafka_sink.advice import Advice
-from spark_kafka_sink.config.added_settings import for_group
+from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.added_settings import group_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.idle_clients import IdleClients
@@ -109,7 +110,7 @@ class GroupOffset:
         self._connect()
 
     def _connect(self) -> None:
-        self._session = Session(GroupClient, for_group(self._settings, self.group))
+        self._session = Session(GroupClient, group_settings(self._settings, self.group))
         self._client = self._session.client
         #: code with which the brokers reject the request for the coordinator
         self._rejection_code = ErrorCode.NO_ERROR
@@ -234,7 +235,7 @@ def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[Grou
         offset.close()
         raise
     offset.release()
-    if not idle.keep(key, offset, options.producer_cache_timeout_ms / 1000):
+    if not idle.keep(key, offset, options.values[table.PRODUCER_CACHE_TIMEOUT] / 1000):
         offset.close()
 
 

@@ -42,7 +42,7 @@ from spark_kafka_sink.config.option_table import (
     OPTIONS,
     REGISTRY_SETTINGS,
 )
-from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.tools.job import command as job_command
 from spark_kafka_sink.tools.job import replay
 from spark_kafka_sink.tools.local_kafka import LocalKafka
@@ -101,7 +101,7 @@ def test_the_snippets_of_a_page_run_one_after_another(
         if isinstance(value, StreamingQueryListener):
             spark.streams.removeListener(value)
         elif isinstance(value, dict) and any(map(is_option, value)):
-            parse({BOOTSTRAP_SERVERS.name: "example:9092", **value})
+            read_options({BOOTSTRAP_SERVERS.name: "example:9092", **value})
     assert [topic for topic in sorted(named) if records(topics, topic) == before[topic]] == []
 
 
@@ -150,7 +150,7 @@ def check_python(words: list[str]) -> None:
         choice = spark_kafka_sink_command._parser().parse_args(words[2:])
         if getattr(choice, "options", None):
             words = [(name, text.replace(VARIABLE, SERVER)) for name, text in choice.options]
-            parse(dict(words))
+            read_options(dict(words))
         if getattr(choice, "config", None):
             check_file(str(choice.config))
     elif words[:2] == ["-m", "pip"]:
@@ -254,7 +254,7 @@ def test_a_configuration_is_valid_for_a_job(block, tmp_path):
 def test_the_options_in_a_block_that_is_not_run_are_valid(block):
     options = OPTIONS_IN.get(block.language, no_options)(block.text)
     assert options or block.language not in OPTIONS_IN or PREFIX not in block.text
-    parse({BOOTSTRAP_SERVERS.name: "example:9092", **options})
+    read_options({BOOTSTRAP_SERVERS.name: "example:9092", **options})
 
 
 def no_options(_: str) -> dict[str, str]:

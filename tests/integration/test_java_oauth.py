@@ -11,7 +11,7 @@ from local_cluster import LocalCluster, Security
 from streams import save
 from topics import Topics
 
-from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import AuthenticationFailed
 
@@ -106,7 +106,7 @@ def test_the_driver_says_that_the_provider_refuses_the_secret(kafka, provider, t
         "topic": topics.create(),
     }
     with pytest.raises(AuthenticationFailed, match=r"no token.*invalid_client") as raised:
-        check(parse(options))
+        check(read_options(options))
     assert "Correct kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config" in str(raised.value)
     assert "planted-secret" not in str(raised.value)
 

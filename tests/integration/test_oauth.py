@@ -17,8 +17,8 @@ from token_endpoint import token_endpoint
 from topics import Topics
 from waiting import wait_until
 
-from spark_kafka_sink.config import msk_iam
-from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection import aws_signer
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
@@ -86,7 +86,7 @@ def values(topics, options):
 
 
 def test_a_function_gives_the_token(options, topics):
-    parsed = parse(options)
+    parsed = read_options(options)
     check(parsed)
     write_partition(batches(3), parsed)
     assert values(topics, options) == [0, 1, 2]
@@ -97,14 +97,14 @@ def test_a_task_that_outlasts_its_token_gets_new_ones(options, topics):
     configuration = json.loads(options["kafka.sasl.oauthbearer.config"])
     configuration["seconds"] = SHORT_SECONDS
     options["kafka.sasl.oauthbearer.config"] = json.dumps(configuration)
-    write_partition(batches(9, seconds=1.0), parse(options))
+    write_partition(batches(9, seconds=1.0), read_options(options))
     assert values(topics, options) == list(range(9))
     assert options.calls() >= 9 / SHORT_SECONDS
 
 
 def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
     options |= exactly_once("with-tokens")
-    parsed = parse(options)
+    parsed = read_options(options)
     check(parsed)
     for batch_id in (0, 0, 1):
         exactly_once_task.write(options, batch_id, 0, [f"{batch_id}"])
@@ -114,7 +114,7 @@ def test_transactions_and_their_ledger_log_in_with_tokens(options, topics):
 
 def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
     options |= exactly_once("with-one-token", partitions=3)
-    parsed = parse(options)
+    parsed = read_options(options)
     check(parsed)
     for partition in range(3):
         exactly_once_task.write(options, 0, partition, [f"{partition}"])
@@ -125,7 +125,7 @@ def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
 @pytest.mark.parametrize("act", [check, lambda options: write_partition(batches(1), options)])
 def test_a_token_that_brokers_refuse_is_replaced_at_once(options, act):
     options["oauth.callback"] = "token_functions:refused_at_first"
-    act(parse(options))
+    act(read_options(options))
     assert options.calls() == 2
 
 
@@ -139,13 +139,13 @@ def ends_early(options):
 
 
 def test_a_token_that_ends_during_a_task_earlier_than_it_claims_is_replaced(options, topics):
-    write_partition(batches(5, seconds=1.0), parse(ends_early(options)))
+    write_partition(batches(5, seconds=1.0), read_options(ends_early(options)))
     assert values(topics, options) == list(range(5))
     assert options.calls() >= 2
 
 
 def test_a_token_that_ends_while_no_task_runs_is_replaced_then(options, topics):
-    parsed = parse(ends_early(options))
+    parsed = read_options(ends_early(options))
     write_partition(batches(1), parsed)
     wait_until(lambda: options.calls() >= 2)
     assert write_partition(batches(1), parsed).producers_reused == 1
@@ -160,14 +160,14 @@ def test_a_transaction_survives_that_its_token_ends_earlier_than_it_claims(optio
 
 def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(options):
     options["oauth.callback"] = "token_functions:refused_at_first"
-    settings = parse(options).producer.client
+    settings = read_options(options).producer.client
     with GroupOffset(settings, options["topic"], "a-group") as offset:
         assert offset.read(BrokerWait(Deadline(60), "a minute", "reading")) is None
     assert options.calls() == 2
 
 
 def test_an_idle_reader_of_the_ledger_gets_another_token_when_its_first_has_ended(options):
-    parsed = parse(ends_early(options))
+    parsed = read_options(ends_early(options))
     wait = BrokerWait(Deadline(60), "a minute", "reading")
     deadline = Deadline(60)
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_an_idle_reader_of_the_ledger_gets_another_token_when_its_first_has_ende
 def test_the_driver_says_why_there_is_no_token(options, function, reason):
     options["oauth.callback"] = function
     with pytest.raises(AuthenticationFailed) as raised:
-        check(parse(options))
+        check(read_options(options))
     assert f"oauth.callback={function} {reason}" in str(raised.value)
     assert "Correct oauth.callback or what it needs" in str(raised.value)
 
@@ -197,14 +197,14 @@ def test_the_driver_says_why_there_is_no_token(options, function, reason):
 def test_brokers_that_refuse_the_token_are_named(options, kafka):
     options["oauth.callback"] = "token_functions:refused"
     with pytest.raises(AuthenticationFailed, match="refuse the login") as raised:
-        check(parse(options))
+        check(read_options(options))
     assert kafka.bootstrap_servers in str(raised.value)
 
 
 def test_a_task_without_a_token_fails_and_says_why(options):
     options |= {"oauth.callback": "token_functions:fails", "kafka.max.block.ms": "3000"}
     with pytest.raises(MetadataTimeout, match="the token service is closed"):
-        write_partition(batches(1), parse(options))
+        write_partition(batches(1), read_options(options))
 
 
 @pytest.mark.parametrize("mode", ["format", "foreach_batch"])
@@ -248,11 +248,11 @@ def test_amazons_mechanism_logs_in_with_what_its_signer_gives(options, topics, m
     stand_in = types.ModuleType("aws_msk_iam_sasl_signer")
     stand_in.MSKAuthTokenProvider = Signer
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", stand_in)
-    monkeypatch.setattr(msk_iam, "_expiry", lambda _: made["exp"])  # not in a URL
+    monkeypatch.setattr(aws_signer, "_expiry", lambda _: made["exp"])  # not in a URL
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     for name in ("oauth.callback", "kafka.sasl.oauthbearer.config"):
         del options[name]
-    parsed = parse(options | {"kafka.sasl.mechanism": "AWS_MSK_IAM"})
+    parsed = read_options(options | {"kafka.sasl.mechanism": "AWS_MSK_IAM"})
     check(parsed)
     write_partition(batches(3), parsed)
     assert values(topics, options) == [0, 1, 2]
@@ -285,7 +285,7 @@ def use_endpoint(options, url):
 
 def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
     use_endpoint(options, endpoint)
-    parsed = parse(options)
+    parsed = read_options(options)
     check(parsed)
     write_partition(batches(3), parsed)
     assert values(topics, options) == [0, 1, 2]
@@ -298,12 +298,12 @@ def test_a_token_of_an_endpoint_that_brokers_refuse_is_replaced_after_ten_second
     tokens = iter([early])
     with token_endpoint(lambda: next(tokens, token())) as url:
         use_endpoint(options, url)
-        write_partition(batches(1), parse(options))
+        write_partition(batches(1), read_options(options))
     assert values(topics, options) == [0]
 
 
 def test_an_endpoint_that_is_away_is_named_on_the_driver(options):
     use_endpoint(options, "http://127.0.0.1:1/token")
     with pytest.raises(AuthenticationFailed) as raised:
-        check(parse(options))
+        check(read_options(options))
     assert "planted-secret" not in str(raised.value)

@@ -30,8 +30,8 @@ from http_stub import served
 from local_cluster import LocalCluster, Security
 from topics import Topics
 
-from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import preconditions
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import InvalidOption, TransactionFailed
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
@@ -317,9 +317,9 @@ def test_the_driver_learns_the_brokers_version_with_any_login(
     once = {"delivery.guarantee": "exactly-once", "exactly.once.partitions": "1"}
     monkeypatch.setattr(preconditions, "_REQUESTS", {9: ("OffsetFetch", 99)})
     with pytest.raises(InvalidOption, match="OffsetFetch only up to version"):
-        check(parse(sink_options | once))
+        check(read_options(sink_options | once))
     monkeypatch.undo()
-    check(parse(sink_options | once))
+    check(read_options(sink_options | once))
 
 
 # --- what is wrong, said by the driver ------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_the_driver_says_at_once_what_is_wrong(request, store, topics, name):
         request.getfixturevalue(broker), PROTOCOLS[broker], settings(store), topic
     )
     started = time.monotonic()
-    said = failure(lambda: check(parse(sink_options)))
+    said = failure(lambda: check(read_options(sink_options)))
     assert time.monotonic() - started < AT_ONCE_SECONDS
     assert re.search(error, said), said[:2000]
     assert "password-of" not in said
@@ -412,7 +412,7 @@ def test_the_driver_says_that_a_brokers_certificate_has_expired(store):
     with served(lambda *_: (404, ""), context) as url:  # no broker: TLS fails before Kafka's bytes
         broker = SimpleNamespace(bootstrap_servers=url.removeprefix("https://"))
         sink_options = options(broker, "SSL", trusting(store.ca), "t")
-        said = failure(lambda: check(parse(sink_options)))
+        said = failure(lambda: check(read_options(sink_options)))
     assert re.search(f"{NO_TLS}.*certificate has expired. Renew the server's certificate", said)
 
 
@@ -566,7 +566,7 @@ def test_exactly_once_names_each_right_that_is_missing_and_needs_no_other(sasl_p
     with pytest.raises(TransactionFailed, match="Grant this user Read on the topic of the ledger"):
         exactly_once_task.write(sink_options, 0, 0, ["a"])
     allow("bob", topic, read)
-    parsed = parse(sink_options)
+    parsed = read_options(sink_options)
     check(parsed)
     exactly_once_task.write(sink_options, 0, 0, ["a"])
     write_batch_marker(parsed, "a-query", 0, 1)

@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import weakref
-from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,6 +13,7 @@ from mock_cluster import PRODUCE
 from mock_reader import last_offset, read
 from stub_registry import running_stub
 
+from spark_kafka_sink.config.option_table import TOPIC
 from spark_kafka_sink.errors import DeliveryFailed, InvalidRecord
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
@@ -107,7 +107,7 @@ def test_a_schema_that_a_task_has_asked_for_is_known_to_the_other_workers_of_its
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     with running_stub() as stub:
         made = options(value_format="avro", schema_registry_url=stub.url)
-        of_column = replace(made, topic=None)
+        of_column = made.replace_value(TOPIC, None)
         types = {"value": ColumnType("string", pa.string())}
         prepared = pickle.dumps(prepare(of_column, types, tmp_path / "of the driver's machine"))
         new_client = known_schemas._client.__wrapped__
@@ -138,7 +138,7 @@ def test_dead_letters_of_rows_wait_for_room_in_the_buffer(options, cluster):
 
     dead_lettered = {"on_record_error": "dead-letter", "dead_letter_topic": "u"}
     small = options(kafka_buffer_memory=str(2**20), **dead_lettered)
-    report = write_partition(batches(), replace(small, topic=None))
+    report = write_partition(batches(), small.replace_value(TOPIC, None))
     assert report.sent_records == {"u": 40}
     assert report.dead_letters == {("", "NULL_TOPIC"): 40}
     assert most < 10
@@ -151,7 +151,7 @@ def test_dead_letters_of_rows_need_no_room_beside_the_records_of_their_batch(opt
     # One batch is larger than the buffer, and no send may wait for room.
     small = options(kafka_buffer_memory=str(2**20), kafka_max_block_ms="0", **dead_lettered)
     report = write_partition(
-        [batch(*["x" * 500_000] * 6, topic=topics)], replace(small, topic=None)
+        [batch(*["x" * 500_000] * 6, topic=topics)], small.replace_value(TOPIC, None)
     )
     assert report.sent_records == {"t": 2, "u": 4}
     assert 6 * 500_000 < report.buffer_peak_bytes < 6 * 500_000 + 50_000

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.added_settings import asking, for_asking, for_group, for_sending
+from spark_kafka_sink.config.added_settings import (
+    asking,
+    asking_settings,
+    group_settings,
+    sending_settings,
+)
 from spark_kafka_sink.config.options import parse
 
 GIVEN = {"kafka.bootstrap.servers": "b:1", "kafka.max.request.size": "2000"}
@@ -17,22 +22,22 @@ def producer_options(**settings):
 
 def test_a_client_with_a_topic_for_dead_letters_sends_larger_records_than_the_user_allows():
     without, with_topic = producer_options(), producer_options(**DEAD_LETTERS)
-    assert for_sending(without)["message.max.bytes"] == "2000"
-    assert for_sending(with_topic)["message.max.bytes"] == str(with_topic.buffer_memory_bytes)
+    assert sending_settings(without)["message.max.bytes"] == "2000"
+    assert sending_settings(with_topic)["message.max.bytes"] == str(with_topic.buffer_memory_bytes)
     assert with_topic.client.max_request_bytes == 2000
 
 
 def test_a_client_with_a_topic_for_dead_letters_soon_calls_a_topic_missing():
     name = "topic.metadata.propagation.max.ms"
-    assert for_sending(producer_options())[name] == "2000000"
-    assert for_sending(producer_options(**DEAD_LETTERS))[name] == "5000"
+    assert sending_settings(producer_options())[name] == "2000000"
+    assert sending_settings(producer_options(**DEAD_LETTERS))[name] == "5000"
 
 
 @pytest.mark.parametrize(
     ("settings", "used"), [({}, "20"), ({"kafka.reconnect.backoff.ms": "7"}, "7")]
 )
 def test_a_clients_pause_between_connections_to_a_coordinator_is_short(settings, used):
-    assert for_group(producer_options(**settings).client, "g")["reconnect.backoff.ms"] == used
+    assert group_settings(producer_options(**settings).client, "g")["reconnect.backoff.ms"] == used
 
 
 def test_each_use_keeps_the_users_settings_and_the_function_for_tokens():
@@ -44,9 +49,9 @@ def test_each_use_keeps_the_users_settings_and_the_function_for_tokens():
         }
     )
     for added in (
-        for_sending(options),
-        for_asking(options.client, 10),
-        for_group(options.client, "g"),
+        sending_settings(options),
+        asking_settings(options.client, 10),
+        group_settings(options.client, "g"),
     ):
         assert added.oauth_callback == "module:function"
         assert added["bootstrap.servers"] == "b:1"
@@ -55,5 +60,5 @@ def test_each_use_keeps_the_users_settings_and_the_function_for_tokens():
 def test_a_client_that_only_asks_needs_no_right_to_write():
     client = producer_options().client
     assert client["enable.idempotence"] == "true"
-    assert for_asking(client, 10)["enable.idempotence"] == "false"
-    assert asking(10).items() <= for_asking(client, 10).items()
+    assert asking_settings(client, 10)["enable.idempotence"] == "false"
+    assert asking(10).items() <= asking_settings(client, 10).items()

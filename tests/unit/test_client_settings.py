@@ -8,7 +8,7 @@ from spark_kafka_sink.config.client_settings import (
     known_names,
     translate,
 )
-from spark_kafka_sink.config.java_settings import REFUSED
+from spark_kafka_sink.config.java_settings import REJECTED
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.librdkafka.setting_specs import setting_problem
@@ -250,9 +250,9 @@ def test_cipher_suites_are_refused_because_they_would_not_restrict_every_version
     assert "would restrict only TLS 1.2" in message
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(REJECTED))
 def test_setting_that_has_no_translation_is_refused_with_advice(name):
-    assert refusal({name: "1"}) == f"kafka.{name} is not supported: {REFUSED[name]}"
+    assert refusal({name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
 
 
 @pytest.mark.parametrize(
@@ -342,28 +342,6 @@ def test_sasl_without_a_mechanism_is_refused_with_the_choices():
     message = refusal({"security.protocol": "SASL_SSL"})
     assert "kafka.sasl.mechanism, such as PLAIN, SCRAM-SHA-512 or OAUTHBEARER" in message
     assert "does not support Kerberos" in message
-
-
-# --- settings that depend on each other ----------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"queuing.strategy": "lifo"},
-        {"reconnect.backoff.ms": "1000", "reconnect.backoff.max.ms": "10"},
-        {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
-        {"security.protocol": "SSL", "ssl.truststore.certificates": "no PEM"},
-    ],
-    ids=" ".join,
-)
-def test_what_the_client_refuses_as_a_whole_is_refused(settings):
-    assert "the Kafka client rejects its settings" in refusal(settings)
-
-
-def test_files_that_may_exist_only_on_executors_are_not_looked_for():
-    files = {"security.protocol": "ssl", "ssl.ca.location": "/on/the/executors/alone.pem"}
-    assert beyond_defaults(files) == files
 
 
 # --- what the producer's own work requires --------------------------------------------------------

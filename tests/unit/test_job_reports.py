@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.folder import append
 from spark_kafka_sink.tools.job.configuration import check
@@ -28,7 +29,7 @@ def configuration(*overrides):
 
 def test_reports_of_foreach_batch_are_kept_until_they_are_taken():
     with collected_reports(configuration("sink.mode=foreach_batch")) as (same, reports):
-        assert same.sink_options.report_path is None
+        assert same.sink_options.values[REPORT_PATH] is None
         reports.keep(DeliveryReport(batch_id=3, tasks=7))
         assert reports.take(2) is None
         assert reports.take(3)["tasks"] == 7
@@ -37,7 +38,7 @@ def test_reports_of_foreach_batch_are_kept_until_they_are_taken():
 
 def test_the_format_gets_a_folder_for_its_reports_that_is_deleted_at_the_end():
     with collected_reports(configuration()) as (changed, reports):
-        folder = changed.sink_options.report_path
+        folder = changed.sink_options.values[REPORT_PATH]
         assert changed.job.sink.options["report.path"] == folder
         report = append(DeliveryReport(batch_id=0, tasks=7), folder)
         assert reports.take(0) == report.to_dict()
@@ -60,7 +61,7 @@ def test_reports_elsewhere_are_not_known():
         same,
         reports,
     ):
-        assert same.sink_options.report_path == "s3://bucket/x"
+        assert same.sink_options.values[REPORT_PATH] == "s3://bucket/x"
         assert reports.take(0) is None
 
 

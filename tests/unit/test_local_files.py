@@ -8,8 +8,8 @@ import pytest
 import trustme
 from certificates import chain_pem, key_pem
 
-from spark_kafka_sink.config import local_files
-from spark_kafka_sink.config.local_files import authorities, with_local_files
+from spark_kafka_sink.connection import local_files
+from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.connection.sockets import tls_context
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
@@ -90,10 +90,10 @@ def test_the_authorities_of_a_machine_are_found(machine, bundle, monkeypatch):
 def test_they_are_for_brokers_unless_the_options_name_others(location, bundle, monkeypatch):
     debian(bundle, monkeypatch)
     tls = {"security.protocol": "ssl"}
-    assert with_local_files(tls | location) == tls | {"ssl.ca.location": str(bundle)}
+    assert add_local_files(tls | location) == tls | {"ssl.ca.location": str(bundle)}
     for others in ({"ssl.ca.location": "/mine"}, {"ssl.ca.pem": "mine"}):
-        assert with_local_files(tls | others) == tls | others
-    assert with_local_files({"security.protocol": "plaintext"} | location) == {
+        assert add_local_files(tls | others) == tls | others
+    assert add_local_files({"security.protocol": "plaintext"} | location) == {
         "security.protocol": "plaintext",
         **location,
     }
@@ -101,7 +101,7 @@ def test_they_are_for_brokers_unless_the_options_name_others(location, bundle, m
 
 def test_a_machine_without_authorities_changes_nothing():
     settings = {"security.protocol": "sasl_ssl"}
-    assert with_local_files(settings) == settings
+    assert add_local_files(settings) == settings
 
 
 # --- PEM files -----------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_pem_files_are_read_as_java_reads_them(layout, password, store, authorit
         "ssl.key.location": str(tmp_path / "store"),
         **({} if password is None else {"ssl.key.password": password}),
     }
-    local = with_local_files(settings)
+    local = add_local_files(settings)
     assert "PRIVATE" not in repr(local)
     Client(local).close(Deadline(5))
     assert len(tls_context(settings).get_ca_certs()) == 1
@@ -146,7 +146,7 @@ def test_pem_files_are_read_as_java_reads_them(layout, password, store, authorit
 def test_the_key_of_an_assertion_is_such_a_file(store, tmp_path):
     (tmp_path / "key.pem").write_text(store().replace("\n", " "))
     file = "sasl.oauthbearer.assertion.private.key.file"
-    local = with_local_files({file: str(tmp_path / "key.pem")})
+    local = add_local_files({file: str(tmp_path / "key.pem")})
     (text,) = local.values()
     assert list(local) == [file.replace(".file", ".pem")]
     assert text.count("\n-----BEGIN") == len(text.split("-----BEGIN")) - 1
@@ -158,4 +158,4 @@ def test_what_is_no_pem_stays_a_file_for_the_client_to_name(content, tmp_path):
     if content is not None:
         path.write_text(content)
     settings = {"security.protocol": "ssl", "ssl.ca.location": str(path)}
-    assert with_local_files(settings) == settings
+    assert add_local_files(settings) == settings

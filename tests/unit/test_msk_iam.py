@@ -11,6 +11,8 @@ import pytest
 
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.connection import aws_signer
+from spark_kafka_sink.connection.driver_options import completed
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.errors import InvalidOption
 
@@ -20,7 +22,7 @@ MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
 
 
 def translated(**settings):
-    return translate({**SASL, "bootstrap.servers": SERVERS, **settings})
+    return completed(translate({**SASL, "bootstrap.servers": SERVERS, **settings}))
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +157,7 @@ def signer(monkeypatch):
     ],
 )
 def test_a_token_is_signed_and_its_expiry_is_read_from_it(signer, options, call):
-    assert msk_iam.token(json.dumps({"region": "r", **options})) == (VALUE, EXPIRY)
+    assert aws_signer.token(json.dumps({"region": "r", **options})) == (VALUE, EXPIRY)
     assert signer == [call]
 
 

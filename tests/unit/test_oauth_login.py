@@ -8,7 +8,7 @@ import pytest
 from token_endpoint import token_endpoint
 
 from spark_kafka_sink.config.client_settings import translate
-from spark_kafka_sink.config.java_settings import REFUSED
+from spark_kafka_sink.config.java_settings import REJECTED
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import InvalidOption
 
@@ -161,7 +161,7 @@ def test_a_comma_in_an_extension_does_not_end_it():
         ),
         (
             java(CREDENTIALS, **ENDPOINT) | {"sasl.mechanism": "PLAIN"},
-            f"kafka.{HANDLER} is not supported: {REFUSED[HANDLER]}",
+            f"kafka.{HANDLER} is not supported: {REJECTED[HANDLER]}",
         ),
         (
             {"sasl.mechanism": "PLAIN", "sasl.jaas.config": f"{MODULE} required {CREDENTIALS};"},

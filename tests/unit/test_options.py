@@ -10,15 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.option_table import ONLY_WITH_REGISTRY, OPTIONS
-from spark_kafka_sink.config.options import SinkOptions, at_least_once, check_for_format, parse
+from spark_kafka_sink.config.options import SinkOptions, check_for_format, drop_exactly_once, parse
 from spark_kafka_sink.config.producer_options import (
     BlockBudget,
     ExactlyOnceOptions,
     RackOptions,
 )
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.producer.engine import process_rack
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092"}
 EXACTLY_ONCE = {
@@ -48,12 +50,12 @@ def refusal(**options: str) -> str:
 def test_bootstrap_servers_alone_are_enough():
     options = parsed()
     assert options.topic is None
-    assert options.close_timeout_ms == 30_000
+    assert options.values[table.CLOSE_TIMEOUT_MS] == 30_000
     assert options.producer.buffer_memory_bytes == 67_108_864
     assert options.producer.budget == BlockBudget(60_000, True, 60_000)
-    assert options.preflight
-    assert options.producer_cache_timeout_ms == 600_000
-    assert options.batch_id is None
+    assert options.values[table.PREFLIGHT]
+    assert options.values[table.PRODUCER_CACHE_TIMEOUT] == 600_000
+    assert options.values[table.BATCH_ID] is None
     assert options.producer.client["bootstrap.servers"] == "host:9092"
 
 
@@ -106,7 +108,7 @@ def test_a_budget_for_metadata_without_effect_is_refused():
 )
 def test_times_have_units(text, milliseconds):
     options = parsed(**{"producer.cache.timeout": text})
-    assert options.producer_cache_timeout_ms == milliseconds
+    assert options.values[table.PRODUCER_CACHE_TIMEOUT] == milliseconds
 
 
 @pytest.mark.parametrize("text", ["10", "m", "-1s", "1d", "1.5h"])
@@ -199,10 +201,10 @@ def test_given_values_replace_defaults():
         }
     )
     assert options.topic == "flights"
-    assert options.close_timeout_ms == 0
+    assert options.values[table.CLOSE_TIMEOUT_MS] == 0
     assert options.producer.buffer_memory_bytes == 1_048_576
     assert options.producer.budget.max_block_ms == 250
-    assert options.batch_id == 7
+    assert options.values[table.BATCH_ID] == 7
     assert options.producer.client["linger.ms"] == "20"
 
 
@@ -528,7 +530,7 @@ def test_options_for_exactly_once_alone_are_refused(name):
 
 def test_a_warm_up_has_no_options_for_exactly_once():
     given = {**EXACTLY_ONCE, "Transactional.Id.Prefix": "a", "kafka.linger.ms": "1"}
-    left = at_least_once(given)
+    left = drop_exactly_once(given)
     assert left == {**SERVERS, "topic": "t", "kafka.linger.ms": "1"}
 
 
@@ -550,11 +552,11 @@ def test_the_rack_is_a_name_or_a_variable_of_the_executor(monkeypatch):
     aware = {"kafka.partitioner.rack.aware": "true"}
     named = parsed(**aware, **{"kafka.client.rack": "eu-1a"}).producer.rack
     assert named == RackOptions("eu-1a", None, is_preferred=True)
-    assert named.resolve() == "eu-1a"
+    assert process_rack(named) == "eu-1a"
     assert not parsed(**{"kafka.client.rack": "eu-1a"}).producer.rack.is_preferred
     by_variable = parsed(**{"client.rack.variable": "ZONE"}).producer.rack
     monkeypatch.setenv("ZONE", "eu-1b")
-    assert by_variable.resolve() == "eu-1b"
+    assert process_rack(by_variable) == "eu-1b"
 
 
 def test_a_rack_that_nobody_knows_is_refused(monkeypatch):
@@ -564,7 +566,7 @@ def test_a_rack_that_nobody_knows_is_refused(monkeypatch):
     assert "not the name of an environment variable" in refusal(**{"client.rack.variable": "a-b"})
     monkeypatch.delenv("ZONE", raising=False)
     with pytest.raises(InvalidOption, match=r"ZONE .* not set .*spark\.executorEnv\.ZONE"):
-        parsed(**{"client.rack.variable": "ZONE"}).producer.rack.resolve()
+        process_rack(parsed(**{"client.rack.variable": "ZONE"}).producer.rack)
 
 
 # --- values as Python has them --------------------------------------------------------------------

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from spark_kafka_sink.config.java_security import parsed_jaas
+from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.tools.job.replay import Selection, _parser, load_replay, main, source_options
@@ -93,7 +94,7 @@ def test_set_changes_the_source_of_the_replay_and_the_sink(load):
 
 def test_a_replay_writes_no_reports_into_the_streams_folder(load):
     configuration = load(report_path="/data/reports/orders").configuration
-    assert configuration.sink_options.report_path is None
+    assert configuration.sink_options.values[REPORT_PATH] is None
     assert "report.path" not in configuration.job.sink.options
 
 

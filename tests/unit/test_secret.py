@@ -7,8 +7,8 @@ import traceback
 import pytest
 
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public
-from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.errors import InvalidOption
 
 SECRETS = [
@@ -45,7 +45,7 @@ def test_secret_shows_in_no_repr_even_after_pickling(name):
 def failure_with_local_variables(settings: dict[str, str]) -> str:
     options = {f"kafka.{name}": Secret(value) for name, value in settings.items()}
     with pytest.raises(InvalidOption) as raised:
-        parse(options)
+        read_options(options)
     # The first entry is this function, whose variables users never see.
     error = raised.value.with_traceback(raised.tb.tb_next)
     lines = traceback.TracebackException.from_exception(error, capture_locals=True).format()

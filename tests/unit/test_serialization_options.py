@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.config.options import as_bytes, parse
+from spark_kafka_sink.config.options import drop_formats, parse
 from spark_kafka_sink.config.serialization_options import ColumnFormat
 from spark_kafka_sink.errors import InvalidOption
 
@@ -40,7 +40,7 @@ def test_defaults():
 
 def test_as_bytes_leaves_out_formats_and_the_registry():
     texts = {**AVRO, "schema.registry.basic.auth.user.info": "me:secret", "Key.Format": "json"}
-    assert as_bytes(texts) == SERVERS
+    assert drop_formats(texts) == SERVERS
 
 
 def test_several_registries_are_a_list():

@@ -11,8 +11,8 @@ import trustme
 from token_endpoint import token_endpoint
 from token_functions import unsecured_jwt
 
-from spark_kafka_sink.config import local_files
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.connection import local_files
 from spark_kafka_sink.connection.session import Session, explained
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline

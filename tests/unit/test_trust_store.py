@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.connection.driver_options import completed
 from spark_kafka_sink.errors import InvalidOption
 
 TRUSTED = """
@@ -79,12 +80,12 @@ def store(tmp_path):
 
 
 def pem(settings):
-    return translate(settings)["ssl.ca.pem"]
+    return completed(translate(settings))["ssl.ca.pem"]
 
 
 def refusal(settings):
     with pytest.raises(InvalidOption) as raised:
-        translate(settings)
+        completed(translate(settings))
     assert PASSWORD not in str(raised.value)
     return str(raised.value)
 
@@ -108,7 +109,7 @@ def test_the_store_is_read_again_only_if_it_changes(java, store):
 
 def test_the_password_stays_on_the_driver_and_is_no_argument_of_a_process(java, store):
     calls = java(TRUSTED.format("QUJD"))
-    assert PASSWORD not in translate(store).values()
+    assert PASSWORD not in completed(translate(store)).values()
     ((arguments, password),) = calls()
     assert PASSWORD not in " ".join(arguments)
     assert password == PASSWORD

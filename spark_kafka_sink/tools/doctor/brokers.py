@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from spark_kafka_sink.config.added_settings import asking
-from spark_kafka_sink.config.local_files import with_local_files
 from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.local_files import add_local_files
 from spark_kafka_sink.connection.oauth_token import resolve
 from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
@@ -181,10 +181,10 @@ class Brokers:
         start_thread(box.clear, "rd_kafka_destroy").join(_FREE_SECONDS)
 
 
-def for_confluent_kafka(settings: ClientSettings) -> dict[str, Any]:
+def confluent_settings(settings: ClientSettings) -> dict[str, Any]:
     """librdkafka's settings, and the function for tokens, which confluent_kafka calls itself."""
     name = settings.oauth_callback
-    return {**with_local_files(settings), **({"oauth_cb": resolve(name)} if name else {})}
+    return {**add_local_files(settings), **({"oauth_cb": resolve(name)} if name else {})}
 
 
 def error_code(error: KafkaException) -> int:

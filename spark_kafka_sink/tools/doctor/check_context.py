@@ -12,7 +12,7 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.tools.doctor.brokers import Brokers, for_confluent_kafka
+from spark_kafka_sink.tools.doctor.brokers import Brokers, confluent_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ class CheckContext:
     @property
     def login(self) -> dict[str, Any]:
         """``settings`` for confluent_kafka."""
-        return for_confluent_kafka(self.settings)
+        return confluent_settings(self.settings)
 
     @property
     def topic_name(self) -> str:

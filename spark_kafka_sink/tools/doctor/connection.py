@@ -13,8 +13,9 @@ from confluent_kafka import KafkaException
 
 from spark_kafka_sink.advice import Advice, settings_rejected
 from spark_kafka_sink.bounded import call_each
-from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.connection import sockets
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.connection.preconditions import unsupported
 from spark_kafka_sink.connection.preflight import newest_versions
@@ -56,7 +57,7 @@ _ZSTD_PRODUCE = 7  # Kafka 2.1
 def options(context: CheckContext) -> list[Finding]:
     """The options are valid, as the sink reads them."""
     try:
-        context.parsed = parse(context.options)
+        context.parsed = read_options(context.options)
     except (InvalidOption, LibraryUnavailable) as error:
         advice = "Correct the option that the message names; docs/options.md lists all options"
         return [failed(str(error), advice)]
@@ -66,7 +67,7 @@ def options(context: CheckContext) -> list[Finding]:
 
 def report_path(context: CheckContext) -> list[Finding]:
     """A file can be written to ``report.path`` and deleted. If not, jobs still run."""
-    folder = context.sink.report_path
+    folder = context.sink.values[table.REPORT_PATH]
     if folder is None:
         return [not_applicable("no option report.path")]
     (call,) = call_each(try_writing, [folder], context.deadline)

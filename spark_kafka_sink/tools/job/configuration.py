@@ -14,6 +14,7 @@ from spark_kafka_sink.config.option_table import (
     TOPIC,
 )
 from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
+from spark_kafka_sink.connection.driver_options import complete
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.tools.job.document import (
     Document,
@@ -163,6 +164,7 @@ def _parse_repeatedly(
     while True:
         try:
             parsed = parse(remaining)
+            options_of_tasks = complete(parsed) if is_complete else None
         except InvalidOption as error:
             wrong = (error.option or "").lower()
             name = next((name for name in remaining if name.lower() == wrong), None)
@@ -174,4 +176,4 @@ def _parse_repeatedly(
             del remaining[name]
             is_complete = False
         else:
-            return (parsed if is_complete else None), mistakes
+            return options_of_tasks, mistakes

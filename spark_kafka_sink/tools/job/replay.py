@@ -19,8 +19,9 @@ from spark_kafka_sink.config import option_table
 from spark_kafka_sink.config.client_settings import read_setting
 from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
 from spark_kafka_sink.config.option import PREFIX, server_list
-from spark_kafka_sink.config.options import as_bytes, parse
+from spark_kafka_sink.config.options import drop_formats
 from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.tools.job.command import job_parser, supervised
@@ -240,7 +241,7 @@ def load_replay(
     has_formats = stream.sink_options.serialization is not None
     unserialized = selection.errors & NOT_SERIALIZED if has_formats else frozenset[str]()
     if has_formats and not unserialized:
-        options = as_bytes(options)
+        options = drop_formats(options)
     if unserialized and (unserialized != selection.errors or sql is None):
         names = ", ".join(sorted(unserialized))
         what = (
@@ -259,7 +260,7 @@ def load_replay(
             "stop_timeout_seconds": stream.job.stop_timeout_seconds,
         }
     )
-    configuration = Configuration(job, parse(options), document)
+    configuration = Configuration(job, read_options(options), document)
     return Replay(configuration, selection, NOT_SERIALIZED if has_formats else frozenset())
 
 

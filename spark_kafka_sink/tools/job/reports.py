@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from spark_kafka_sink.config.option_table import REPORT_PATH
-from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.progress import rows_per_second
 from spark_kafka_sink.report.reading import ReportFiles
@@ -124,7 +123,7 @@ def collected_reports(configuration: Configuration) -> Iterator[tuple[Configurat
     to the one that started the query. So the sink keeps its reports in a folder of this machine: in
     ``report.path``, or else in one that is deleted at the end. What is elsewhere is not read.
     """
-    path = configuration.sink_options.report_path
+    path = configuration.sink_options.values[REPORT_PATH]
     if configuration.job.sink.mode == "foreach_batch":
         yield configuration, Reports()
     elif path is not None:
@@ -142,4 +141,5 @@ def _set_report_path(configuration: Configuration, folder: str) -> Configuration
     job = configuration.job.model_copy(
         update={"sink": sink.model_copy(update={"options": options})}
     )
-    return replace(configuration, job=job, sink_options=parse(options))
+    sink_options = configuration.sink_options.replace_value(REPORT_PATH, folder)
+    return replace(configuration, job=job, sink_options=sink_options)

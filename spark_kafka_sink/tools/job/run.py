@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.storage import local_path
@@ -131,7 +132,8 @@ def _metrics_listener(
 
     With ``mode: format`` it reads the reports from ``report.path``. Raises KafkaSinkError.
     """
-    metrics, path = configuration.job.metrics, configuration.sink_options.report_path
+    metrics = configuration.job.metrics
+    path = configuration.sink_options.values[table.REPORT_PATH]
     if metrics is None:
         yield None
         return

@@ -22,9 +22,9 @@ from spark_kafka_sink.errors import (
 )
 from spark_kafka_sink.tools.doctor.brokers import (
     Brokers,
+    confluent_settings,
     error_code,
     error_text,
-    for_confluent_kafka,
 )
 from spark_kafka_sink.tools.doctor.result import counted
 from spark_kafka_sink.tools.doctor.topic import creation_advice
@@ -64,7 +64,7 @@ def create_missing(configuration: Configuration, output: Output) -> None:
         if problem:
             raise AuthenticationFailed(f"{problem}. {token_remedy(client)}")
     try:
-        admin = _Admin(for_confluent_kafka(client))
+        admin = _Admin(confluent_settings(client))
     except KafkaException as error:
         raise InvalidOption(". ".join(settings_rejected(error_text(error)))) from None
     try:

@@ -181,8 +181,10 @@ def _request(what: str, topic: str) -> str | None:
 
 def _begin(options) -> str:
     _Running.name, _Running.report = uuid.uuid4().hex[:_ATTEMPT_DIGITS], None
+    from spark_kafka_sink.config.option_table import BATCH_ID
+
     context = TaskContext.get()
-    batch = options.batch_id
+    batch = options.values[BATCH_ID]
     if batch is None:
         batch = int(context.getLocalProperty("streaming.sql.batchId"))
     _append(

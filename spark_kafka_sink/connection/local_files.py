@@ -52,7 +52,7 @@ def _candidates() -> Iterator[str]:
         yield certifi.where()
 
 
-def with_local_files(settings: Mapping[str, str]) -> dict[str, str]:
+def add_local_files(settings: Mapping[str, str]) -> dict[str, str]:
     """librdkafka's settings, with the authorities of this machine, and with PEM that it can read.
 
     The library looks for authorities where its build says, for https even if there is no such file.

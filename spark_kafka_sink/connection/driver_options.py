@@ -1,0 +1,68 @@
+"""Options as the driver passes them to tasks: with what a client, Java or the environment adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from spark_kafka_sink.advice import settings_rejected
+from spark_kafka_sink.config.java_security import TOKEN_METHOD
+from spark_kafka_sink.config.msk_iam import CALLBACK
+from spark_kafka_sink.config.options import SinkOptions, parse
+from spark_kafka_sink.config.producer_options import ClientSettings
+from spark_kafka_sink.connection.aws_signer import add_region
+from spark_kafka_sink.connection.trust_store import certificates
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.librdkafka.client import Client
+
+_CLOSE_SECONDS = 5.0
+
+
+def read_options(options: Mapping[str, object]) -> SinkOptions:
+    """``parse`` and ``complete``; raises InvalidOption."""
+    return complete(parse(options))
+
+
+def complete(options: SinkOptions) -> SinkOptions:
+    """Parsed options with what tasks could not find out, after librdkafka has checked all settings.
+
+    Needs the driver's machine: its Java if the trust store is in one of Java's formats, which may
+    take a minute, and its environment if the servers do not show the region of Amazon's cluster.
+    Raises InvalidOption.
+    """
+    client = completed(options.producer.client)
+    _check_together(client)
+    return replace(options, producer=replace(options.producer, client=client))
+
+
+def completed(settings: ClientSettings) -> ClientSettings:
+    """Settings without Java's trust store, and with Amazon's region; raises InvalidOption."""
+    pairs = dict(settings)
+    location = pairs.pop("ssl.truststore.location", None)
+    if location is not None:
+        kind = pairs.pop("ssl.truststore.type")
+        password = pairs.pop("ssl.truststore.password", None)
+        pairs["ssl.ca.pem"] = certificates(location, kind, password)
+    if settings.oauth_callback == CALLBACK:
+        name = "sasl.oauthbearer.config"
+        pairs[name] = add_region(pairs[name], pairs["bootstrap.servers"])
+    return replace(settings, pairs=tuple(sorted(pairs.items())))
+
+
+@cache  # Spark builds several writers per micro-batch in one process
+def _check_together(settings: ClientSettings) -> None:
+    """Let librdkafka check all settings together, unless that would open files.
+
+    Files may exist only on the executors; they are checked there.
+    """
+    if any(name.endswith((".location", ".file", ".keytab")) for name in settings):
+        return
+    # With it, a new client logs in at the identity provider at once.
+    checked = {name: value for name, value in settings.items() if name != TOKEN_METHOD}
+    try:
+        client = Client({**checked, "bootstrap.servers": "", "log_level": "0"})
+    except ValueError as error:
+        raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
+    client.close(Deadline(_CLOSE_SECONDS))
