@@ -7,6 +7,7 @@ to the driver.
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 
@@ -31,7 +32,9 @@ class KafkaSinkError(Exception):
 def headline(error: KafkaSinkError) -> KafkaSinkError:
     """A copy to raise the error from: a traceback begins with its cause, here its own message.
 
-    Spark shows users tracebacks of Python processes, and often only their first line.
+    Spark shows users whole tracebacks of Python processes, and often only their first line. So
+    errors leave the sink by ``raise error.with_traceback(None) from headline(error)``, without the
+    sink's frames. A function that did so would be one more frame.
     """
     return copy.copy(error)
 
@@ -350,3 +353,30 @@ class LocalServerError(KafkaSinkError):
 
     What to do: follow the message, or use an existing broker: ``KAFKA_BOOTSTRAP_SERVERS``.
     """
+
+
+# --- errors in Spark's text about a failed query -------------------------------------------------
+
+_OUR_ERROR = re.compile(r"spark_kafka_sink\.errors\.(\w+): ([^\n]*)")
+
+
+def sink_error_name(text: str) -> str | None:
+    """The class name of the sink's own error; None if the query failed for another reason."""
+    matches = _OUR_ERROR.findall(text)
+    return matches[-1][0] if matches else None
+
+
+def sink_error(text: str) -> str:
+    """The sink's own error as ``Name: message``, or else the first line, without plan and stack."""
+    matches = _OUR_ERROR.findall(text)
+    return ": ".join(matches[-1]) if matches else text.strip().partition("\n")[0]
+
+
+def own_error(text: str) -> KafkaSinkError | None:
+    """The sink's own error with its message, but without its fields, or None."""
+    matches = _OUR_ERROR.findall(text)
+    if not matches:
+        return None
+    name, message = matches[-1]
+    cls: type[KafkaSinkError] = globals().get(name, KafkaSinkError)
+    return cls.__new__(cls, message)

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import math
 import resource
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from spark_kafka_sink.errors import LimitReached
 
 _MIB = 1 << 20
 # A thread reserves its stack, 8 MiB in most systems, and some memory besides.
 _THREAD_BYTES = 16 * _MIB
-_NOT_STARTED = "can't start new thread"  # Python's text
 _NOT_LOADED = "failed to map segment"  # of a module in C; the loader's text
 _PIDS_MAX = ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")
-
-
-def start_thread(
-    target: Callable[..., object], name: str, arguments: Sequence[Any] = ()
-) -> threading.Thread:
-    """A daemon thread that runs; raises LimitReached."""
-    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:
-        if str(error) != _NOT_STARTED:  # Python 3.12.0 and 3.12.1 start none at exit
-            raise
-        raise thread_limit_reached(str(error)) from None
-    return thread
 
 
 def free_address_space() -> float:

@@ -23,9 +23,8 @@ from spark_kafka_sink.config.java_security import (
 from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REJECTED, RENAMED
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.config.secret import PEM_BEGIN, Secret, read_secret
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.urls import redacted
+from spark_kafka_sink.secret import PEM_BEGIN, Secret, read_secret, redacted
 
 if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec

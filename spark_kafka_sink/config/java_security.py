@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.secret import Secret
 
 #: settings, named without ``kafka.``, that these functions replace
 REPLACED = frozenset(

@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 
 from spark_kafka_sink.config.java_security import parsed_jaas
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.secret import Secret
 
 MECHANISM = "AWS_MSK_IAM"
 #: the ``oauth.callback`` that signs the tokens

@@ -14,7 +14,7 @@ from spark_kafka_sink.config.java_security import (
     parsed_jaas,
 )
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.urls import split_url
+from spark_kafka_sink.secret import split_url
 
 _JAAS, _HANDLER = "sasl.jaas.config", "sasl.login.callback.handler.class"
 _KAFKAS = "org.apache.kafka.common.security.oauthbearer"

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
 
 from spark_kafka_sink.avro_names import is_full_name
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
+from spark_kafka_sink.secret import Secret
 
 #: prefix of the Kafka client's settings
 PREFIX = "kafka."

@@ -20,12 +20,12 @@ from spark_kafka_sink.config.producer_options import (
     RackOptions,
 )
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX, SETTINGS, is_public
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.config.serialization_options import (
     SerializationOptions,
     read_serialization,
 )
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.secret import Secret
 
 T = TypeVar("T")
 

@@ -9,9 +9,8 @@ from urllib.parse import unquote
 from urllib.request import getproxies
 
 from spark_kafka_sink.config.option import did_you_mean
-from spark_kafka_sink.config.secret import PEM_BEGIN, Secret
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.urls import redacted, split_url
+from spark_kafka_sink.secret import PEM_BEGIN, Secret, redacted, split_url
 
 REGISTRY_PREFIX = "schema.registry."
 

@@ -12,8 +12,8 @@ from spark_kafka_sink.config.registry_options import (
     check_settings,
     is_secret,
 )
-from spark_kafka_sink.config.secret import read_secret
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.secret import read_secret
 
 
 @dataclass(frozen=True)

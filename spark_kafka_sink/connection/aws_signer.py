@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from urllib.parse import parse_qs, urlsplit
 
 from spark_kafka_sink.config.msk_iam import MECHANISM
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.secret import Secret
 
 # Required by AWS; the default of Java's login.
 _ROLE_SESSION_NAME = "aws-msk-iam-auth"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from spark_kafka_sink.deadline import Clock
-from spark_kafka_sink.process_limits import start_thread
+from spark_kafka_sink.threads import start_thread
 
 # How often events are read. librdkafka keeps them without any bound.
 _POLL_SECONDS = 1.0

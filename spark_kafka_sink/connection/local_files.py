@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from spark_kafka_sink.config.java_security import fetches_tokens, pem_in_lines
-from spark_kafka_sink.config.secret import Secret
+from spark_kafka_sink.secret import Secret
 
 #: where systems keep the certificates of the authorities that they trust
 BUNDLES = (

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,10 +17,10 @@ from typing import Any
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.protocol import TokenClient
-from spark_kafka_sink.process_limits import start_thread
+from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.threads import start_call
 
 _CALL_SECONDS = 10.0
 # Between two tokens that replace refused ones.
@@ -55,9 +56,12 @@ class TokenCall:
         self._shared_until: Deadline | None = None
         #: the brokers refused the token
         self.is_discarded = False
-        #: None while the function runs; then its token, or why there is none
-        self.outcome: Token | str | None = None
-        self._thread = start_thread(self._run, "oauth.callback")
+        self._call = start_call(self._run, "oauth.callback")
+
+    @property
+    def outcome(self) -> Token | str | None:
+        """None while the function runs; then its token, or why there is none."""
+        return self._call.result() if self._call.done() else None
 
     @property
     def is_for_others(self) -> bool:
@@ -69,10 +73,8 @@ class TokenCall:
 
     def join(self, seconds: float) -> Token | str:
         """Wait that long for the outcome."""
-        self._thread.join(seconds)
-        if self.outcome is None:
-            return f"{self.option} has not returned after {seconds:.1f} s"
-        return self.outcome
+        wait([self._call], seconds)
+        return self.outcome or f"{self.option} has not returned after {seconds:.1f} s"
 
     @property
     def option(self) -> str:
@@ -81,23 +83,21 @@ class TokenCall:
             return f"kafka.sasl.mechanism={msk_iam.MECHANISM}"
         return f"oauth.callback={self._name}"
 
-    def _run(self) -> None:
+    def _run(self) -> Token | str:
         try:
             returned = resolve(self._name)(str(self._configuration))
         except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
             text = str(error).partition("\n")[0]
             if self._configuration:
                 text = text.replace(self._configuration, repr(Secret(self._configuration)))
-            self.outcome = f"{self.option} raised {type(error).__name__}: {text}"
-            return
+            return f"{self.option} raised {type(error).__name__}: {text}"
         try:
             token = _token(returned)
-        except ValueError as error:
-            self.outcome = f"{self.option}: {error}"
-            return
+        except Exception as error:  # noqa: BLE001 - also of what the user's code has returned
+            return f"{self.option}: {error}"
         life_seconds = token.expires_at_ms / 1000 - time.time()
         self._shared_until = Deadline(max(0.0, _SHARED_LIFE * life_seconds), self._clock)
-        self.outcome = token
+        return token
 
 
 class LatestCalls:
@@ -116,7 +116,7 @@ class LatestCalls:
     ) -> TokenCall:
         """The call that a client waits for: the latest one if it is usable, or else a new one.
 
-        ``given``: the call whose token, or failure, the client has received. ``pending``: a call
+        ``received``: the call whose token, or failure, the client has received. ``pending``: a call
         that had no outcome in time.
         """
         key = settings.oauth_callback, settings.get("sasl.oauthbearer.config", "")

@@ -10,10 +10,10 @@ import hashlib
 import logging
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from spark_kafka_sink.advice import Advice, explain
@@ -123,7 +123,7 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
     """
     if options.topic is None:
         return False
-    with _Brokers(options.producer.client) as brokers:
+    with _open_client(options.producer.client) as brokers:
         brokers.client.fetch_metadata([options.topic], timeout_seconds)
         answer = brokers.wait_for(TopicDescription, Deadline(timeout_seconds))
         return answer is not None and answer.code == ErrorCode.NO_ERROR
@@ -134,7 +134,7 @@ def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, i
 
     Empty if none answers by the deadline. Raises AuthenticationFailed or InvalidOption.
     """
-    with _Brokers(settings, reports_versions=True) as brokers:
+    with _open_client(settings, reports_versions=True) as brokers:
         _broker_ids(brokers, deadline)
         return brokers.newest_versions
 
@@ -143,7 +143,7 @@ def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, i
 def _check(
     settings: ClientSettings, budget: BlockBudget, topics: tuple[str, ...], folder: Path | None
 ) -> None:
-    with _Brokers(settings) as brokers:
+    with _open_client(settings) as brokers:
         descriptions = _reach(brokers, budget, topics, were_reached(settings, folder))
         mark_reached(settings, folder)
         for description in descriptions:
@@ -157,7 +157,7 @@ def _check_exactly_once(settings: ClientSettings, topic: str) -> None:
     Brokers that do not answer in time are not accused; the tasks fail if that lasts.
     """
     deadline = Deadline(_CONFIGURATION_SECONDS)
-    with _Brokers(settings, reports_versions=True) as brokers:
+    with _open_client(settings, reports_versions=True) as brokers:
         broker_ids = _broker_ids(brokers, deadline)
         if broker_ids and (lacking := unsupported(brokers.newest_versions)):
             raise InvalidOption(f"{lacking}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
@@ -170,7 +170,7 @@ def _check_exactly_once(settings: ClientSettings, topic: str) -> None:
 
 
 class _Brokers:
-    """A client, and what is known about the brokers. Closed at the end."""
+    """A client, and what is known about the brokers."""
 
     def __init__(self, settings: ClientSettings, *, reports_versions: bool = False) -> None:
         self.settings = settings
@@ -243,19 +243,22 @@ class _Brokers:
                     return answer
         return None
 
-    def __enter__(self) -> _Brokers:
-        return self
+    def discard_token(self) -> None:
+        """Let the next check get a new one."""
+        self._session.discard_token()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            # The token may be the cause, such as the groups in it: the next check gets a new one.
-            self._session.discard_token()
-        self.client.close(Deadline(_FREE_SECONDS))
+
+@contextmanager
+def _open_client(settings: ClientSettings, *, reports_versions: bool = False) -> Iterator[_Brokers]:
+    """A client, which is closed at the end."""
+    brokers = _Brokers(settings, reports_versions=reports_versions)
+    try:
+        yield brokers
+    except BaseException:
+        brokers.discard_token()  # it may be the cause, such as the groups in it
+        raise
+    finally:
+        brokers.client.close(Deadline(_FREE_SECONDS))
 
 
 def _reach(

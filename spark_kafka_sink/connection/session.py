@@ -17,7 +17,7 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
 from spark_kafka_sink.librdkafka.protocol import EventClient
 from spark_kafka_sink.process_limits import thread_limit_reached
-from spark_kafka_sink.urls import redacted
+from spark_kafka_sink.secret import redacted
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
 _REFUSED = "the brokers refuse the last one"

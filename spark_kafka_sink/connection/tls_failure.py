@@ -33,8 +33,8 @@ def explanation(text: str, settings: ClientSettings) -> str:
 def _certificate_problem(text: str, settings: ClientSettings) -> str:
     """What a handshake shows about the broker's certificate, or nothing."""
     # Imported here: only a failure needs it.
-    from spark_kafka_sink.bounded import call_each
     from spark_kafka_sink.connection import sockets
+    from spark_kafka_sink.threads import call_all
 
     address = _SERVER.match(text)
     if address is None:
@@ -53,5 +53,5 @@ def _certificate_problem(text: str, settings: ClientSettings) -> str:
             return f"no TLS connection to {server}: {problem}. {advice}"
         return ""
 
-    (call,) = call_each(handshake, [broker], Deadline(_SECONDS))
+    (call,) = call_all(handshake, [broker], Deadline(_SECONDS))
     return call.value or ""

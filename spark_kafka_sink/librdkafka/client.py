@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from itertools import count, repeat
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,9 +33,9 @@ from spark_kafka_sink.librdkafka.setting_specs import ERROR_TEXT_SIZE, set_value
 from spark_kafka_sink.process_limits import (
     free_address_space,
     memory_limit_reached,
-    start_thread,
     thread_limit_reached,
 )
+from spark_kafka_sink.threads import start_call, start_thread
 
 #: the index of the first record that found the queue full; index and code of every rejection
 _Enqueued = tuple[int, list[tuple[int, int]]]
@@ -86,7 +85,7 @@ class Client:
         #: opaque -> the topics or brokers of each request without an answer
         self._requests: dict[int, Names] = {}
         self._opaques = count(1)
-        self._calls: list[threading.Thread] = []
+        self._calls: list[Future[Any]] = []
         #: brokers answer without offsets only to clients that want no acknowledgement
         self._requires_offsets = settings.get("acks") != "0"
         _require_memory()
@@ -452,16 +451,9 @@ class Client:
 
         The handle is not freed before it returns.
         """
-        future: Future[_Result] = Future()
-
-        def run(handle: int) -> None:
-            try:
-                future.set_result(call(handle))
-            except Exception as error:  # noqa: BLE001 - the caller gets it
-                future.set_exception(error)
-
-        self._calls.append(start_thread(run, "rd_kafka call", [self.handle]))
-        return future
+        outcome = start_call(call, "rd_kafka call", self.handle)
+        self._calls.append(outcome)
+        return outcome
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -488,8 +480,7 @@ class Client:
         return not thread.is_alive()
 
     def _free(self, handle: int) -> None:
-        for call in self._calls:
-            call.join()
+        wait(self._calls)
         # Producers ignore the flag; a consumer that never joined its group has nothing to close.
         c.destroy_flags(handle, c.DESTROY_F_NO_CONSUMER_CLOSE)
         self._unreported.clear()

@@ -28,7 +28,7 @@ from spark_kafka_sink.librdkafka.events import (
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.log_lines import LogLines
-from spark_kafka_sink.urls import redacted
+from spark_kafka_sink.secret import redacted
 
 #: the topics, or the brokers' ids, of one request
 Names = tuple[str, ...]

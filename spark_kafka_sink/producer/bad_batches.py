@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -140,6 +140,17 @@ class _Proof:
     next_bytes: Counter[int] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True)
+class Checked:
+    """Which records of a request the brokers would reject.
+
+    ``awaits_limits``: perhaps some, so all of the request waits for newer limits of the topic.
+    """
+
+    rejected: Sequence[FailedRecords] = ()
+    awaits_limits: bool = False
+
+
 class BadBatches:
     """The states of all topics; used by one thread at a time, and sends nothing."""
 
@@ -220,22 +231,26 @@ class BadBatches:
             partitions = messages.partitioned.partitions.tolist()
             proof.next_bytes.update(dict(zip(partitions, sizes, strict=True)))
 
-    def check(
-        self, partitioned: PartitionedRecords, delivery_id: int
-    ) -> tuple[list[FailedRecords], PartitionedRecords] | None:
-        """The records that would be rejected, and the others; None: wait for newer limits."""
-        topic = partitioned.records.topic
-        if not self._needs_limits and self.state(topic) is BatchState.OPEN:
-            return [], partitioned  # a rejected record fails its task anyway: the brokers decide
-        # Of a delegated topic, whose brokers cannot confirm its limits, only the client's counts.
-        is_delegated = bool((partitioned.partitions == UNASSIGNED).any())
-        limits = NO_LIMITS if is_delegated else self._topics.limits(topic)
-        failures, good = self._precheck.apply(partitioned, limits, delivery_id)
-        is_by_topic = any(failed.partition != UNASSIGNED for failed in failures)
-        if is_by_topic and not self._topics.are_limits_recent(topic):
-            self._topics.renew_limits(topic)
-            return None
-        return failures, partitioned.take(good) if failures else partitioned
+    def check(self, request: SendRequest, partitioned: PartitionedRecords) -> Checked:
+        """Give the request the messages for its records, without those that would be rejected."""
+        topic, delivery_id = request.delivery.topic, request.delivery.delivery_id
+        rejected: list[FailedRecords] = []
+        # Otherwise a rejected record fails its task anyway: the brokers decide.
+        if self._needs_limits or self.state(topic) is not BatchState.OPEN:
+            # The brokers of a delegated topic cannot confirm its limits: only the client's count.
+            is_delegated = bool((partitioned.partitions == UNASSIGNED).any())
+            limits = NO_LIMITS if is_delegated else self._topics.limits(topic)
+            rejected, good = self._precheck.apply(partitioned, limits, delivery_id)
+            is_by_topic = any(failed.partition != UNASSIGNED for failed in rejected)
+            if is_by_topic and not self._topics.are_limits_recent(topic):
+                self._topics.renew_limits(topic)
+                return Checked(awaits_limits=True)
+            if rejected:
+                partitioned = partitioned.take(good)
+        request.excluded = len(request.records) - len(partitioned.records)
+        if len(partitioned.records):
+            request.messages = MessageBatch(partitioned, delivery_id)
+        return Checked(rejected)
 
     def split(self, request: SendRequest) -> list[SendRequest]:
         """The request itself, or unless its topic is OPEN, parts with one batch per partition."""

@@ -268,7 +268,7 @@ class SendRequest:
     records: RecordColumns
     #: the client's form of the records, once the partitions are known
     messages: MessageBatch | None = None
-    #: records that are not in ``messages``, because the pre-check found them bad
+    #: records that are not in ``messages``, because brokers would reject them
     excluded: int = 0
     #: at most what one partition gets of it, if its topic is not OPEN; else 0
     batch_bytes: int = 0

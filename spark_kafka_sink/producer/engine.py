@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from spark_kafka_sink.config.producer_options import ProducerOptions, RackOptions
 from spark_kafka_sink.connection.session import explained
@@ -17,6 +17,7 @@ from spark_kafka_sink.librdkafka.error_codes import (
     MISSING_ERRORS,
     STALE_METADATA_ERRORS,
     ErrorCode,
+    error_name,
 )
 from spark_kafka_sink.librdkafka.events import (
     AcknowledgedRecords,
@@ -39,15 +40,13 @@ from spark_kafka_sink.producer.deliveries import (
     SendRequest,
     TooLarge,
 )
+from spark_kafka_sink.producer.error_messages import rejection_reason
 from spark_kafka_sink.producer.send_buffer import SendBuffer
 from spark_kafka_sink.producer.topic_metadata import MetadataFetcher, TopicMetadata
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner
 from spark_kafka_sink.records.record_size import batch_bytes, largest_bytes
-from spark_kafka_sink.records.rejection import Origin, RejectedRecords
-
-if TYPE_CHECKING:
-    from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedRecords
 
 
 class Engine:
@@ -75,8 +74,6 @@ class Engine:
         # Without a topic for dead letters, a rejected record fails its task.
         self._dead_letters: DeadLetterQueue | None = None
         if topic is not None:
-            from spark_kafka_sink.producer.dead_letter_queue import DeadLetterQueue
-
             self._dead_letters = DeadLetterQueue(topic)
         self._buffer = SendBuffer(client, self.topics, partitioner, self._bad_batches)
         self._fetcher = MetadataFetcher(client, self.topics)
@@ -303,9 +300,9 @@ class Engine:
 
     def _fetch_metadata(self) -> None:
         """Forget idle topics, and request the metadata of those that are due."""
-        in_use: Container[str] = self.deliveries.topics
-        self._buffer.forget(self.topics.evict_idle(in_use))
-        self.deliveries.report.metadata_requests += self._fetcher.fetch_due(in_use)
+        scan = self.topics.scan(self.deliveries.topics)
+        self._buffer.forget(scan.evicted)
+        self.deliveries.report.metadata_requests += self._fetcher.fetch(scan.due)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -317,6 +314,40 @@ class Engine:
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
         self._apply_failures(list(self.deliveries.outstanding()))
+
+
+class DeadLetterQueue:
+    """Which failed records become records of the topic for dead letters.
+
+    Sends nothing: dead letters are deliveries like others, and the task waits for them.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        #: the task whose records are sent
+        self.origin: Origin = UNKNOWN_ORIGIN
+
+    def accepts(self, topic: str, failed: FailedRecords) -> bool:
+        """Whether these are records of another topic that were rejected."""
+        return bool(failed.positions) and topic != self._topic
+
+    def rejected(
+        self,
+        topic: str,
+        records: RecordColumns,
+        failed: FailedRecords,
+        too_large: TooLarge | None,
+    ) -> RejectedRecords:
+        """The failed ``records`` of that topic, with the reason."""
+        reason = rejection_reason(topic, failed.partition, failed.code, too_large=too_large)
+        return RejectedRecords(records, error_name(failed.code), reason, topic.encode())
+
+    def dead_letters(self, rejected: RejectedRecords) -> list[RecordColumns]:
+        """Dead letters for records of the present task."""
+        from spark_kafka_sink.records.dead_letter import dead_letters  # most tasks have none
+
+        now_ms = round(time.time() * 1000)
+        return dead_letters(rejected, self._topic, self.origin, now_ms)
 
 
 def process_rack(options: RackOptions) -> str:

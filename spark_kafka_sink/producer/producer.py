@@ -24,7 +24,6 @@ from spark_kafka_sink.errors import (
     ProducerClosed,
 )
 from spark_kafka_sink.librdkafka.client import Client
-from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.producer import error_messages
 from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
@@ -32,6 +31,7 @@ from spark_kafka_sink.producer.lifecycle import Lifecycle, ProducerState
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.rejection import Origin, RejectedRecords
 from spark_kafka_sink.report.delivery_report import DeliveryReport, Wait
+from spark_kafka_sink.threads import start_thread
 
 _log = logging.getLogger("spark_kafka_sink")
 

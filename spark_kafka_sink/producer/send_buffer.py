@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import FailedRecords
-from spark_kafka_sink.librdkafka.messages import MessageBatch
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
-from spark_kafka_sink.producer.bad_batches import BadBatches
+from spark_kafka_sink.producer.bad_batches import BadBatches, Checked
 from spark_kafka_sink.producer.deliveries import SendRequest
 from spark_kafka_sink.producer.topic_metadata import TopicMetadata
 from spark_kafka_sink.records.partitioner import UNASSIGNED, Partitioner, TopicPartitions
@@ -94,16 +93,14 @@ class SendBuffer:
         if partitions is None or topic in self._queues:
             self.buffer(request)
             return []
-        failures: list[FailedRecords] | None = []
-        if request.messages is None:
-            failures = self._prepare(request, partitions)
+        checked = self._prepare(request, partitions)
         with self._bad_batches.round(topic, partitions.count) as present:
-            if failures is None or not present.takes(request):
+            if checked.awaits_limits or not present.takes(request):
                 self.buffer(request)
-                return failures or []
-            failures += self._enqueue(request)
+                return [*checked.rejected]
+            rejected = self._enqueue(request)
         request.delivery.accepted = request.enqueued
-        return failures
+        return [*checked.rejected, *rejected]
 
     def buffer(self, request: SendRequest) -> None:
         """Accept all records, and send them with the next ``drain`` that can."""
@@ -154,10 +151,11 @@ class SendBuffer:
         is_retry = bool(queue.retries)
         with self._bad_batches.round(topic, partitions.count, has_retries=is_retry) as present:
             while queue and present.room > 0 and present.is_for_retries == bool(queue.retries):
-                some = self._prepare_first(queue, partitions)
-                if some is None:
+                checked = self._prepare(queue.first, partitions)
+                if checked.awaits_limits:
                     break
-                failures += some
+                failures += checked.rejected
+                queue.replace_first(self._bad_batches.split(queue.first))
                 request = queue.first
                 if not present.takes(request):
                     break
@@ -191,36 +189,12 @@ class SendBuffer:
             self._sendable.setdefault(topic, False)
         return queue
 
-    def _prepare_first(
-        self, queue: _TopicQueue, partitions: TopicPartitions
-    ) -> list[FailedRecords] | None:
-        """Like ``_prepare``, for the first request, which may be split."""
-        request = queue.first
-        failures: list[FailedRecords] | None = []
-        if request.messages is None:
-            failures = self._prepare(request, partitions)
-        if failures is not None:
-            queue.replace_first(self._bad_batches.split(request))
-        return failures
-
-    def _prepare(
-        self, request: SendRequest, partitions: TopicPartitions
-    ) -> list[FailedRecords] | None:
-        """Partition the records, without those that would be rejected; returns these as failures.
-
-        Returns None if the request has to wait, because the topic's limits would reject some
-        records, but may be outdated.
-        """
-        delivery_id = request.delivery.delivery_id
+    def _prepare(self, request: SendRequest, partitions: TopicPartitions) -> Checked:
+        """Partition and check the request's records, unless that was done before."""
+        if request.messages is not None:
+            return Checked()
         partitioned = self._partitioner.partition(request.records, partitions)
-        checked = self._bad_batches.check(partitioned, delivery_id)
-        if checked is None:
-            return None
-        failures, partitioned = checked
-        request.excluded = len(request.records) - len(partitioned.records)
-        if len(partitioned.records):
-            request.messages = MessageBatch(partitioned, delivery_id)
-        return failures
+        return self._bad_batches.check(request, partitioned)
 
     def _enqueue(self, request: SendRequest) -> list[FailedRecords]:
         """Pass records to the client, as far as there is room."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -149,6 +149,14 @@ class MetadataWaits:
             return None
         is_overdue = self._clock() - wait.since >= budget_seconds
         return (topic, wait.code) if is_overdue or wait.outcome is _Outcome.FAILED else None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Which topics were forgotten, and which to request now, all at once."""
+
+    evicted: list[str]
+    due: list[str]
 
 
 class TopicMetadata:
@@ -331,14 +339,22 @@ class TopicMetadata:
 
     # --- what to do next --------------------------------------------------------------------------
 
-    def next_request(self, in_use: Container[str]) -> list[str]:
-        """Topics to request now, all at once; marks them as in flight.
+    def scan(self, in_use: Container[str]) -> Scan:
+        """Look through all topics, if it is time to; ``in_use``: topics with incomplete deliveries.
 
-        Limits that have reached the maximum age become due, too.
+        Forgets topics without new records for ``metadata.evict.ms``, and marks those to request as
+        in flight. Limits that have reached the maximum age become due, too.
         """
         now = self._clock()
         if now < self._next_scan_at:
-            return []
+            return Scan([], [])
+        evicted = [
+            topic
+            for topic, state in self._topics.items()
+            if topic not in in_use and now - state.last_used >= self._lifetime.evict_seconds
+        ]
+        for topic in evicted:
+            del self._topics[topic]
         due = plan_fetch(self._topics, in_use, now, self._lifetime).topics
         for topic in due:
             state = self._topics[topic]
@@ -351,7 +367,7 @@ class TopicMetadata:
         times = (s.request.retry_at for s in self._topics.values())
         retries = (at for at in times if at > now)
         self._next_scan_at = min([now + pause, *retries])
-        return due
+        return Scan(evicted, due)
 
     def next_limits_request(self) -> list[str]:
         """Topics whose limits to request now, all at once; marks them as in flight."""
@@ -363,23 +379,6 @@ class TopicMetadata:
                 state.are_limits_in_flight = True
                 due.append(topic)
         return due
-
-    def evict_idle(self, in_use: Container[str]) -> list[str]:
-        """Forget topics without new records for ``metadata.evict.ms``; returns them.
-
-        Call it before ``next_request``, which sets the time of the next scan of both.
-        """
-        now = self._clock()
-        if now < self._next_scan_at:
-            return []
-        evicted = [
-            topic
-            for topic, state in self._topics.items()
-            if topic not in in_use and now - state.last_used >= self._lifetime.evict_seconds
-        ]
-        for topic in evicted:
-            del self._topics[topic]
-        return evicted
 
     # --- questions --------------------------------------------------------------------------------
 
@@ -495,12 +494,8 @@ class MetadataFetcher:
         """Find the brokers now, so that the first topic request does not have to."""
         self._client.connect(self._request_seconds)
 
-    def fetch_due(self, in_use: Container[str]) -> bool:
-        """Request all topics that are due; returns whether there were any.
-
-        ``in_use``: topics with incomplete deliveries.
-        """
-        due = self._topics.next_request(in_use)
+    def fetch(self, due: Sequence[str]) -> bool:
+        """Request these topics, and the limits that are due; returns whether there were topics."""
         if limits_due := self._topics.next_limits_request():
             self._client.fetch_topic_configurations(limits_due, _FIRST_REQUEST_SECONDS)
         if not due:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.report.storage import Folder, LocalFolder, open_folder, try_writing
+from spark_kafka_sink.threads import call_all
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -166,7 +166,7 @@ def _bounded(work: Callable[[], T], otherwise: T, what: str, folder: str) -> T:
 
     Storage fails with errors of many kinds: pyarrow's own are no OSError.
     """
-    (call,) = call_each(lambda _: work(), [None], Deadline(_SECONDS))
+    (call,) = call_all(lambda _: work(), [None], Deadline(_SECONDS))
     if call.error is None:
         return call.value if call.value is not None else otherwise
     _log.warning("%s to %s: %s; check report.path", what, folder, call.error)

@@ -13,7 +13,6 @@ from typing import Any
 
 from spark_kafka_sink.records.topic_name import OTHER_TOPICS
 from spark_kafka_sink.report.figures import FIGURES, Exported
-from spark_kafka_sink.report.progress import is_micro_batch, offsets_behind_latest
 from spark_kafka_sink.report.reading import Report
 
 #: a value for each combination of labels
@@ -234,3 +233,26 @@ class QueryValues:
 
     def copy(self) -> QueryValues:
         return QueryValues({metric: dict(values) for metric, values in self.by_metric.items()})
+
+
+# --- Spark's progress: entries of ``recentProgress``, events of listeners -------------------------
+
+
+def is_micro_batch(progress: Mapping[str, Any]) -> bool:
+    """False for the progress of an idle query, which has the id of the next micro-batch."""
+    return "addBatch" in progress["durationMs"]
+
+
+def offsets_behind_latest(progress: Mapping[str, Any]) -> dict[str, int]:
+    """By source: how far its slowest partition is behind the latest record.
+
+    Only of sources that report it, such as Spark's Kafka source; of sources with the same name, the
+    largest.
+    """
+    behind: dict[str, int] = {}
+    for source in progress["sources"]:
+        lag = (source.get("metrics") or {}).get("maxOffsetsBehindLatest")
+        if lag is not None:
+            name = source["description"]
+            behind[name] = max(int(lag), behind.get(name, 0))
+    return behind

@@ -10,7 +10,6 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.advice import Advice, advice_on_text
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.registry_options import FILES, REGISTRY_PREFIX, RegistryOptions
 from spark_kafka_sink.connection.local_files import authorities, pem_to_pass
 from spark_kafka_sink.deadline import Deadline
@@ -23,6 +22,7 @@ from spark_kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotFound,
 )
+from spark_kafka_sink.threads import call_all
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -160,7 +160,7 @@ class RegistryClient:
     def _ask(self, subject: str, question: Callable[[], Any]) -> Any:
         """The answer; an error becomes one of the sink's."""
         deadline = Deadline(self._options.timeout_ms / 1000)
-        (call,) = call_each(lambda ask: ask(), [question], deadline)
+        (call,) = call_all(lambda ask: ask(), [question], deadline)
         if call.error is not None:
             raise _sink_error(call.error, self._options, subject) from None
         return call.value

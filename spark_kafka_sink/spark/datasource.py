@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.errors import PySparkException
 
 from spark_kafka_sink.config.options import SinkOptions, check_for_format
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
-from spark_kafka_sink.spark.micro_batch import prepare_reports, prepare_serializer
+from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.spark.micro_batch import (
+    prepare_reports,
+    prepare_serializer,
+    warn_of_speculation,
+)
 from spark_kafka_sink.spark.private_api import (
     activate,
     application_folder,
@@ -25,7 +29,6 @@ from spark_kafka_sink.spark.schema_check import (
     check_schema_for_format,
     warn_of_columns,
 )
-from spark_kafka_sink.spark.speculation import warn_of_speculation
 
 if TYPE_CHECKING or has_data_sources():
     from pyspark.sql.datasource import DataSource
@@ -108,7 +111,6 @@ class KafkaSink(DataSource):
                 preflight.check(options, application_folder())
                 prepare_reports(options)
         except KafkaSinkError as error:
-            # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)
         return options, serializer
 

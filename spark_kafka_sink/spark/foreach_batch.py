@@ -18,12 +18,13 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
-from spark_kafka_sink.errors import KafkaSinkError, headline
+from spark_kafka_sink.errors import KafkaSinkError, headline, own_error
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark.micro_batch import (
     keep_report,
     prepare_reports,
     prepare_serializer,
+    warn_of_speculation,
     write_batch_marker,
 )
 from spark_kafka_sink.spark.private_api import (
@@ -38,13 +39,11 @@ from spark_kafka_sink.spark.private_api import (
     rows_incomplete,
     running_query_id,
 )
-from spark_kafka_sink.spark.query_error import own_error
 from spark_kafka_sink.spark.schema_check import (
     check_schema,
     used_columns,
     warn_of_columns,
 )
-from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.task import write_partition
 
 if TYPE_CHECKING:
@@ -113,7 +112,6 @@ def foreach_batch(
             query_id = _query_id(batch.sparkSession)
             named = _add_prefix(parsed.replace_value(table.BATCH_ID, batch_id), query_id)
         except KafkaSinkError as error:
-            # Spark shows users the whole traceback; our frames would not help them.
             raise error.with_traceback(None) from headline(error)
         batch = _select_used(batch, used_columns(parsed.topic))
         batch, named = _repartitioned(batch, named)

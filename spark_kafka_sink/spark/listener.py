@@ -20,19 +20,18 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.errors import KafkaSinkError, sink_error
 from spark_kafka_sink.report.metrics import (
     PROGRESS_METRICS,
     QUERY_METRICS,
     REPORT_METRICS,
     QueryEvent,
     QueryValues,
+    is_micro_batch,
 )
-from spark_kafka_sink.report.progress import is_micro_batch
 from spark_kafka_sink.report.reading import Report, ReportFiles, SkippedLine, parse
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.private_api import progress_values
-from spark_kafka_sink.spark.query_error import sink_error
 from spark_kafka_sink.spark.warm_up import QUERY_NAME as WARM_UP
 
 if TYPE_CHECKING:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.options import SinkOptions
@@ -14,11 +17,31 @@ from spark_kafka_sink.spark.private_api import column_types
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from spark_kafka_sink.schemas.serializer import Serializer
 
 _log = logging.getLogger("spark_kafka_sink")
+
+
+def warn_of_speculation(spark: SparkSession) -> None:
+    """Issue a UserWarning, at our caller's caller, if the session has ``spark.speculation``.
+
+    It duplicates records without any failure. Does nothing if the session does not allow reading
+    that setting.
+    """
+    try:
+        is_on = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
+    except PySparkException:
+        return
+    if is_on:
+        warnings.warn(
+            "spark.speculation is true: Spark runs slow tasks a second time, and records that "
+            "both attempts write are duplicated although no task failed. Start the application "
+            "with spark.speculation=false",
+            stacklevel=3,
+        )
 
 
 def prepare_serializer(

@@ -96,7 +96,6 @@ def write_partition(
 
             write_failed_task(replace(report(), failed_tasks=1), path, origin.batch_id)
         if isinstance(error, KafkaSinkError):
-            # Our own frames would not help users.
             raise error.with_traceback(None) from headline(error)
         raise
     return report()
@@ -154,7 +153,7 @@ def _sender(options: SinkOptions, origin: Origin) -> AbstractContextManager[Send
         return process_cache().borrow(options, origin)
     from spark_kafka_sink.transactions.partition import exactly_once
 
-    return exactly_once(options, origin)
+    return exactly_once(options, options.exactly_once, origin)
 
 
 def _origin(options: SinkOptions) -> Origin:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.option import option_texts
@@ -16,17 +16,14 @@ from spark_kafka_sink.config.options import drop_exactly_once, drop_formats
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check, topic_exists
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
+from spark_kafka_sink.spark.micro_batch import warn_of_speculation
 from spark_kafka_sink.spark.private_api import has_data_sources, is_classic
-from spark_kafka_sink.spark.speculation import warn_of_speculation
+from spark_kafka_sink.threads import start_call
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-A = TypeVar("A")
-T = TypeVar("T")
 
 _log = logging.getLogger("spark_kafka_sink")
 
@@ -79,11 +76,11 @@ def warm_up(
     try:
         texts = option_texts(options)
         # A client of Spark Connect may be far from the brokers.
-        existing_topic = _start_call(_existing_topic, texts) if is_classic(spark) else None
+        topic_call = start_call(_existing_topic, "warm-up", texts) if is_classic(spark) else None
         make_known(spark)
         warn_of_speculation(spark)
         rows = _no_rows(spark)
-        topic = "" if existing_topic is None else _await_result(existing_topic, deadline)
+        topic = "" if topic_call is None else _await_topic(topic_call, deadline)
         # An empty transaction would be a change in Kafka, and a schema one in the registry.
         passed = drop_formats(drop_exactly_once(texts))
         passed = {k: v for k, v in passed.items() if topic or k.lower() != table.TOPIC.name}
@@ -97,26 +94,12 @@ def warm_up(
     return WarmUpResult(seconds, micro_batch_seconds, "" if problem else topic, problem)
 
 
-def _start_call(function: Callable[[A], T], argument: A) -> Future[T]:
-    """The call's outcome. Its thread delays nothing, not even the end of the process."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function(argument))
-        except Exception as error:  # noqa: BLE001 - the caller gets it
-            future.set_exception(error)
-
-    start_thread(run, "warm-up")
-    return future
-
-
-def _await_result(future: Future[T], deadline: Deadline) -> T:
-    """Its value; raises its error, or TimeoutError."""
-    wait([future], deadline.remaining())
-    if not future.done():
+def _await_topic(existing_topic: Future[str], deadline: Deadline) -> str:
+    """Raises the error of the call, or TimeoutError."""
+    wait([existing_topic], deadline.remaining())
+    if not existing_topic.done():
         raise TimeoutError(_LATE)
-    return future.result()
+    return existing_topic.result()
 
 
 def _existing_topic(options: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from uuid import uuid4
 
@@ -295,7 +295,8 @@ def layout_claim(
 ) -> Iterator[LayoutClaim]:
     """A claim whose client for its progress is closed at the end."""
     group = claim_group(prefix)
-    with GroupOffset(options.producer.client, settings.ledger_topic, group) as progress:
+    offset = GroupOffset(options.producer.client, settings.ledger_topic, group)
+    with closing(offset) as progress:
         yield LayoutClaim(options, settings, prefix, task, reader, progress)
 
 

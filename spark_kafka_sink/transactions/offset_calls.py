@@ -7,10 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from types import TracebackType
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config import option_table as table
@@ -204,17 +203,6 @@ class GroupOffset:
             self._client.close(Deadline(timeout_seconds))
             self._lock.release()
 
-    def __enter__(self) -> GroupOffset:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 @contextmanager
 def borrow_offset(options: SinkOptions, topic: str, group: str) -> Iterator[GroupOffset]:
@@ -249,11 +237,6 @@ def _most_idle() -> int:
     return _MOST_IDLE if free_address_space() == math.inf else _MOST_IDLE_WITHOUT_SPACE
 
 
-def close_idle_offsets() -> None:
-    """Close the clients that no task of this process uses."""
-    _idle_offsets(os.getpid()).close(_FREE_SECONDS)
-
-
 def read_offsets(
     settings: ClientSettings, topic: str, groups: Sequence[str], wait: BrokerWait
 ) -> dict[str, CommittedOffset | None]:
@@ -262,7 +245,7 @@ def read_offsets(
     for first in range(0, len(groups), CLIENTS_AT_ONCE):
         with ExitStack() as stack:
             offsets = [
-                stack.enter_context(GroupOffset(settings, topic, group))
+                stack.enter_context(closing(GroupOffset(settings, topic, group)))
                 for group in groups[first : first + CLIENTS_AT_ONCE]
             ]
             committed.update((offset.group, offset.read(wait)) for offset in offsets)

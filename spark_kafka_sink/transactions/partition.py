@@ -40,15 +40,14 @@ DEFAULT_PREFIX = "kafka-nb-"
 
 
 @contextmanager
-def exactly_once(options: SinkOptions, origin: Origin) -> Iterator[PartitionTransaction]:
+def exactly_once(
+    options: SinkOptions, settings: ExactlyOnceOptions, origin: Origin
+) -> Iterator[PartitionTransaction]:
     """Begin the task's transaction, unless the ledger says that it was committed before.
 
     Raises LedgerAhead, LedgerLost, PartitionsChanged, InvalidOption, and what Transaction raises.
     If the task fails, its transaction is aborted; our own errors then say so.
     """
-    settings = options.exactly_once
-    if settings is None:
-        raise ValueError("delivery.guarantee is at-least-once")
     prefix = prefix_of(settings, origin.query_id)
     task = _task(settings, origin)
     release_freed_memory()  # of the previous task, as for a borrowed producer

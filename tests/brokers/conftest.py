@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from brokers import BROKERS, Broker
+from idle_offsets import close_idle_offsets
 from pyspark.sql import SparkSession
 from topics import Topics
 
 from spark_kafka_sink.producer.cache import process_cache
-from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
 
 
 @pytest.fixture(scope="session", params=BROKERS, ids=lambda kind: kind.name)

@@ -49,7 +49,7 @@ from stream_process import StreamProcess, processes_of
 from three_brokers import ThreeBrokers
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.errors import sink_error
 
 _ERROR_CHARACTERS = 200
 _MILLISECONDS_BETWEEN_BATCHES = 500

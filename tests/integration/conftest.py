@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from exactly_once_sink import SETTINGS, Sink
+from idle_offsets import close_idle_offsets
 from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 from spark_jars import avro_jar, kafka_jars
@@ -19,7 +20,6 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.tools.doctor import workers
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
-from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
 
 
 @pytest.fixture(scope="module", autouse=True)

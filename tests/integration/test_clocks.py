@@ -13,7 +13,7 @@ from streams import direct, run, stream_of
 from topics import Topics
 
 from spark_kafka_sink.errors import LedgerLost
-from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.errors import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 HOUR = 3600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import pytest
 import trustme
@@ -294,7 +295,7 @@ def test_what_the_ledger_holds_is_read_as_the_sink_does(examine, exactly_once, k
     client = parse({"kafka.bootstrap.servers": kafka.internal_servers}).producer.client
     group = marker_group(prefix)
     wait = BrokerWait(Deadline(SECONDS), "the test", "writing")
-    with GroupOffset(client, exactly_once["exactly.once.ledger.topic"], group) as offset:
+    with closing(GroupOffset(client, exactly_once["exactly.once.ledger.topic"], group)) as offset:
         offset.write(BatchMarker(6, 2).to_offset(), wait)
         assert "has begun micro-batch 6" in examine(exactly_once)["ledger"].message
         offset.write(CommittedOffset(8, "of somebody else"), wait)

@@ -17,9 +17,9 @@ import spark_jars
 from confluent_kafka.admin import AdminClient
 from waiting import wait_until
 
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.threads import call_all
 from spark_kafka_sink.tools import local_kafka
 from spark_kafka_sink.tools.local_kafka import LocalKafka, java_home
 from spark_kafka_sink.tools.local_servers.detached import DetachedServer
@@ -199,7 +199,7 @@ def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fr
     def fetch(_):
         return fetch_jars(organisation, module, revision, {jar: digest}, transitive=False)
 
-    calls = call_each(fetch, range(4), Deadline(120))
+    calls = call_all(fetch, range(4), Deadline(120))
     assert [call.error for call in calls] == [None] * 4
     (folder,) = {call.value for call in calls}
     assert [path.name for path in folder.iterdir()] == [jar]

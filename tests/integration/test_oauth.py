@@ -6,6 +6,7 @@ import json
 import sys
 import time
 import types
+from contextlib import closing
 
 import exactly_once_task
 import pyarrow as pa
@@ -161,7 +162,7 @@ def test_a_transaction_survives_that_its_token_ends_earlier_than_it_claims(optio
 def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(options):
     options["oauth.callback"] = "token_functions:refused_at_first"
     settings = read_options(options).producer.client
-    with GroupOffset(settings, options["topic"], "a-group") as offset:
+    with closing(GroupOffset(settings, options["topic"], "a-group")) as offset:
         assert offset.read(BrokerWait(Deadline(60), "a minute", "reading")) is None
     assert options.calls() == 2
 

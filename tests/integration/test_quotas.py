@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from streams import direct, run, stream_of
 from topics import Topics
 
-from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.errors import sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 BYTES_PER_SECOND = 20_000

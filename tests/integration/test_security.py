@@ -265,7 +265,7 @@ def options(kafka, protocol, settings: Mapping[str, str], topic):
 def save(spark, sink, sink_options, value="v"):
     """Write one row in a task. ``sink``: foreach_batch, a format's name, or "no Spark"."""
     if sink == "no Spark":
-        parsed = parse(sink_options)
+        parsed = read_options(sink_options)
         check(parsed)
         write_partition([pa.record_batch({"value": [value]})], parsed)
         return

@@ -21,7 +21,7 @@ from topics import Topics
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.errors import sink_error
 from spark_kafka_sink.tools.local_kafka import wait_until_ready
 from spark_kafka_sink.tools.local_servers.processes import is_running
 

@@ -9,6 +9,7 @@ marked as complete; ``partly`` has them after partition 0 of micro-batch 2 was c
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def restore(sink, state):
     wait = BrokerWait(Deadline(SECONDS), f"{SECONDS:g} s", "restoring the ledger")
     for name, (offset, metadata) in LEDGER[state].items():
         # Not with confluent_kafka: it adds a byte to the metadata.
-        with GroupOffset(options.producer.client, topic, sink.group(name)) as group:
+        with closing(GroupOffset(options.producer.client, topic, sink.group(name))) as group:
             group.write(CommittedOffset(offset, metadata), wait)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from idle_offsets import close_idle_offsets
 from mock_cluster import MockCluster
 from resolver import Resolver
 
@@ -18,7 +19,6 @@ from spark_kafka_sink.producer import cache as producer_cache
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.columns import RecordColumns
-from spark_kafka_sink.transactions.offset_calls import close_idle_offsets
 
 NO_SETTINGS: Mapping[str, str] = {}
 DEFAULT_BUDGET = BlockBudget(60_000, True, 60_000)

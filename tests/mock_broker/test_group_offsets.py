@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from mock_cluster import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, MockCluster
 
@@ -59,7 +61,7 @@ def settings(options):
 
 @pytest.fixture
 def offset(settings):
-    with GroupOffset(settings, "t", "p.0") as offset:
+    with closing(GroupOffset(settings, "t", "p.0")) as offset:
         yield offset
 
 
@@ -85,14 +87,14 @@ def test_a_write_survives(cluster, offset, codes):
 
 def test_the_coordinator_is_looked_up_until_it_is_there(cluster, settings):
     cluster.push_errors(FIND_COORDINATOR, [COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSPORT])
-    with GroupOffset(settings, "t", "p.0") as offset:
+    with closing(GroupOffset(settings, "t", "p.0")) as offset:
         assert offset.read(wait()) is None
 
 
 def test_a_user_who_may_not_see_the_group_is_told_so(cluster, settings):
     cluster.push_errors(FIND_COORDINATOR, [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 1000)
     with (
-        GroupOffset(settings, "t", "p.0") as offset,
+        closing(GroupOffset(settings, "t", "p.0")) as offset,
         pytest.raises(TransactionFailed, match="Grant this user Read on consumer groups"),
     ):
         offset.read(wait())
@@ -149,7 +151,7 @@ def test_a_lost_coordinator_ends_the_wait_at_its_deadline(cluster, offset, call)
 def test_the_offsets_of_many_groups(settings):
     groups = [f"p.{number}" for number in range(20)]
     for number in (3, 18):
-        with GroupOffset(settings, "t", groups[number]) as offset:
+        with closing(GroupOffset(settings, "t", groups[number])) as offset:
             offset.write(CommittedOffset(number, "{}"), wait())
     offsets = read_offsets(settings, "t", groups, wait())
     assert list(offsets) == groups
@@ -165,7 +167,7 @@ def test_a_reader_far_from_its_broker_keeps_its_client(settings, cluster, monkey
     connect = GroupOffset._connect
     monkeypatch.setattr(GroupOffset, "_connect", lambda offset: clients.append(connect(offset)))
     cluster.set_round_trip(1, 400)
-    with GroupOffset(settings, "t", "p.0") as offset:
+    with closing(GroupOffset(settings, "t", "p.0")) as offset:
         assert offset.read(wait()) is None
     assert len(clients) == 1
 
@@ -175,7 +177,7 @@ def test_a_broker_that_hangs_is_asked_no_longer_than_it_is_the_coordinator():
         cluster.create_topic("t")
         cluster.set_coordinator("p.0", 1)
         sink_options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
-        with GroupOffset(parse(sink_options).producer.client, "t", "p.0") as offset:
+        with closing(GroupOffset(parse(sink_options).producer.client, "t", "p.0")) as offset:
             assert offset.read(wait()) is None
             cluster.set_round_trip(1, 600_000)
             with pytest.raises(DeadlineExceeded):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import closing
 
 import pytest
 from mock_cluster import OFFSET_FETCH, MockCluster
@@ -46,7 +47,7 @@ def read(options, group="p.0", seconds=60.0):
 
 def write(options, committed, group="p.0"):
     """As another process does."""
-    with GroupOffset(options.producer.client, "t", group) as offset:
+    with closing(GroupOffset(options.producer.client, "t", group)) as offset:
         offset.write(committed, wait())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pyarrow as pa
 import pytest
 from black_hole import black_hole
@@ -104,7 +106,7 @@ def test_a_reader_of_the_ledger_is_not_replaced_while_it_tries_an_address(
             kafka_socket_connection_setup_timeout_ms="6000",
         ).producer.client
         wait = BrokerWait(Deadline(4.0), "an.option", "reading the ledger")
-        with GroupOffset(settings, "t", "g") as offset, pytest.raises(DeadlineExceeded):
+        with closing(GroupOffset(settings, "t", "g")) as offset, pytest.raises(DeadlineExceeded):
             offset.read(wait)
     assert len(made) == 1
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.producer import cache
 from spark_kafka_sink.records import arrow
 from spark_kafka_sink.spark.task import write_partition
+from spark_kafka_sink.threads import call_all
 
 LOADED_BEFORE = (cache, arrow)  # tasks load them, but nobody may be unable to
 NOBODY = 54321  # root is not limited
@@ -51,7 +51,7 @@ def main(servers: str, producers: int, limit: str, mib: str = "0") -> None:
             reports = [write_partition([batch], sink_options) for sink_options in options]
             print(*(report.acknowledged_records.total() for report in reports))
         else:
-            call_each(print, ["no client"], Deadline(10))
+            call_all(print, ["no client"], Deadline(10))
     except KafkaSinkError as error:
         print(f"{type(error).__name__}: {error}")
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from streams import direct
 
-from spark_kafka_sink.spark.query_error import sink_error
+from spark_kafka_sink.errors import sink_error
 
 FORMAT, FOREACH_BATCH, EXACTLY_ONCE = "format", "foreach_batch", "exactly-once"
 # A task's own waits are shorter; Spark is slow on a busy machine.

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
 from stub_registry import running_stub
 
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.schemas.formats import derived_schema
+from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
 
 

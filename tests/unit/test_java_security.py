@@ -4,8 +4,8 @@ import pytest
 
 from spark_kafka_sink.config.client_settings import translate
 from spark_kafka_sink.config.java_security import pem_in_lines
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.secret import Secret
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -11,8 +11,8 @@ from databricks_stand_in import DBUtils
 from pyspark.sql import SparkSession
 
 from spark_kafka_sink.config.option_table import OPTIONS
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.configuration import check, load
 from spark_kafka_sink.tools.job.document import Document
 from spark_kafka_sink.tools.job.model import CreateTopics

@@ -13,9 +13,9 @@ from fake_client import FakeClient
 from fake_clock import FakeClock
 
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.oauth_token import LatestCalls, TokenFunction
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.secret import Secret
 
 CONFIGURATION = "planted-secret-configuration"
 VALUE = "planted-secret-token"

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.errors import InvalidSchema, KafkaSinkError
-from spark_kafka_sink.spark.query_error import error_name, own_error, sink_error
+from spark_kafka_sink.errors import (
+    InvalidSchema,
+    KafkaSinkError,
+    own_error,
+    sink_error,
+    sink_error_name,
+)
 
 TEXT = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback:
   File "writer.py", line 1, in write
@@ -16,7 +21,7 @@ spark_kafka_sink.errors.InvalidSchema: column value is missing
 
 
 def test_the_sinks_own_error_is_found():
-    assert error_name(TEXT) == "InvalidSchema"
+    assert sink_error_name(TEXT) == "InvalidSchema"
     assert sink_error(TEXT) == "InvalidSchema: column value is missing"
     error = own_error(TEXT)
     assert type(error) is InvalidSchema
@@ -27,7 +32,7 @@ def test_the_sinks_own_error_is_found():
     "text", ["", "java.lang.OutOfMemoryError\n\tat x", "errors.InvalidSchema: x"]
 )
 def test_other_errors_are_not_the_sinks(text):
-    assert error_name(text) is None
+    assert sink_error_name(text) is None
     assert own_error(text) is None
     assert sink_error(text) == text.partition("\n")[0]
 

@@ -9,8 +9,8 @@ import pytest
 
 from spark_kafka_sink.config.java_security import parsed_jaas
 from spark_kafka_sink.config.option_table import REPORT_PATH
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.replay import Selection, _parser, load_replay, main, source_options
 
 EVERYTHING = Selection()

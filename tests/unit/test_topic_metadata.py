@@ -35,8 +35,7 @@ class Topics(TopicMetadata):
         self.release(topic)
 
     def due(self):
-        self.evict_idle(self.in_use)
-        return self.next_request(self.in_use)
+        return self.scan(self.in_use).due
 
     def answer(self, topic, code=0, count=2, available=(0, 1)):
         answer = TopicDescription(topic, code, 0 if code else count, () if code else available)

@@ -89,6 +89,6 @@ def test_foreach_batch_under_spark_connect_needs_the_prefix():
 def test_a_task_without_a_micro_batch_is_refused(origin):
     with (
         pytest.raises(InvalidOption, match="passes no id of a micro-batch"),
-        exactly_once(OPTIONS, origin),
+        exactly_once(OPTIONS, SETTINGS, origin),
     ):
         pass

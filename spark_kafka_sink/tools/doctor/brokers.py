@@ -23,7 +23,7 @@ from spark_kafka_sink.connection.oauth_token import resolve
 from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
-from spark_kafka_sink.process_limits import start_thread
+from spark_kafka_sink.threads import start_thread
 
 _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.doctor.brokers import Brokers, confluent_settings
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from functools import partial
 from confluent_kafka import KafkaException
 
 from spark_kafka_sink.advice import Advice, settings_rejected
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.driver_options import read_options
@@ -30,6 +29,7 @@ from spark_kafka_sink.errors import (
     LibraryUnavailable,
 )
 from spark_kafka_sink.report.storage import local_path, try_writing
+from spark_kafka_sink.threads import call_all
 from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
@@ -70,7 +70,7 @@ def report_path(context: CheckContext) -> list[Finding]:
     folder = context.sink.values[table.REPORT_PATH]
     if folder is None:
         return [not_applicable("no option report.path")]
-    (call,) = call_each(try_writing, [folder], context.deadline)
+    (call,) = call_all(try_writing, [folder], context.deadline)
     if call.error is not None:
         return [
             warned(
@@ -274,7 +274,7 @@ def _probe_all(
     findings = []
     # A little more than each call has, so that it can report its own timeout.
     deadline = Deadline(context.deadline.remaining() + _GRACE_SECONDS)
-    calls = call_each(probe, servers, deadline)
+    calls = call_all(probe, servers, deadline)
     for server, call in zip(servers, calls, strict=True):
         finding = call.value or failed(
             str(call.error), "Check this machine's DNS and network", str(server)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from spark_kafka_sink.bounded import Call, call_each
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.threads import Call, call_all
 from spark_kafka_sink.tools.doctor import (
     connection,
     exactly_once,
@@ -138,7 +138,7 @@ def diagnose(
 
 def _findings(check: Check, context: CheckContext, seconds: float) -> list[Finding]:
     context.deadline = Deadline(max(0.0, seconds - _RESERVE_SECONDS))
-    (call,) = call_each(check.run, [context], Deadline(seconds))
+    (call,) = call_all(check.run, [context], Deadline(seconds))
     findings = call.value
     if findings is None:
         findings = [_unexpected_error(call)]

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_kafka_sink.bounded import call_each
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.threads import call_all
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
@@ -266,7 +266,7 @@ def executors(context: CheckContext) -> list[Finding]:
     tasks = _cores(spark)
     rows = spark.range(0, tasks, 1, tasks)
     asked = rows.select(F.udf(probe, useArrow=False)("id").alias("answer")).distinct()
-    (call,) = call_each(lambda df: df.collect(), [asked], context.deadline)
+    (call,) = call_all(lambda df: df.collect(), [asked], context.deadline)
     if isinstance(call.error, TimeoutError):
         return [
             warned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -60,7 +61,7 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
     offset = CommittedOffset(1, str(uuid.uuid4()))
     try:
         test_transaction.initialize([topic], wait)
-        with GroupOffset(context.settings, topic, name) as group:
+        with closing(GroupOffset(context.settings, topic, name)) as group:
             # The former one: some brokers know no group whose first offset is not committed yet.
             group.write(CommittedOffset(0, KEY), wait)
             test_transaction.begin()

@@ -18,8 +18,8 @@ import yaml
 from spark_kafka_sink.config import client_settings, registry_options
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
-from spark_kafka_sink.config.secret import Secret, read_secret
 from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.secret import Secret, read_secret
 
 #: where something is in a document, such as ("sink", "options", "kafka.linger.ms")
 Path = tuple[str, ...]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
-from spark_kafka_sink.report.progress import is_micro_batch
-from spark_kafka_sink.spark.query_error import error_name, sink_error
+from spark_kafka_sink.errors import sink_error, sink_error_name
+from spark_kafka_sink.report.metrics import is_micro_batch
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.reports import MicroBatch, Reports
 from spark_kafka_sink.tools.job.restart import Failure
@@ -98,4 +98,4 @@ def _failure(query: StreamingQuery, progress: Progress) -> Failure | None:
         # Only now may another query have its name.
         query.awaitTermination(_TERMINATION_SECONDS)
     text = str(error)
-    return Failure(f"the query failed: {sink_error(text)}", error_name(text), progress.has_any)
+    return Failure(f"the query failed: {sink_error(text)}", sink_error_name(text), progress.has_any)

@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from spark_kafka_sink.process_limits import start_thread
 from spark_kafka_sink.report.reading import printable
+from spark_kafka_sink.threads import start_thread
 from spark_kafka_sink.tools.job.reports import MicroBatch
 
 _MAX_TOPICS = 15

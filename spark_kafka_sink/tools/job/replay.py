@@ -20,10 +20,10 @@ from spark_kafka_sink.config.client_settings import read_setting
 from spark_kafka_sink.config.msk_iam import MECHANISM as AWS_MSK_IAM
 from spark_kafka_sink.config.option import PREFIX, server_list
 from spark_kafka_sink.config.options import drop_formats
-from spark_kafka_sink.config.secret import Secret
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
+from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.command import job_parser, supervised
 from spark_kafka_sink.tools.job.configuration import OPTIONS, Configuration, check, read
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid

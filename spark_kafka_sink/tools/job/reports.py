@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,6 @@ from typing import Any
 
 from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.report.progress import rows_per_second
 from spark_kafka_sink.report.reading import ReportFiles
 from spark_kafka_sink.report.reading import parse as parse_report
 from spark_kafka_sink.report.storage import local_path
@@ -43,7 +43,7 @@ class MicroBatch:
             started_at=progress["timestamp"],
             duration_ms=progress["durationMs"]["triggerExecution"],
             input_rows=progress["numInputRows"],
-            rows_per_second=rows_per_second(progress),
+            rows_per_second=_rows_per_second(progress),
             report=report,
         )
 
@@ -80,6 +80,12 @@ class MicroBatch:
                 "rows_per_second": _rounded(self.rows_per_second),
             }
         )
+
+
+def _rows_per_second(progress: Mapping[str, Any]) -> float | None:
+    """Rows that Spark processed per second, or None: the first micro-batches may have no rate."""
+    rate: float | None = progress.get("processedRowsPerSecond")
+    return rate if rate is not None and math.isfinite(rate) else None
 
 
 def _rounded(number: float | None) -> float | None:

@@ -15,8 +15,8 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.datasource import make_known
 from spark_kafka_sink.spark.listener import KafkaSinkListener
+from spark_kafka_sink.spark.micro_batch import warn_of_speculation
 from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
-from spark_kafka_sink.spark.speculation import warn_of_speculation
 from spark_kafka_sink.spark.warm_up import warm_up
 from spark_kafka_sink.tools.doctor import diagnose
 from spark_kafka_sink.tools.doctor.result import say_text

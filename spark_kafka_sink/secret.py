@@ -1,4 +1,4 @@
-"""URLs that users write: whether they can be used, and what of them may be shown."""
+"""What no text may show: secrets, and what is secret in URLs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ import re
 from collections.abc import Sequence
 from urllib.parse import SplitResult, urlsplit
 
+#: of PEM text, perhaps a private key, which some write where the name of a file belongs
+PEM_BEGIN = "-----BEGIN "
+
 _QUERY = r"""[?#][^\s"']*?(?=[.:,;]?(?:[\s"']|$))"""
 _URL = re.compile(rf"""(\w+://)(?:[^\s"']*@)?([^\s"'?#]*)(?:{_QUERY})?""")
+
+
+class Secret(str):
+    """A string that appears neither in reprs nor in tracebacks with local variables."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+
+def read_secret(text: str) -> Secret:
+    """``text`` as it is, but without the final line break that a file or variable may have."""
+    return Secret(re.sub(r"\r?\n\Z", "", text))
 
 
 def redacted(text: str) -> str:

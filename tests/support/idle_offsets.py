@@ -1,0 +1,12 @@
+"""The clients that read and write offsets, and that no task uses at the moment."""
+
+from __future__ import annotations
+
+import os
+
+from spark_kafka_sink.transactions import offset_calls
+
+
+def close_idle_offsets() -> None:
+    """Close this process's: they would keep looking for a broker that has gone."""
+    offset_calls._idle_offsets(os.getpid()).close(1.0)
