@@ -106,7 +106,7 @@ types: setup ## mypy --strict
 api: setup ## write docs/api.md from the docstrings
 	$(BIN)/python docs/api.py
 
-figures: setup ## write what pages and the schema say of the figures of reports, and of errors
+figures: setup ## write what pages and the schema say of options, the figures of reports, and errors
 	$(BIN)/python docs/figures.py
 
 wheel: setup ## build the wheel into dist/

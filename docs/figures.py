@@ -1,6 +1,7 @@
-"""Writes what pages say of figures of a report, errors and columns from the code: ``make figures``.
+"""Writes what pages say of options, reports, errors and columns from the code: ``make figures``.
 
-The tables in report_format.md, metrics.md, errors.md and format.md, and report_schema.json.
+The tables in options.md, report_format.md, metrics.md, errors.md and format.md, and
+report_schema.json.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_kafka_sink.advice import Advice
+from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.report.figures import FIGURES, VERSION
 from spark_kafka_sink.report.metrics import PROGRESS_METRICS, QUERY_METRICS, REPORT_METRICS, Metric
 from spark_kafka_sink.report.reading import Report
@@ -38,6 +40,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 def pages() -> dict[Path, str]:
     """What each file says."""
     return {
+        DOCS / "options.md": _page("options.md", {"options": _options()}),
         DOCS / "report_format.md": _page("report_format.md", {"figures": _figures()}),
         DOCS / "errors.md": _page("errors.md", {"advice": _advice()}),
         DOCS / "format.md": _page("format.md", {"conversions": _conversions()}),
@@ -60,6 +63,13 @@ def _page(name: str, parts: dict[str, Iterable[str]]) -> str:
         _, _, after = rest.partition(END)
         text = "\n".join([f"{before}{begin}\n", *lines, f"\n{END}{after}"])
     return text
+
+
+def _options() -> Iterator[str]:
+    yield from ("| Option | Default | Meaning |", "|---|---|---|")
+    for option in OPTIONS:
+        default = option.if_absent if option.default is None else f"`{option.default}`"
+        yield f"| `{option.name}` | {default} | {option.description} |"
 
 
 def _conversions() -> Iterator[str]:

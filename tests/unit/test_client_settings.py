@@ -21,7 +21,7 @@ JAAS = {
 }
 
 
-def refusal(settings: dict[str, str]) -> str:
+def rejection(settings: dict[str, str]) -> str:
     with pytest.raises(InvalidOption) as raised:
         translate(settings)
     return str(raised.value)
@@ -74,7 +74,7 @@ def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "a\tb", "a\x00b"])
-def test_a_client_id_that_would_spoil_the_clients_statistics_is_refused(value):
+def test_a_client_id_that_would_spoil_the_clients_statistics_is_rejected(value):
     with pytest.raises(InvalidOption, match=r"kafka\.client\.id=.* is invalid; remove its quot"):
         translate({"bootstrap.servers": "b:1", "client.id": value})
 
@@ -245,14 +245,14 @@ def test_the_time_between_attempts_to_connect_is_constant_unless_a_maximum_is_gi
     }
 
 
-def test_cipher_suites_are_refused_because_they_would_not_restrict_every_version_of_tls():
-    message = refusal({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
+def test_cipher_suites_are_rejected_because_they_would_not_restrict_every_version_of_tls():
+    message = rejection({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"})
     assert "would restrict only TLS 1.2" in message
 
 
 @pytest.mark.parametrize("name", sorted(REJECTED))
-def test_setting_that_has_no_translation_is_refused_with_advice(name):
-    assert refusal({name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
+def test_setting_that_has_no_translation_is_rejected_with_advice(name):
+    assert rejection({name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
 
 
 @pytest.mark.parametrize(
@@ -282,13 +282,13 @@ def test_setting_that_has_no_translation_is_refused_with_advice(name):
         ("security.protocol", "TLS", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
     ],
 )
-def test_value_out_of_range_is_refused_with_what_is_allowed(name, value, allowed):
-    assert refusal({name: value}) == f"kafka.{name}={value!r} is invalid; allowed: {allowed}"
+def test_value_out_of_range_is_rejected_with_what_is_allowed(name, value, allowed):
+    assert rejection({name: value}) == f"kafka.{name}={value!r} is invalid; allowed: {allowed}"
 
 
-def test_refused_value_is_reported_under_the_given_name():
+def test_rejected_value_is_reported_under_the_given_name():
     settings = {"compression.type": "gzip", "compression.gzip.level": "99"}
-    assert "kafka.compression.gzip.level" in refusal(settings)
+    assert "kafka.compression.gzip.level" in rejection(settings)
 
 
 @pytest.mark.parametrize("value", ["", "-1", "0", "5.5", "0x10", "1s", "x", "é", "\n"])
@@ -323,23 +323,23 @@ def test_whatever_the_value_only_invalid_option_is_raised(value):
     ],
     ids=" ".join,
 )
-def test_one_setting_under_two_names_is_refused(settings):
-    assert "keep one" in refusal(settings)
+def test_one_setting_under_two_names_is_rejected(settings):
+    assert "keep one" in rejection(settings)
 
 
 @pytest.mark.parametrize(
     ("name", "other"), [("partitioner", "random"), ("delivery.report.only.error", "false")]
 )
 def test_what_the_sink_relies_on_cannot_be_changed(name, other):
-    assert f"kafka.{name}" in refusal({name: other})
+    assert f"kafka.{name}" in rejection({name: other})
 
 
 def test_metrics_push_is_off_unless_requested():
     assert translate({"enable.metrics.push": "true"})["enable.metrics.push"] == "true"
 
 
-def test_sasl_without_a_mechanism_is_refused_with_the_choices():
-    message = refusal({"security.protocol": "SASL_SSL"})
+def test_sasl_without_a_mechanism_is_rejected_with_the_choices():
+    message = rejection({"security.protocol": "SASL_SSL"})
     assert "kafka.sasl.mechanism, such as PLAIN, SCRAM-SHA-512 or OAUTHBEARER" in message
     assert "does not support Kerberos" in message
 

@@ -9,7 +9,7 @@ from spark_kafka_sink.errors import InvalidOption
 IN_FLIGHT = "max.in.flight.requests.per.connection"
 
 
-def refusal(settings: dict[str, str]) -> str:
+def rejection(settings: dict[str, str]) -> str:
     with pytest.raises(InvalidOption) as raised:
         translate(settings)
     return str(raised.value)
@@ -37,7 +37,7 @@ RETRIES_EFFECT = "a single failed request fails the task"
     ],
 )
 def test_weaker_delivery_must_be_accepted_explicitly(name, value, effect, needed):
-    assert refusal({name: value}) == (
+    assert rejection({name: value}) == (
         f"kafka.{name}={value} switches idempotence off, so that {effect}; set "
         f"kafka.enable.idempotence=false to accept that, or keep kafka.{name}{needed}"
     )
@@ -50,22 +50,22 @@ def test_weaker_delivery_must_be_accepted_explicitly(name, value, effect, needed
 )
 @pytest.mark.parametrize("true", ["true", "TRUE", "t", "1"])
 def test_weaker_delivery_contradicts_idempotence_that_was_requested(name, value, needed, true):
-    assert refusal({name: value, "enable.idempotence": true}) == (
+    assert rejection({name: value, "enable.idempotence": true}) == (
         f"kafka.enable.idempotence=true needs kafka.{name}{needed}, not {value}"
     )
 
 
 @pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
-def test_more_than_five_requests_in_flight_are_refused_with_idempotence(name):
-    assert f"kafka.{IN_FLIGHT}=6 is more than 5" in refusal({name: "6"})
+def test_more_than_five_requests_in_flight_are_rejected_with_idempotence(name):
+    assert f"kafka.{IN_FLIGHT}=6 is more than 5" in rejection({name: "6"})
     assert translate({name: "5"})[IN_FLIGHT] == "5"
     assert translate({name: "6", "enable.idempotence": "false"})[IN_FLIGHT] == "6"
 
 
 @pytest.mark.parametrize("acks", [{}, {"acks": "1"}])
 @pytest.mark.parametrize("name", [IN_FLIGHT, "max.in.flight"])
-def test_one_request_in_flight_without_idempotence_is_refused_since_it_keeps_no_order(name, acks):
-    message = refusal({name: "1", "enable.idempotence": "false", **acks})
+def test_one_request_in_flight_without_idempotence_is_rejected_since_it_keeps_no_order(name, acks):
+    message = rejection({name: "1", "enable.idempotence": "false", **acks})
     assert message.startswith(f"kafka.{IN_FLIGHT}=1 does not keep the order of records")
     assert "Keep kafka.enable.idempotence=true" in message
     assert "set kafka.retries=0" in message
@@ -114,11 +114,11 @@ def test_a_record_has_time_for_lingering_and_one_request(settings, delivery):
         ("9", "5", "10", "15", "4"),
     ],
 )
-def test_a_delivery_timeout_too_short_for_one_request_is_refused(
+def test_a_delivery_timeout_too_short_for_one_request_is_rejected(
     name, delivery, linger, request_timeout, at_least, at_most
 ):
     settings = {name: delivery, "linger.ms": linger, "request.timeout.ms": request_timeout}
-    assert refusal(settings) == (
+    assert rejection(settings) == (
         f"kafka.delivery.timeout.ms={delivery} is shorter than kafka.linger.ms + "
         f"kafka.request.timeout.ms, {linger} + {request_timeout}; set it to at least {at_least}, "
         f"or kafka.request.timeout.ms to at most {at_most}"
@@ -126,18 +126,18 @@ def test_a_delivery_timeout_too_short_for_one_request_is_refused(
 
 
 def test_no_request_timeout_is_suggested_where_lingering_takes_all_the_time():
-    message = refusal({"delivery.timeout.ms": "1000", "linger.ms": "1000"})
+    message = rejection({"delivery.timeout.ms": "1000", "linger.ms": "1000"})
     assert message.endswith("1000 + 30000; set it to at least 31000")
 
 
 def test_a_delivery_timeout_is_measured_against_the_defaults_too():
-    assert "shorter than" in refusal({"delivery.timeout.ms": "30004"})
+    assert "shorter than" in rejection({"delivery.timeout.ms": "30004"})
 
 
 @pytest.mark.parametrize("request_timeout", ["0", "30000"])
-def test_endless_delivery_is_refused(request_timeout):
+def test_endless_delivery_is_rejected(request_timeout):
     settings = {"linger.ms": "0", "request.timeout.ms": request_timeout}
-    assert "retry forever" in refusal({"delivery.timeout.ms": "0", **settings})
+    assert "retry forever" in rejection({"delivery.timeout.ms": "0", **settings})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 COMPLETE = f'{PLAIN} required username="u" password="hunter2";'
 
 
-def refusal(settings: dict[str, str]) -> str:
+def rejection(settings: dict[str, str]) -> str:
     with pytest.raises(InvalidOption) as raised:
         translate(settings)
     return str(raised.value)
@@ -110,23 +110,23 @@ def test_jaas_may_lack_the_last_semicolon():
         ("PLAIN", COMPLETE * 2, "is not of the form"),
     ],
 )
-def test_jaas_that_cannot_be_translated_is_refused_without_its_text(mechanism, text, advice):
+def test_jaas_that_cannot_be_translated_is_rejected_without_its_text(mechanism, text, advice):
     with pytest.raises(InvalidOption, match=rf"kafka\.sasl\.jaas\.config.* {advice}") as raised:
         translate({"sasl.mechanism": mechanism, "sasl.jaas.config": text})
     assert "hunter2" not in str(raised.value)
 
 
-def test_jaas_without_a_mechanism_is_refused():
-    assert "set kafka.sasl.mechanism to PLAIN" in refusal({"sasl.jaas.config": COMPLETE})
+def test_jaas_without_a_mechanism_is_rejected():
+    assert "set kafka.sasl.mechanism to PLAIN" in rejection({"sasl.jaas.config": COMPLETE})
 
 
 # --- stores --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [{}, {"type": "JKS"}, {"type": "jks"}, {"password": "x"}])
-def test_a_jks_key_store_is_refused_with_the_command_that_converts_it(kind):
+def test_a_jks_key_store_is_rejected_with_the_command_that_converts_it(kind):
     settings = {"location": "/store.jks", **kind}
-    message = refusal({f"ssl.keystore.{name}": value for name, value in settings.items()})
+    message = rejection({f"ssl.keystore.{name}": value for name, value in settings.items()})
     assert "kafka.ssl.keystore.location" in message
     assert "keytool -importkeystore" in message
     assert "kafka.ssl.keystore.type=PEM" in message
@@ -137,7 +137,7 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     """Java's default is JKS, but its reader of JKS also reads PKCS12."""
     settings = {"ssl.keystore.location": f"/{name}", "ssl.keystore.password": "hunter2"}
     assert translate(settings)["ssl.keystore.location"] == f"/{name}"
-    assert "of type JKS" in refusal({**settings, "ssl.keystore.type": "JKS"})
+    assert "of type JKS" in rejection({**settings, "ssl.keystore.type": "JKS"})
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     ],
 )
 @pytest.mark.parametrize("others", [{}, {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}])
-def test_an_empty_store_is_refused_by_name(name, others):
-    assert refusal({name: " ", **others}).startswith(f"kafka.{name} is empty")
+def test_an_empty_store_is_rejected_by_name(name, others):
+    assert rejection({name: " ", **others}).startswith(f"kafka.{name} is empty")
 
 
 @pytest.mark.parametrize(
     "name",
     ["ssl.key.location", "ssl.keystore.location", "sasl.oauthbearer.assertion.private.key.file"],
 )
-def test_pem_in_place_of_a_file_is_refused_and_not_shown(name):
-    message = refusal({name: "-----BEGIN PRIVATE KEY----- hunter2"})
+def test_pem_in_place_of_a_file_is_rejected_and_not_shown(name):
+    message = rejection({name: "-----BEGIN PRIVATE KEY----- hunter2"})
     assert message.startswith(f"kafka.{name} is PEM text")
     assert "hunter2" not in message
 
@@ -214,13 +214,13 @@ def test_oauthbearer_takes_tokens_from_an_endpoint_or_from_a_function():
     assert translate(OAUTH, "mine:make").oauth_callback == "mine:make"
 
 
-def test_oauthbearer_without_tokens_is_refused():
-    message = refusal(OAUTH)
+def test_oauthbearer_without_tokens_is_rejected():
+    message = rejection(OAUTH)
     assert "needs tokens: set kafka.sasl.oauthbearer.token.endpoint.url with" in message
 
 
 @pytest.mark.parametrize("other", [OIDC, {"enable.sasl.oauthbearer.unsecure.jwt": "true"}])
-def test_two_ways_to_tokens_are_refused(other):
+def test_two_ways_to_tokens_are_rejected(other):
     with pytest.raises(InvalidOption, match="are two ways to get tokens; keep one"):
         translate({**OAUTH, **other}, "mine:make")
 

@@ -1,4 +1,4 @@
-"""Key stores as real files, which the client opens or refuses with the way out."""
+"""Key stores as real files, which the client opens or rejects with the way out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opened(files, name, kind="PKCS12", **passwords):
     Session(Client, translate(settings)).client.close(Deadline(5))
 
 
-def refusal(files, name, kind="PKCS12", **passwords):
+def rejection(files, name, kind="PKCS12", **passwords):
     with pytest.raises(InvalidOption) as raised:
         opened(files, name, kind, **passwords)
     message = str(raised.value)
@@ -85,14 +85,14 @@ def test_a_good_store_is_read(files, name, kind, passwords):
         ("other.pem", "PEM", {}, r"or kafka\.ssl\.keystore\.type$"),
     ],
 )
-def test_a_store_that_the_client_cannot_read_is_refused_with_the_way_out(
+def test_a_store_that_the_client_cannot_read_is_rejected_with_the_way_out(
     files, name, kind, passwords, advice
 ):
-    assert re.search(advice, refusal(files, name, kind, **passwords))
+    assert re.search(advice, rejection(files, name, kind, **passwords))
 
 
 def test_both_commands_convert_a_store_of_java_8(files, tmp_path):
-    message = refusal(files, "java_8.p12", keystore=PASSWORD)
+    message = rejection(files, "java_8.p12", keystore=PASSWORD)
     of_java = re.search(r"keytool (-importkeystore [^;]*);", message)[1]
     of_openssl = re.search(r"openssl pkcs12 [^;]*;", message)[0].rstrip(";")
     shutil.copy(files / "java_8.p12", tmp_path / "store.p12")

@@ -109,13 +109,13 @@ def test_the_settings_of_the_java_library_work():
         ({"sasl.oauthbearer.config": "planted-secret"}, "remove oauth.callback and"),
     ],
 )
-def test_what_cannot_be_used_is_refused(settings, message):
+def test_what_cannot_be_used_is_rejected(settings, message):
     with pytest.raises(InvalidOption, match=message) as raised:
         translated(**settings)
     assert "planted-secret" not in str(raised.value)
 
 
-def test_a_callback_of_the_users_own_is_refused():
+def test_a_callback_of_the_users_own_is_rejected():
     with pytest.raises(InvalidOption, match="makes its tokens itself"):
         translate({**SASL, "bootstrap.servers": SERVERS}, "mine:make")
 

@@ -45,7 +45,7 @@ def oauthbearer(settings):
     return {name: str(client[name]) for name in names}
 
 
-def refusal(settings, oauth_callback=""):
+def rejection(settings, oauth_callback=""):
     with pytest.raises(InvalidOption) as raised:
         translate(settings, oauth_callback)
     assert "hunter2" not in str(raised.value)
@@ -178,12 +178,12 @@ def test_a_comma_in_an_extension_does_not_end_it():
         ({**OAUTH, "sasl.oauthbearer.method": "oidc"}, "token.endpoint.url, .*client.id, .*secret"),
     ],
 )
-def test_what_is_missing_or_cannot_be_translated_is_refused_with_advice(settings, advice):
-    assert re.search(advice, refusal(settings))
+def test_what_is_missing_or_cannot_be_translated_is_rejected_with_advice(settings, advice):
+    assert re.search(advice, rejection(settings))
 
 
-def test_a_token_endpoint_beside_a_function_is_refused():
-    assert "are two ways to get tokens; keep one" in refusal(java(CREDENTIALS, **ENDPOINT), "a:b")
+def test_a_token_endpoint_beside_a_function_is_rejected():
+    assert "are two ways to get tokens; keep one" in rejection(java(CREDENTIALS, **ENDPOINT), "a:b")
 
 
 def test_the_query_of_a_token_endpoint_is_used_and_not_shown():

@@ -41,7 +41,7 @@ def parsed(**options: object) -> SinkOptions:
     return parse({**SERVERS, **options})
 
 
-def refusal(**options: str) -> str:
+def rejection(**options: str) -> str:
     with pytest.raises(InvalidOption) as raised:
         parsed(**options)
     return str(raised.value)
@@ -94,8 +94,8 @@ def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
     assert parsed(**options).producer.budget == budget
 
 
-def test_a_budget_for_metadata_without_effect_is_refused():
-    assert refusal(**{"kafka.max.block.metadata.ms": "5000"}) == (
+def test_a_budget_for_metadata_without_effect_is_rejected():
+    assert rejection(**{"kafka.max.block.metadata.ms": "5000"}) == (
         "kafka.max.block.metadata.ms has an effect only with "
         "kafka.max.block.ms.include.metadata=false or kafka.max.block.ms=0; "
         "set one of them, or remove it"
@@ -112,7 +112,7 @@ def test_times_have_units(text, milliseconds):
 
 
 @pytest.mark.parametrize("text", ["10", "m", "-1s", "1d", "1.5h"])
-def test_a_time_without_a_unit_or_of_another_form_is_refused(text):
+def test_a_time_without_a_unit_or_of_another_form_is_rejected(text):
     with pytest.raises(InvalidOption, match="is not a duration such as 30s, 10m or 1h"):
         parsed(**{"producer.cache.timeout": text})
 
@@ -120,7 +120,7 @@ def test_a_time_without_a_unit_or_of_another_form_is_refused(text):
 @pytest.mark.parametrize(
     "name", ["preflight", "kafka.max.block.ms.include.metadata", "includeHeaders"]
 )
-def test_a_switch_that_is_neither_on_nor_off_is_refused(name):
+def test_a_switch_that_is_neither_on_nor_off_is_rejected(name):
     with pytest.raises(InvalidOption, match=f"{name}='yes' is neither true nor false"):
         parsed(**{name: "yes"})
 
@@ -211,13 +211,13 @@ def test_given_values_replace_defaults():
 @pytest.mark.parametrize("name", ["kafka.metadata.evict.ms", "kafka.metadata.max.idle.ms"])
 def test_an_option_may_have_java_name(name):
     assert parsed(**{name: "2000"}).producer.lifetime.evict_ms == 2000
-    assert refusal(**{name: "2"}) == f"{name}=2 is not between 1000 and 2147483647"
+    assert rejection(**{name: "2"}) == f"{name}=2 is not between 1000 and 2147483647"
 
 
 def test_two_names_of_an_option_must_agree():
     both = {"kafka.metadata.evict.ms": "2000", "kafka.metadata.max.idle.ms": " 2000"}
     assert parsed(**both).producer.lifetime.evict_ms == 2000
-    assert refusal(**both | {"kafka.metadata.evict.ms": "3000"}) == (
+    assert rejection(**both | {"kafka.metadata.evict.ms": "3000"}) == (
         "kafka.metadata.evict.ms and kafka.metadata.max.idle.ms set the same option; remove one"
     )
 
@@ -263,21 +263,21 @@ def test_include_headers_is_accepted_without_effect(value):
         ("kafka.close.timeout.ms", "close.timeout.ms"),
     ],
 )
-def test_unknown_option_is_refused_with_the_nearest_name(name, meant):
-    message = refusal(**{name: "a"})
+def test_unknown_option_is_rejected_with_the_nearest_name(name, meant):
+    message = rejection(**{name: "a"})
     assert name.lower() in message
     assert f"did you mean {meant}?" in message
 
 
 @pytest.mark.parametrize("name", ["group.id", "auto.offset.reset", "enable.auto.commit", "*"])
-def test_setting_of_a_consumer_is_refused(name):
-    assert f"kafka.{name} is not a setting of the Kafka producer" in refusal(
+def test_setting_of_a_consumer_is_rejected(name):
+    assert f"kafka.{name} is not a setting of the Kafka producer" in rejection(
         **{f"kafka.{name}": "1"}
     )
 
 
-def test_unknown_option_that_resembles_none_is_refused_without_a_guess():
-    message = refusal(zzz="a")
+def test_unknown_option_that_resembles_none_is_rejected_without_a_guess():
+    message = rejection(zzz="a")
     assert "unknown option zzz" in message
     assert "did you mean" not in message
 
@@ -286,8 +286,8 @@ def test_unknown_option_that_resembles_none_is_refused_without_a_guess():
 @pytest.mark.parametrize(
     "name", ["close.timeout.ms", "kafka.buffer.memory", "kafka.max.block.ms", "batch.id"]
 )
-def test_text_that_is_no_whole_number_is_refused(name, text):
-    assert refusal(**{name: text}) == f"{name}={text!r} is not a whole number"
+def test_text_that_is_no_whole_number_is_rejected(name, text):
+    assert rejection(**{name: text}) == f"{name}={text!r} is not a whole number"
 
 
 @pytest.mark.parametrize(
@@ -302,13 +302,13 @@ def test_text_that_is_no_whole_number_is_refused(name, text):
         ("batch.id", "-1", "0 and 9223372036854775807"),
     ],
 )
-def test_number_out_of_range_is_refused_with_the_range(name, value, allowed):
-    assert refusal(**{name: value}) == f"{name}={value} is not between {allowed}"
+def test_number_out_of_range_is_rejected_with_the_range(name, value, allowed):
+    assert rejection(**{name: value}) == f"{name}={value} is not between {allowed}"
 
 
-def test_a_buffer_too_small_for_the_largest_record_is_refused():
+def test_a_buffer_too_small_for_the_largest_record_is_rejected():
     too_large = {"kafka.max.request.size": "2000000"}
-    assert refusal(**too_large, **{"kafka.buffer.memory": "1999999"}) == (
+    assert rejection(**too_large, **{"kafka.buffer.memory": "1999999"}) == (
         "kafka.buffer.memory=1999999 is less than kafka.max.request.size=2000000: the largest "
         "records could never be sent; raise the former or lower the latter"
     )
@@ -321,8 +321,8 @@ def test_topic_name_that_kafka_allows_is_accepted(topic):
 
 
 @pytest.mark.parametrize("topic", ["", " ", ".", "..", "a b", "a/b", "é", "a\0", "a" * 250])
-def test_topic_name_that_kafka_would_refuse_is_refused(topic):
-    assert re.match("topic=.* is not a valid topic name: allowed are", refusal(topic=topic))
+def test_topic_name_that_kafka_would_refuse_is_rejected(topic):
+    assert re.match("topic=.* is not a valid topic name: allowed are", rejection(topic=topic))
 
 
 def test_equal_options_are_equal_keys_whatever_their_order():
@@ -467,7 +467,7 @@ def test_reports_go_to_a_path_or_a_uri_that_pyarrow_knows(text, path):
     ],
 )
 def test_reports_cannot_go_where_python_cannot_write(text, complaint):
-    message = refusal(**{"report.path": text})
+    message = rejection(**{"report.path": text})
     assert message.startswith("report.path=")
     assert complaint in message
     assert "sec-word" not in message
@@ -485,8 +485,8 @@ def test_reports_cannot_go_where_python_cannot_write(text, complaint):
         "abfss://account.dfs.core.windows.net/box?sv=1&sig=sec-word",
     ],
 )
-def test_credentials_in_the_place_of_reports_are_refused_and_not_shown(uri):
-    message = refusal(**{"report.path": uri})
+def test_credentials_in_the_place_of_reports_are_rejected_and_not_shown(uri):
+    message = rejection(**{"report.path": uri})
     assert "contains credentials" in message
     for part in ("AKIA", "sec", "word"):
         assert part not in message
@@ -523,8 +523,8 @@ def test_the_format_needs_the_number_of_partitions_and_sparks_own_id_of_the_micr
         "kafka.transaction.timeout.ms",
     ],
 )
-def test_options_for_exactly_once_alone_are_refused(name):
-    message = refusal(**{name: "1000"})
+def test_options_for_exactly_once_alone_are_rejected(name):
+    message = rejection(**{name: "1000"})
     assert message.startswith(f"{name} has an effect only with delivery.guarantee=exactly-once")
 
 
@@ -559,11 +559,11 @@ def test_the_rack_is_a_name_or_a_variable_of_the_executor(monkeypatch):
     assert process_rack(by_variable) == "eu-1b"
 
 
-def test_a_rack_that_nobody_knows_is_refused(monkeypatch):
-    assert "needs kafka.client.rack" in refusal(**{"kafka.partitioner.rack.aware": "true"})
+def test_a_rack_that_nobody_knows_is_rejected(monkeypatch):
+    assert "needs kafka.client.rack" in rejection(**{"kafka.partitioner.rack.aware": "true"})
     both = {"kafka.client.rack": "a", "client.rack.variable": "ZONE"}
-    assert "remove one" in refusal(**both)
-    assert "not the name of an environment variable" in refusal(**{"client.rack.variable": "a-b"})
+    assert "remove one" in rejection(**both)
+    assert "not the name of an environment variable" in rejection(**{"client.rack.variable": "a-b"})
     monkeypatch.delenv("ZONE", raising=False)
     with pytest.raises(InvalidOption, match=r"ZONE .* not set .*spark\.executorEnv\.ZONE"):
         process_rack(parsed(**{"client.rack.variable": "ZONE"}).producer.rack)
@@ -614,7 +614,7 @@ def test_none_is_no_option(name):
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["kafka.sasl.password", "topic", "kafka.bootstrap.servers"])
-def test_a_value_without_a_text_is_refused_by_name(name, value):
+def test_a_value_without_a_text_is_rejected_by_name(name, value):
     with pytest.raises(InvalidOption) as raised:
         parse({**SERVERS, name: value})
     assert str(raised.value) == (
@@ -624,6 +624,6 @@ def test_a_value_without_a_text_is_refused_by_name(name, value):
 
 
 @pytest.mark.parametrize("name", [None, 1, ("topic",)])
-def test_a_name_that_is_no_text_is_refused(name):
+def test_a_name_that_is_no_text_is_rejected(name):
     with pytest.raises(InvalidOption, match=f"^the name of an option is .*{type(name).__name__}$"):
         parse({**SERVERS, name: "x"})

@@ -1,4 +1,4 @@
-"""docs/options.md, docs/errors.md and docs/doctor.md list what the code defines."""
+"""docs/errors.md and docs/doctor.md list what the code defines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 from spark_kafka_sink import errors
-from spark_kafka_sink.config.option import Option
-from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.tools.doctor.diagnosis import CHECKS, Check
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -19,16 +17,6 @@ def table(name: str) -> list[str]:
     lines = (DOCS / f"{name}.md").read_text(encoding="utf-8").splitlines()
     marked = lines[lines.index(f"<!-- {name} -->") + 1 : lines.index(f"<!-- /{name} -->")]
     return [line for line in marked if line]
-
-
-def row(option: Option) -> str:
-    default = option.if_absent if option.default is None else f"`{option.default}`"
-    return f"| `{option.name}` | {default} | {option.description} |"
-
-
-def test_the_table_of_options_is_as_the_code_defines_them():
-    expected = ["| Option | Default | Meaning |", "|---|---|---|", *map(row, OPTIONS)]
-    assert table("options") == expected
 
 
 def test_the_table_of_errors_has_every_error_once():

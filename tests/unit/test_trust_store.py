@@ -83,7 +83,7 @@ def pem(settings):
     return completed(translate(settings))["ssl.ca.pem"]
 
 
-def refusal(settings):
+def rejection(settings):
     with pytest.raises(InvalidOption) as raised:
         completed(translate(settings))
     assert PASSWORD not in str(raised.value)
@@ -156,11 +156,11 @@ def conversion(settings):
         ("Your keystore contains 0 entries", 0, "it has no certificate"),
     ],
 )
-def test_a_store_that_java_cannot_read_is_refused_with_the_command_that_converts_it(
+def test_a_store_that_java_cannot_read_is_rejected_with_the_command_that_converts_it(
     java, store, output, exit_code, reason
 ):
     java(output, exit_code)
-    message = refusal(store)
+    message = rejection(store)
     assert message.startswith(f"kafka.ssl.truststore.location={store['ssl.truststore.location']}")
     assert f"Java: {reason}" in message
     assert conversion(store) in message
@@ -171,23 +171,23 @@ def test_without_a_java_the_command_that_converts_the_store_is_named_too(
 ):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    message = refusal(store)
+    message = rejection(store)
     assert "there is none: neither JAVA_HOME nor java on the PATH" in message
     assert conversion(store) in message
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert "Java: keytool: No such file" in refusal(store)
+    assert "Java: keytool: No such file" in rejection(store)
 
 
 @pytest.mark.parametrize(
     ("location", "reason"), [("/none.jks", "No such file"), ("/tmp", "it is not a file")]
 )
 def test_a_store_that_is_not_there_is_named(location, reason):
-    message = refusal({"ssl.truststore.location": location})
+    message = rejection({"ssl.truststore.location": location})
     assert f"location={location} cannot be read as JKS with the driver's Java: {reason}" in message
 
 
 @pytest.mark.parametrize("other", ["ssl.truststore.certificates", "ssl.ca.pem", "ssl.ca.location"])
 @pytest.mark.parametrize("kind", ["JKS", "PEM"])
-def test_two_kinds_of_trust_are_refused(store, other, kind):
+def test_two_kinds_of_trust_are_rejected(store, other, kind):
     settings = store | {other: "x", "ssl.truststore.type": kind}
-    assert "keep one" in refusal(settings)
+    assert "keep one" in rejection(settings)
