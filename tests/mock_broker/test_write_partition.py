@@ -33,8 +33,7 @@ def batch(*values, topic=None):
 
 @pytest.fixture
 def topicless_options(options):
-    made = options()
-    return type(made)(**{**vars(made), "topic": None})
+    return options().replace_value(TOPIC, None)
 
 
 def test_all_batches_of_a_partition_arrive_in_order(options, cluster):

@@ -12,6 +12,7 @@ import trustme
 from certificates import keytool, write_pem, write_pkcs12
 
 from spark_kafka_sink.config.client_settings import translate
+from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import InvalidOption
@@ -112,7 +113,9 @@ def test_an_encrypted_key_as_text_is_checked_on_the_driver(files):
         "ssl.keystore.key": text,
         "ssl.keystore.certificate.chain": text,
     }
-    translate(settings | {"ssl.key.password": PASSWORD})
-    for password in ({}, {"ssl.key.password": "x"}):
+    options = {f"kafka.{name}": value for name, value in settings.items()}
+    options["kafka.bootstrap.servers"] = "a:1"
+    read_options(options | {"kafka.ssl.key.password": PASSWORD})
+    for password in ({}, {"kafka.ssl.key.password": "x"}):
         with pytest.raises(InvalidOption, match=r"Correct kafka\.ssl\.key\.password"):
-            translate(settings | password)
+            read_options(options | password)
