@@ -12,8 +12,7 @@ from pyspark.errors import StreamingQueryException
 from streams import direct, run, stream_of
 from topics import Topics
 
-from spark_kafka_sink.errors import LedgerLost
-from spark_kafka_sink.errors import sink_error
+from spark_kafka_sink.errors import LedgerLost, sink_error
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 
 HOUR = 3600
