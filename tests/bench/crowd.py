@@ -176,7 +176,7 @@ def _import_the_sink() -> None:
     import pyarrow as pa
 
     from spark_kafka_sink.producer import cache  # noqa: F401
-    from spark_kafka_sink.records import arrow, origin  # noqa: F401
+    from spark_kafka_sink.records import arrow, rejection  # noqa: F401
     from spark_kafka_sink.spark import task  # noqa: F401
     from spark_kafka_sink.transactions import partition  # noqa: F401
 

@@ -53,9 +53,11 @@ def _faults() -> list[Fault]:
                     kind + len(QUERY_KINDS) * at,
                 ),
             ]
+        # While a task waits and others have committed.
+        paused = len(QUERY_KINDS) * (1 + at // 8 * 2) + at // 8 % 2
         faults += [
-            Fault(at + 2, "change", "partitions", 1.5, at // 8),
-            Fault(at + 5, "change", "partitions", 1.5, at // 8, is_repeated=True),
+            Fault(at + 2, "change", "partitions", 3.0, paused),
+            Fault(at + 5.5, "change", "partitions", 1.5, paused, is_repeated=True),
         ]
     return sorted(faults, key=lambda fault: fault.at_seconds)
 

@@ -87,7 +87,7 @@ class QueryFaults:
 
     def _stop(self, fault: Fault) -> tuple[str, End]:
         topic, tasks, pick = self._tasks(fault)
-        where, disarm = self._perhaps_pause(topic, tasks, pick)
+        where, disarm = self._perhaps_pause(fault, topic, tasks, pick)
 
         def end() -> None:
             self._streams.send_command("stop", topic)
@@ -104,7 +104,7 @@ class QueryFaults:
         pick = random.Random(fault.choice)
         former = orders.partitions(self._folder, topic)
         number = pick.choice([number for number in LAYOUTS if number != former])
-        where, disarm = self._perhaps_pause(topic, self._rows(former), pick)
+        where, disarm = self._perhaps_pause(fault, topic, self._rows(former), pick)
 
         def end() -> None:
             log_bytes = (self._folder / ATTEMPTS).stat().st_size
@@ -139,14 +139,14 @@ class QueryFaults:
             )
 
     def _perhaps_pause(
-        self, topic: str, tasks: list[list[int]], pick: random.Random
+        self, fault: Fault, topic: str, tasks: list[list[int]], pick: random.Random
     ) -> tuple[str, End]:
-        """Half of the times, a task waits at some row when the query is stopped.
+        """With every second choice, a task waits at some row when the query is stopped.
 
         Then others may have committed. Otherwise it is between micro-batches as a rule.
         """
         row = pick.choice(pick.choice(tasks))
-        if pick.random() < 0.5:
+        if fault.choice // len(QUERY_KINDS) % 2:
             return f"at row {row}", self._pause(topic, row)
         return "at any time", lambda: None
 

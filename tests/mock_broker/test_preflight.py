@@ -110,6 +110,18 @@ def test_the_version_is_asked_for_once_per_process(exactly_once, cluster):
         assert proxy.requests.total() == asked
 
 
+def test_brokers_that_did_not_answer_are_asked_again(exactly_once, cluster, monkeypatch):
+    monkeypatch.setattr(preflight, "_CONFIGURATION_SECONDS", 0.5)
+    cluster.set_newest_version(OFFSET_FETCH, 5)
+    with KafkaProxy() as proxy:
+        once = exactly_once(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}", preflight="false")
+        preflight.check(once)
+        proxy.kafka = cluster
+        monkeypatch.undo()
+        with pytest.raises(InvalidOption, match=r"Kafka 2\.5 or later"):
+            preflight.check(once)
+
+
 @pytest.mark.parametrize(("debug", "is_logged"), [({}, False), ({"kafka_debug": "msg"}, True)])
 def test_log_lines_with_the_versions_are_written_only_if_the_user_debugs(
     exactly_once, cluster, caplog, debug, is_logged
