@@ -113,7 +113,8 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
         topics = tuple(filter(None, (options.topic, options.dead_letter_topic)))
         _check(options.producer.client, options.producer.budget, topics, folder)
     if options.exactly_once is not None:
-        _check_exactly_once(options.producer.client, options.exactly_once.ledger_topic)
+        with suppress(_NoAnswer):
+            _check_exactly_once(options.producer.client, options.exactly_once.ledger_topic)
 
 
 def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
@@ -150,16 +151,22 @@ def _check(
             _check_topic(brokers, description)
 
 
+class _NoAnswer(Exception):
+    """Ends a check that is not to be cached."""
+
+
 @cache
 def _check_exactly_once(settings: ClientSettings, topic: str) -> None:
     """Raise InvalidOption if the brokers cannot keep its promise; log which settings endanger it.
 
-    Brokers that do not answer in time are not accused; the tasks fail if that lasts.
+    Brokers that do not answer in time are asked again before the next micro-batch.
     """
     deadline = Deadline(_CONFIGURATION_SECONDS)
     with _open_client(settings, reports_versions=True) as brokers:
         broker_ids = _broker_ids(brokers, deadline)
-        if broker_ids and (lacking := unsupported(brokers.newest_versions)):
+        if not broker_ids:
+            raise _NoAnswer
+        if lacking := unsupported(brokers.newest_versions):
             raise InvalidOption(f"{lacking}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
         broker = _broker_configuration(brokers, broker_ids, deadline)
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
