@@ -37,27 +37,28 @@ def main(names: list[str]) -> int:
 
 
 def _faults() -> list[Fault]:
-    """Every stream by turns: its tasks are killed, repeated and left by Spark's own side."""
+    """Every stream by turns: its tasks are killed, repeated and left by Spark's own side.
+
+    Then the numbers of partitions change: after so many faults, a micro-batch would take too long
+    for a query to be stopped when a part of it is committed.
+    """
     late = ZOMBIE_DELAYS.index(_ZOMBIE_SECONDS) * len(QUERY_KINDS)
     faults = []
-    for at in range(2, 50, 8):
+    for number, target in enumerate(UPSTREAM_TARGETS):
+        at = 2.0 + 8 * number
         for kind in range(len(QUERY_KINDS)):
+            upstream = kind + len(QUERY_KINDS) * number
             faults += [
                 Fault(at, "kill", "worker after acknowledgement", 8.0, kind),
                 Fault(at, "repeat", "task", 8.0, kind + late),
-                Fault(
-                    at + 1,
-                    "fail",
-                    UPSTREAM_TARGETS[at // 8 % 3],
-                    8.0,
-                    kind + len(QUERY_KINDS) * at,
-                ),
+                Fault(at + 1, "fail", target, 8.0, upstream),
             ]
-        # While a task waits and others have committed.
-        paused = len(QUERY_KINDS) * (1 + at // 8 * 2) + at // 8 % 2
+    for number in range(6):
+        at = 28.0 + 5 * number
+        paused = len(QUERY_KINDS) * (1 + 2 * number) + number % 2
         faults += [
-            Fault(at + 2, "change", "partitions", 3.0, paused),
-            Fault(at + 5.5, "change", "partitions", 1.5, paused, is_repeated=True),
+            Fault(at, "change", "partitions", 2.0, paused),
+            Fault(at + 2.5, "change", "partitions", 1.0, paused, is_repeated=True),
         ]
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
