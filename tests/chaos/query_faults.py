@@ -7,17 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orders
-from evidence import ATTEMPTS, parse, spark_partition_of_key
+from evidence import ACKNOWLEDGED, ATTEMPTS, parse, spark_partition_of_key
 from fault_schedule import Fault
 from query_kinds import EXACTLY_ONCE, LAYOUTS, QUERY_KINDS, ROWS_PER_ARROW_BATCH
 from stream_process import StreamProcess
+
+from spark_kafka_sink.deadline import Deadline
 
 # Spark gives a job up after as many failures of one task.
 _MOST_FAILURES = 4
 # While a task fails so often, its siblings stay where they are.
 _BEFORE_FAILURE_MILLISECONDS, _PAUSE_MILLISECONDS = 500, 8000
+# On a busy machine, a micro-batch may begin only after this time.
+_PARTIAL_COMMIT_SECONDS = 10.0
 
 End = Callable[[], None]
 
@@ -87,9 +92,10 @@ class QueryFaults:
 
     def _stop(self, fault: Fault) -> tuple[str, End]:
         topic, tasks, pick = self._tasks(fault)
-        where, disarm = self._perhaps_pause(fault, topic, tasks, pick)
+        where, await_pause, disarm = self._perhaps_pause(fault, topic, tasks, pick)
 
         def end() -> None:
+            await_pause()
             self._streams.send_command("stop", topic)
             disarm()
 
@@ -104,10 +110,11 @@ class QueryFaults:
         pick = random.Random(fault.choice)
         former = orders.partitions(self._folder, topic)
         number = pick.choice([number for number in LAYOUTS if number != former])
-        where, disarm = self._perhaps_pause(fault, topic, self._rows(former), pick)
+        where, await_pause, disarm = self._perhaps_pause(fault, topic, self._rows(former), pick)
 
         def end() -> None:
-            log_bytes = (self._folder / ATTEMPTS).stat().st_size
+            await_pause()
+            log_bytes = self._log_bytes()
             orders.set_partitions(self._folder, topic, number)
             self._streams.send_command("stop", topic)
             disarm()
@@ -130,25 +137,56 @@ class QueryFaults:
         change = self._change
         if change is None:
             return True
+        return any(
+            (line.get("topic"), line.get("partitions")) == (change.topic, change.number)
+            for line in self._attempts_after(change.log_bytes)
+        )
+
+    def _log_bytes(self) -> int:
+        log = self._folder / ATTEMPTS
+        return log.stat().st_size if log.exists() else 0
+
+    def _attempts_after(self, log_bytes: int) -> list[dict[str, Any]]:
+        """What the log of attempts has got since it had so many bytes."""
         with (self._folder / ATTEMPTS).open() as log:
-            log.seek(change.log_bytes)
-            begun = (parse(line) for line in log if line.endswith("\n"))
-            return any(
-                (line.get("topic"), line.get("partitions")) == (change.topic, change.number)
-                for line in begun
-            )
+            log.seek(log_bytes)
+            return [parse(line) for line in log if line.endswith("\n")]
+
+    def _await_partial_commit(self, topic: str, log_bytes: int) -> None:
+        """Wait until a task of a micro-batch has committed, and another one has not ended."""
+        deadline = Deadline(_PARTIAL_COMMIT_SECONDS)
+        while not deadline.expired:
+            batch_ids, outcomes = {}, {}
+            for line in self._attempts_after(log_bytes):
+                if line.get("topic") == topic:
+                    batch_ids[line["attempt"]] = line["batch"]
+                elif "outcome" in line and line["attempt"] in batch_ids:
+                    outcomes[line["attempt"]] = line["outcome"]
+            committed = {
+                batch_ids[attempt] for attempt in outcomes if outcomes[attempt] == ACKNOWLEDGED
+            }
+            if committed & {batch_ids[attempt] for attempt in batch_ids.keys() - outcomes.keys()}:
+                return
+            time.sleep(0.1)
 
     def _perhaps_pause(
         self, fault: Fault, topic: str, tasks: list[list[int]], pick: random.Random
-    ) -> tuple[str, End]:
+    ) -> tuple[str, End, End]:
         """With every second choice, a task waits at some row when the query is stopped.
 
-        Then others may have committed. Otherwise it is between micro-batches as a rule.
+        Then others have committed, if there are any. Otherwise it is between micro-batches as a
+        rule. Also returns what waits for that, and what ends the pause.
         """
         row = pick.choice(pick.choice(tasks))
-        if fault.choice // len(QUERY_KINDS) % 2:
-            return f"at row {row}", self._pause(topic, row)
-        return "at any time", lambda: None
+        if not fault.choice // len(QUERY_KINDS) % 2:
+            return "at any time", lambda: None, lambda: None
+        log_bytes, disarm = self._log_bytes(), self._pause(topic, row)
+
+        def await_pause() -> None:
+            if len(tasks) > 1:
+                self._await_partial_commit(topic, log_bytes)
+
+        return f"at row {row}", await_pause, disarm
 
     def _pause(self, topic: str, row: int) -> End:
         return self._arm(topic, {row: orders.pause(_PAUSE_MILLISECONDS)})
