@@ -275,7 +275,10 @@ def test_a_schema_that_was_known_needs_no_registry_in_a_new_process(
         prepared(registry, folder=None)
 
 
-STATIC_TOKEN = {"bearer.auth.credentials.source": "STATIC_TOKEN"}
+STATIC_TOKEN = {
+    "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "bearer.auth.identity.pool.id": "pool",  # older clients require it
+}
 TWO_LOGINS = {
     "user": [
         ({"basic.auth.user.info": login}, basic(login)) for login in ("dev:word", "prod:word")

@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     InstanceOf,
+    StringConstraints,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -20,7 +21,8 @@ from pydantic import (
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.tools.job.document import Document, Mistake, Path, References
 
-Text = Annotated[str, Field(min_length=1)]
+# Not Field: pydantic 2.7 gives the default of one such field to all of them.
+Text = Annotated[str, StringConstraints(min_length=1)]
 
 _UNIT = r"(microsecond|millisecond|second|minute|hour|day|week)s?"
 _INTERVAL = re.compile(rf"\s*\d+\s+{_UNIT}(\s+\d+\s+{_UNIT})*\s*", re.IGNORECASE)
