@@ -99,17 +99,17 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._reply("GET")
+            self._answer("GET")
 
         def do_POST(self) -> None:
-            self._reply("POST")
+            self._answer("POST")
 
-        def _reply(self, method: str) -> None:
-            stub.open_requests += 1
-            stub.most_at_once = max(stub.most_at_once, stub.open_requests)
-            try:
-                self._answer(method)
-            finally:
+        def _wait(self) -> None:
+            with lock:
+                stub.open_requests += 1
+                stub.most_at_once = max(stub.most_at_once, stub.open_requests)
+            time.sleep(stub.delay_seconds)
+            with lock:
                 stub.open_requests -= 1
 
         def _answer(self, method: str) -> None:
@@ -117,7 +117,7 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
             body = json.loads(self.rfile.read(length) or b"{}")
             stub.requests.append(f"{method} {self.path}")
             stub.last_headers = self.headers
-            time.sleep(stub.delay_seconds)
+            self._wait()
             if stub.failure is not None:
                 status, text = stub.failure
             elif stub.authorization not in (None, self.headers.get("Authorization")):
@@ -139,7 +139,7 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    lock = threading.Lock()  # guards the schemas
+    lock = threading.Lock()  # guards the schemas and the numbers of requests
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if tls is not None:
