@@ -116,9 +116,11 @@ def test_brokers_that_drop_the_metadata_of_offsets_fail(cluster, monkeypatch, dr
 
 @pytest.mark.parametrize("lines", [1, 12])
 def test_the_command_ends_when_nobody_reads_its_output_any_more(cluster, lines):
-    """As with ``| head``, before and after doctor has connected."""
+    """As with ``| head``, before and after doctor has connected; the test record takes longer."""
+    cluster.set_round_trip(1, 500)
     option = f"--option=kafka.bootstrap.servers={cluster.bootstrap_servers}"
     command = [sys.executable, "-m", "spark_kafka_sink", "doctor", option, "--option=topic=t"]
+    command += ["--write-test-record"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as doctor:
         for _ in range(lines):
             doctor.stdout.readline()
