@@ -174,7 +174,8 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
     stream.write("before")
     mutual_tls.acls.take_away("alice", topic, AclOperation.WRITE)
     error = stream.error(lambda: stream.write("refused"))
-    assert "TOPIC_AUTHORIZATION_FAILED" in error
+    # Spark may choose a worker whose producer is new: brokers then refuse it a producer id.
+    assert "TOPIC_AUTHORIZATION_FAILED" in error or "Cluster authorization failed" in error
     assert "Grant this user" in error
     mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
     stream.start(options)
