@@ -140,7 +140,10 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
             pass
 
     lock = threading.Lock()  # guards the schemas and the numbers of requests
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 128  # with 5, Linux resets some of 16 connections at once
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
