@@ -140,6 +140,7 @@ def running_stub(tls: ssl.SSLContext | None = None) -> Iterator[StubRegistry]:
             pass
 
     lock = threading.Lock()  # guards the schemas and the numbers of requests
+
     class Server(ThreadingHTTPServer):
         request_queue_size = 128  # with 5, Linux resets some of 16 connections at once
 
