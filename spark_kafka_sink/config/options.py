@@ -132,7 +132,7 @@ def parse(options: Mapping[str, object]) -> SinkOptions:
         values=values,
         producer=producer,
         exactly_once=_exactly_once(values, texts, producer),
-        serialization=read_serialization(texts),
+        serialization=read_serialization(values, texts),
     )
 
 

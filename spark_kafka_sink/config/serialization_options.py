@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.option import OptionValues
 from spark_kafka_sink.config.registry_options import (
     REGISTRY_PREFIX,
     RegistryOptions,
@@ -65,24 +66,26 @@ _FORMATS = (
 )
 
 
-def read_serialization(texts: Mapping[str, str]) -> SerializationOptions | None:
-    """The options of formats and of the registry, whose names are in lower case, or None.
+def read_serialization(
+    values: OptionValues, texts: Mapping[str, str]
+) -> SerializationOptions | None:
+    """The options of formats and of the registry, or None; raises InvalidOption.
 
-    Raises InvalidOption.
+    ``texts``: all options that are set, whose names are in lower case.
     """
     columns = tuple(
         ColumnFormat(
             column,
-            format_.read(texts),
-            schema.read(texts) or None,
-            name.read(texts),
-            strategy.read(texts),
+            values[format_],
+            values[schema] or None,
+            values[name],
+            values[strategy],
         )
         for column, format_, schema, name, strategy in _FORMATS
-        if format_.read(texts) != "bytes"
+        if values[format_] != "bytes"
     )
     for _, format_, schema, name, strategy in _FORMATS:
-        is_unused = columns and format_.read(texts) == "bytes"
+        is_unused = columns and values[format_] == "bytes"
         for option in (schema, name, strategy) if is_unused else ():
             if option.is_set(texts):
                 raise InvalidOption(
@@ -100,13 +103,13 @@ def read_serialization(texts: Mapping[str, str]) -> SerializationOptions | None:
             )
         return None
     for column in columns:
-        _check_column_format(column, texts)
-    url = table.SCHEMA_REGISTRY_URL.read(texts)
+        _check_column_format(column, is_latest=values[table.USE_LATEST_VERSION])
+    url = values[table.SCHEMA_REGISTRY_URL]
     if not url:
         raise InvalidOption(
             f"{columns[0].column}.format={columns[0].format} needs {table.SCHEMA_REGISTRY_URL.name}"
         )
-    if table.USE_LATEST_VERSION.read(texts) and table.AUTO_REGISTER_SCHEMAS.read(texts):
+    if values[table.USE_LATEST_VERSION] and values[table.AUTO_REGISTER_SCHEMAS]:
         raise InvalidOption(
             f"{table.USE_LATEST_VERSION.name}=true needs {table.AUTO_REGISTER_SCHEMAS.name}=false: "
             "a registered schema would always be the latest one"
@@ -116,17 +119,16 @@ def read_serialization(texts: Mapping[str, str]) -> SerializationOptions | None:
         registry=RegistryOptions(
             url,
             tuple(sorted(settings.items())),
-            table.SCHEMA_REGISTRY_TIMEOUT_MS.read(texts),
+            values[table.SCHEMA_REGISTRY_TIMEOUT_MS],
         ),
-        auto_register=table.AUTO_REGISTER_SCHEMAS.read(texts),
-        use_latest_version=table.USE_LATEST_VERSION.read(texts),
-        normalize=table.NORMALIZE_SCHEMAS.read(texts),
-        id_location=table.SCHEMA_ID_LOCATION.read(texts),
+        auto_register=values[table.AUTO_REGISTER_SCHEMAS],
+        use_latest_version=values[table.USE_LATEST_VERSION],
+        normalize=values[table.NORMALIZE_SCHEMAS],
+        id_location=values[table.SCHEMA_ID_LOCATION],
     )
 
 
-def _check_column_format(column: ColumnFormat, texts: Mapping[str, str]) -> None:
-    is_latest = table.USE_LATEST_VERSION.read(texts)
+def _check_column_format(column: ColumnFormat, *, is_latest: bool) -> None:
     if column.schema is not None and is_latest:
         raise InvalidOption(
             f"{column.column}.schema has no effect with {table.USE_LATEST_VERSION.name}=true; "
