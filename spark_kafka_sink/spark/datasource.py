@@ -94,7 +94,6 @@ class KafkaSink(DataSource):
     ) -> tuple[SinkOptions, Serializer | None]:
         """The options, and what the tasks need to serialize key and value."""
         # Imported here: finding the format must not load librdkafka.
-        from spark_kafka_sink.connection import preflight
         from spark_kafka_sink.connection.driver_options import read_options
 
         serializer = None
@@ -104,6 +103,8 @@ class KafkaSink(DataSource):
             check_schema(schema, options.topic, options.serialized_columns)
             check_schema_for_format(schema)
             if self._is_planning:
+                from spark_kafka_sink.connection import preflight
+
                 warn_of_columns(schema, options)
                 if options.exactly_once is not None:
                     check_worker()

@@ -47,7 +47,7 @@ def warn_of_speculation(spark: SparkSession) -> None:
 def prepare_serializer(
     schema: StructType, options: SinkOptions, folder: Path | None = None
 ) -> Serializer | None:
-    """On the driver, before the tasks; raises what ``serialization.preparation`` raises."""
+    """On the driver, before the tasks; raises what ``schemas.preparation`` raises."""
     if options.serialization is None:
         return None
     from spark_kafka_sink.schemas.preparation import prepare
