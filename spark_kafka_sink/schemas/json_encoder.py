@@ -75,9 +75,9 @@ class JsonEncoder:
 
 
 def _texts(kind: pa.DataType, path: str, fit: Fit) -> _Texts:
-    """What makes the texts (large_binary) of a type. The text of a row with a problem is not used.
+    """The function that turns an array of this type into JSON texts (large_binary).
 
-    Positions of problems are those of rows in its array.
+    It adds problems with the positions of their rows in the array; the texts of these are not used.
     """
     if pa.types.is_dictionary(kind):
         decoded = _texts(kind.value_type, path, fit)

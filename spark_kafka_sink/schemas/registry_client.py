@@ -276,6 +276,6 @@ def _unavailable(registry: RegistryOptions, subject: str, problem: str) -> Regis
     advice = advice_on_text(f"{registry.url} {problem}", default)
     more = f", {registry.timeout_ms} ms" if advice is default else ""
     return RegistryUnavailable(
-        f"the schema registry {registry.url} was asked for the subject {subject}, and gave no "
-        f"usable answer: {problem}. {advice.remedy}{more}"
+        f"the schema registry {registry.url} gave no usable answer for the subject {subject}: "
+        f"{problem}. {advice.remedy}{more}"
     )
