@@ -44,6 +44,8 @@ def seen_by(brokers, node):
 
 def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(together):
     node = wait_until(lambda: together.leader(TOPIC, 0))
+    # The others may know the topic before its leader does, which would then never hear of it.
+    wait_until(lambda: seen_by(together, node)[0].leader == node)
     witness = next(other for other in NODES if other != node)
     with together.cut_off(node):
         wait_until(lambda: seen_by(together, witness)[0].leader != node)
