@@ -33,7 +33,7 @@ from spark_kafka_sink.secret import redacted
 #: the topics, or the brokers' ids, of one request
 Names = tuple[str, ...]
 
-# States of a broker in which it owes no answer about its connection; how long one may take.
+# States of a connection in which no answer is due; a later one counts as none.
 _AT_REST = ("INIT", "DOWN", "TRY_CONNECT", "UP", "REAUTH")
 _UNANSWERED_US = 500_000
 
@@ -67,7 +67,7 @@ def _error(event: int) -> list[BrokerError]:
 def _statistics(event: int) -> list[Statistics]:
     try:
         brokers = json.loads(c.event_stats(event))["brokers"].values()
-    except ValueError:  # librdkafka escapes no text in it
+    except ValueError:  # librdkafka does not escape names: a quote in one makes this no JSON
         return []
     round_trips_us = [broker["rtt"] for broker in brokers if broker["rtt"]["cnt"]]
     slowest = max(
@@ -102,7 +102,8 @@ def read_reports(
     opaques, partitions, codes, offsets = _gather(pointers)
     delivery_ids = opaques >> c.POSITION_BITS
     possibly_persisted = np.zeros(len(pointers), dtype=bool)
-    # Records that wait for a retry when their partition is removed (rd_kafka_toppar_destroy_final).
+    # Records that waited for a retry when their partition was removed, by
+    # rd_kafka_toppar_destroy_final.
     codes[codes == ErrorCode.DESTROY] = ErrorCode.UNKNOWN_PARTITION
     if requires_offsets:
         codes[(codes == 0) & (offsets == c.OFFSET_INVALID)] = ErrorCode.INCONSISTENT
@@ -162,6 +163,7 @@ def _gather(
     All messages are read by one vectorised look-up over the memory that they span: reading them one
     by one would cost more than sending them did.
     """
+    # Its words: 0 error, 2 partition, 7 offset, 8 opaque. The first two have only 32 bits.
     base = int(pointers.min())
     words = (int(pointers.max()) - base + c.MESSAGE.itemsize) // 8
     memory = np.asarray(_Words(base, words))
@@ -213,7 +215,7 @@ def _rack(node: int) -> str | None:
 def _may_write(description: int) -> bool:
     count = ctypes.c_size_t()
     operations = c.topic_description_authorized_operations(description, ctypes.byref(count))
-    # None are known before Kafka 2.3: a user who sees the topic may at least describe it.
+    # Empty only from brokers before Kafka 2.3, which do not say: all that see it may describe it.
     return not count.value or c.ACL_OPERATION_WRITE in operations[: count.value]
 
 

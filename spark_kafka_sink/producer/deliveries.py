@@ -27,7 +27,8 @@ from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilde
 class TooLarge:
     """``count`` records that were rejected for their size; ``limit_bytes`` None: not known.
 
-    ``batch_bytes``, uncompressed: of the largest in a batch of its own; with ``is_batch``, of all.
+    ``batch_bytes``, uncompressed: of the largest record in a batch of its own; with ``is_batch``,
+    of the whole batch.
     """
 
     count: int
@@ -93,7 +94,7 @@ class IncompleteDeliveries:
         self._clock = clock
         #: when the first delivery of the current report began
         self._began_at: float | None = None
-        #: of the client since its creation: until now, and before the current report
+        #: requests that the client repeated since its creation: until now; until the last report
         self._retried_requests = self._retried_before = 0
         self._ids = count(1)
         self._incomplete: dict[int, Delivery] = {}
@@ -138,7 +139,7 @@ class IncompleteDeliveries:
         self._admitted[delivery.delivery_id] = records
 
     def close(self, delivery: Delivery, sent_bytes: int = 0) -> None:
-        """End the delivery's send: no more records will be accepted."""
+        """End the delivery's send: no more records will be accepted. ``sent_bytes``: of those."""
         if delivery.is_closed:
             return
         delivery.is_closed = True
@@ -163,6 +164,7 @@ class IncompleteDeliveries:
         """Count records of the delivery that are dead letters now."""
         delivery.rejected += len(rejected.records)
         self.report.sent_records[delivery.topic] -= len(rejected.records)
+        self.report.sent_bytes_by_topic[delivery.topic] -= rejected.records.total_bytes
         self.count_dead_letters(rejected)
         self._complete(delivery)
 
@@ -270,7 +272,7 @@ class SendRequest:
     messages: MessageBatch | None = None
     #: records that are not in ``messages``, because brokers would reject them
     excluded: int = 0
-    #: at most what one partition gets of it, if its topic is not OPEN; else 0
+    #: the most bytes that one partition gets of it; 0: not computed, as its topic's state is OPEN
     batch_bytes: int = 0
 
     @property

@@ -7,7 +7,10 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NoReturn
+
+import numpy as np
 
 from spark_kafka_sink.config.producer_options import ProducerOptions, RackOptions
 from spark_kafka_sink.connection.session import explained
@@ -117,7 +120,10 @@ class Engine:
             raise
 
     def _close_delivery(self, request: SendRequest) -> None:
-        self.deliveries.close(request.delivery, request.records.total_bytes)
+        sent_bytes = request.records.total_bytes
+        if not request.is_accepted:
+            sent_bytes -= request.records.take(request.remaining).total_bytes
+        self.deliveries.close(request.delivery, sent_bytes)
         self._release_topic(request.delivery.topic)
 
     @property
@@ -155,7 +161,7 @@ class Engine:
         rejected = queue.rejected(delivery.topic, records, failed, too_large)
         for letters in queue.dead_letters(rejected):
             request = SendRequest(self.deliveries.begin(letters.topic), letters)
-            # Even if the buffer is full: it contains their Arrow batch already.
+            # Even if the buffer is full: their Arrow batch is counted already.
             self.deliveries.admit_anyway(request.delivery, letters)
             self.topics.await_metadata(letters.topic)
             self._buffer.buffer(request)
@@ -196,7 +202,8 @@ class Engine:
         elif isinstance(event, Statistics):
             self.deliveries.note(event)
         elif not isinstance(event, (ClusterDescription, TokenNeeded, ApiVersion)):
-            assert_never(event)  # of connect; of the session; of preflight
+            # ClusterDescription answers connect(); the others are the session's and preflight's.
+            assert_never(event)
 
     def _apply_acknowledgements(self, acknowledged: AcknowledgedRecords) -> None:
         for topic in self.deliveries.acknowledge(acknowledged):
@@ -204,27 +211,47 @@ class Engine:
             self._release_topic(topic)
 
     def _apply_failures(self, failures: Iterable[FailedRecords]) -> None:
-        """Apply what the client did not accept to the deliveries and to their topics' metadata."""
+        """Apply failures without a delivery report: the client or the sink dropped the records."""
         for failed in failures:
             delivery = self.deliveries.find(failed.delivery_id)
             if delivery is None:
                 continue
             queue = self._dead_letters
-            if failed.code == ErrorCode.UNKNOWN_TOPIC:
-                self._apply_missing_topic(queue, delivery, failed)
-            else:
-                self._apply_rejection(queue, delivery, failed)
+            for part, is_missing in self._missing_parts(failed):
+                if is_missing:
+                    self._apply_missing_topic(queue, delivery, part)
+                else:
+                    self._apply_rejection(queue, delivery, part)
             self._end_failure(delivery, failed)
 
-    def _apply_failed_delivery(self, failed: FailedRecords) -> None:
-        """A broker rejected a whole batch, perhaps because of only some records.
+    def _missing_parts(self, failed: FailedRecords) -> Iterator[tuple[FailedRecords, bool]]:
+        """Parts of the failed records; whether their topic is not what its metadata said.
 
-        Or the client dropped records, because one answer did not name their topic.
+        That is so if the client does not know a partition that the partitioner chose: the topic was
+        created again with fewer partitions. A partition that the column chose is the row's mistake.
+        """
+        if failed.code != ErrorCode.UNKNOWN_PARTITION:
+            yield failed, failed.code == ErrorCode.UNKNOWN_TOPIC
+            return
+        chosen = self.deliveries.records(failed).partitions
+        if chosen is None:
+            yield failed, True
+            return
+        positions = np.array(failed.positions, dtype=np.int64)
+        for is_missing in (False, True):
+            some = positions[(chosen < 0) == is_missing].tolist()
+            if some:
+                yield replace(failed, count=len(some), positions=tuple(some)), is_missing
+
+    def _apply_failed_delivery(self, failed: FailedRecords) -> None:
+        """A broker rejected a batch, or the client dropped records.
+
+        It drops them when one metadata answer lacks their topic.
         """
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
-        # A transaction does not survive what the client or the brokers reject after they got it.
+        # A failed delivery aborts the transaction, so there are no dead letters for it.
         queue = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
             self._apply_missing_topic(queue, delivery, failed)
@@ -238,8 +265,8 @@ class Engine:
     def _apply_missing_topic(
         self, queue: DeadLetterQueue | None, delivery: Delivery, failed: FailedRecords
     ) -> None:
-        """The answers of the next seconds decide whether the topic is missing."""
-        # A record that is stored must neither become a dead letter nor be sent again.
+        """The topic seems to be missing: ask again before its records become dead letters."""
+        # A record that may be stored must neither become a dead letter nor be sent again.
         is_retried = queue is not None and queue.accepts(delivery.topic, failed)
         if is_retried and not failed.possibly_persisted:
             self.topics.await_answer(delivery.topic)

@@ -11,11 +11,12 @@ Metadata       the same, stale               a leader or a broker was lost
 Metadata       Metadata, or TopicError       an answer arrives
 Metadata       NoMetadata                    the client says that the topic is missing
 TopicError     Metadata, or TopicError       an answer arrives
-TopicError     NoMetadata                    the first records arrive after the answer
+TopicError     NoMetadata                    records arrive, and no earlier ones wait
 
 NoLimits       KnownLimits                   an answer arrives
 KnownLimits    ExpiredLimits                 they would reject a record, and are not recent
-any            ExpiredLimits                 the brokers rejected a batch, unless unreadable of late
+any            ExpiredLimits                 the brokers rejected a batch, unless the limits were
+                                             unreadable in the last 10 s
 any            KnownLimits                   an answer arrives
 any            UnreadableLimits              no answer arrives, or one that they may not be read
 ============== ============================= =====================================================
@@ -79,7 +80,7 @@ class KnownLimits:
 
 @dataclass(frozen=True)
 class ExpiredLimits:
-    """The topic's records wait for the answer. ``max_batch_bytes``: larger batches are rejected."""
+    """Its records wait for new limits. ``max_batch_bytes``: larger batches are rejected."""
 
     max_batch_bytes: int
 
@@ -169,10 +170,10 @@ def plan_fetch(
 ) -> FetchPlan:
     """The topics whose metadata KIP-526 fetches now, all in one request.
 
-    Urgent topics (T) are needed and have no metadata, or have stale metadata, or are older than
-    ``metadata.max.age.ms``. Non-urgent topics (U) are older than half of that age. All of T are
-    fetched, and the oldest of U up to the target size; without T, U is fetched once it has reached
-    that size. Topics that are in flight or back off are in neither. ``in_use``: topics with
+    Urgent topics (T) have no metadata, or an error and are in use, or stale metadata, or metadata
+    older than ``metadata.max.age.ms``. Non-urgent topics (U) are older than half of that age. All
+    of T are fetched, and the oldest of U up to the target size; without T, U is fetched once it has
+    reached that size. Topics that are in flight or back off are in neither. ``in_use``: topics with
     incomplete deliveries.
     """
     urgent: list[str] = []

@@ -73,7 +73,7 @@ class SendBuffer:
         self._partitioner = partitioner
         self._bad_batches = bad_batches
         self._queues: dict[str, _TopicQueue] = {}
-        #: topics whose waiting records have metadata; whether these await earlier ones' reports
+        #: topics with sendable records; whether these first wait for reports on earlier ones
         self._sendable: dict[str, bool] = {}
 
     @property
@@ -161,11 +161,12 @@ class SendBuffer:
                     break
                 rejected = self._enqueue(request)
                 failures += rejected
+                is_missing = any(failure.code == ErrorCode.UNKNOWN_TOPIC for failure in rejected)
                 if not request.is_enqueued:
-                    return failures, True
+                    return failures, not is_missing
                 queue.remove_first()
-                if any(failure.code == ErrorCode.UNKNOWN_TOPIC for failure in rejected):
-                    break  # the topic may be back before the next request, which must not overtake
+                if is_missing:
+                    break  # the topic may be back: a later request must not overtake these records
         return failures, False
 
     def reject(self, topic: str, code: int) -> list[FailedRecords]:

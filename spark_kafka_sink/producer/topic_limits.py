@@ -94,7 +94,10 @@ def limits_from(settings: Mapping[str, str]) -> TopicLimits:
 
 @dataclass(frozen=True)
 class PreCheck:
-    """The records of a topic for dead letters are not checked."""
+    """Finds records that the client or the brokers would reject, before they are sent.
+
+    Dead letters are not checked.
+    """
 
     options: ProducerOptions
     #: seconds since the epoch

@@ -37,9 +37,9 @@ RECENT_SECONDS = 10.0
 class _Outcome(Enum):
     """What the latest answer means for the records that wait for a topic's metadata."""
 
-    UNDECIDED = auto()  # they wait for their budget
+    UNDECIDED = auto()  # they fail when their budget is used up
     FAILED = auto()  # forbidden or invalid: they fail now
-    MISSING = auto()  # they become dead letters if the next such answer is late enough
+    MISSING = auto()  # they become dead letters if it still says so after MISSING_TOPIC_SECONDS
     UNUSABLE = auto()  # they become dead letters now
 
 
@@ -91,7 +91,7 @@ class MetadataWaits:
         self._set(topic, ErrorCode.NO_ERROR, _Outcome.UNDECIDED)
 
     def note_silence(self, topic: str) -> None:
-        """The latest request got no answer: the budget of a missing topic counts again."""
+        """The latest request got no answer: a missing topic is undecided again."""
         wait = self._waits.get(topic)
         if wait is not None and wait.outcome is _Outcome.MISSING:
             wait.outcome = _Outcome.UNDECIDED
@@ -135,10 +135,10 @@ class MetadataWaits:
     def first_failure(
         self, budget_seconds: float, topic: str | None = None
     ) -> tuple[str, int] | None:
-        """The topic that has failed after the longest wait, with its latest error, else None.
+        """A topic that has failed, with its latest error, else None.
 
-        A topic fails on a non-retriable error, or after waiting ``budget_seconds``. With
-        ``topic``, only that topic counts.
+        The first one with a non-retriable error, else the one that waits longest, if that is
+        ``budget_seconds``. With ``topic``, only that topic counts.
         """
         if topic is None:
             topic = next(iter(self._failed), None) or next(
@@ -181,7 +181,8 @@ class TopicMetadata:
         self._rack = rack
         self._topics: dict[str, TopicState] = {}
         self.waits = MetadataWaits(clock, dead_letter_topic)
-        #: topics whose limits are to be requested, as soon as they have metadata
+        #: topics whose limits to request with the next fetch, unless they have no metadata then, or
+        #: a request is in flight
         self._limits_due: set[str] = set()
         self._next_scan_at = 0.0
 
@@ -198,9 +199,10 @@ class TopicMetadata:
         if self._is_known(state) or topic in self.waits:
             return
         if isinstance(state.metadata, TopicError):
-            # The answer is from before these records, and may be outdated.
+            # The answer is from before these records, and may be outdated. If the next one says too
+            # that the topic is missing, both count.
             state.metadata = NoMetadata(state.metadata.missing_since)
-        # Limits have a due list of their own; a second request in flight would be useless.
+        # If only limits are missing, they are in ``_limits_due``; one request in flight is enough.
         if not isinstance(state.metadata, Metadata) and not state.request.is_in_flight:
             self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
         self.waits.start(topic)
@@ -287,7 +289,7 @@ class TopicMetadata:
             self._back_off(state)
 
     def _near_partitions(self, answer: TopicDescription) -> frozenset[int] | None:
-        if self._rack is None:
+        if self._rack is None or not any(answer.leader_racks):
             return None
         racks = zip(answer.available_partitions, answer.leader_racks, strict=True)
         return frozenset(partition for partition, rack in racks if rack == self._rack)
@@ -398,9 +400,10 @@ class TopicMetadata:
         return None
 
     def cross_rack_records(self, records: Mapping[tuple[str, int], int]) -> int | None:
-        """How many of those records, by topic and partition, have a leader in another rack.
+        """How many of those records, by topic and partition, have no leader in the client's rack.
 
-        By the present metadata of topics that have some. None: the client has no rack.
+        By the present metadata; topics without it, or whose leaders name no racks, do not count.
+        None: the client has no rack.
         """
         if self._rack is None:
             return None
@@ -409,7 +412,8 @@ class TopicMetadata:
             state = self._topics.get(topic)
             if state is None or not isinstance(state.metadata, Metadata):
                 continue
-            if partition not in (state.metadata.partitions.near or ()):
+            near = state.metadata.partitions.near
+            if near is not None and partition not in near:
                 crossed += count
         return crossed
 
@@ -501,8 +505,8 @@ class MetadataFetcher:
         if not due:
             return False
         if not self._client.has_bootstrapped:
-            # Before the client connects, so that its own first requests name the topics too.
-            # Otherwise they name none, and brokers would answer both of them before ours.
+            # Before the client connects, so that its first two metadata requests name these topics.
+            # Otherwise they name none, and ours is answered only after them.
             for topic in due:
                 self._client.open_topic(topic)
         self._client.fetch_metadata(due, self._request_seconds)
@@ -514,7 +518,8 @@ class MetadataFetcher:
         self._topics.update(answer, is_in_use=is_in_use)
         is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if is_missing and answer.topic in self._topics.waits:
-            self._client.open_topic(answer.topic)  # this request makes brokers create it
+            # The first time, the client then requests its metadata, so that brokers create it.
+            self._client.open_topic(answer.topic)
 
     def apply_failure(self, topics: Iterable[str]) -> list[str]:
         """Handle a request without an answer; returns the topics delegated to the client."""

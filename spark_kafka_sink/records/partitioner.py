@@ -24,7 +24,8 @@ _LONG_KEY_WORDS = 64
 class TopicPartitions:
     """How many partitions a topic has, and which of them have a leader (``available``).
 
-    ``near``: those whose leader is in the client's own rack; None if the client has no rack.
+    ``near``: those whose leader is in the client's own rack; None if the client or the leaders have
+    none.
     """
 
     count: int

@@ -94,6 +94,7 @@ def _spread(numbers: Words, largest: int) -> Words:
 
 
 def _parted(numbers: Words, lower: int, upper: int, shift: int) -> Words:
+    """Move the bits under ``upper`` up by ``shift``; keep those under ``lower``."""
     raised = (numbers & np.uint64(upper)) << np.uint64(shift)
     raised |= numbers & np.uint64(lower)
     return raised
@@ -104,7 +105,7 @@ _SHORT = 16
 
 
 class _Strings(NamedTuple):
-    """Long byte strings after the first ``words`` words of each row; none where not active."""
+    """Long byte strings, after each row's first ``words`` pieces; inactive rows get none."""
 
     words: int
     offsets: Offsets
@@ -113,7 +114,7 @@ class _Strings(NamedTuple):
 
 
 class Level:
-    """``rows`` rows, whose bytes ``finish`` returns.
+    """Collects the pieces of ``rows`` rows; ``finish`` joins them into bytes.
 
     ``parent``: the level whose rows contain these, and the range of each of its rows (its begin,
     and the last one's end). Masks say which rows a piece belongs to; None: to all.
@@ -151,7 +152,7 @@ class Level:
             self.add(Piece(int.from_bytes(part, "little"), len(part), len(part)), active)
 
     def add_varints(self, numbers: Words, active: Mask | None = None) -> None:
-        """Add a varint to each active row; a number that is not of an active row must be small."""
+        """Add a varint to each active row; the numbers of others should be 0: large ones cost."""
         for piece in varints(numbers):
             self.add(piece, active)
 
@@ -214,7 +215,7 @@ class Level:
         words = np.zeros(self.rows, dtype=np.uint64)
         lengths = np.zeros(self.rows, dtype=np.int64)
         for piece in self._pieces:
-            # A shift by 64 or more leaves 0.
+            # In numpy, unlike C, a shift by 64 or more gives 0.
             shift = lengths.view(np.uint64) << np.uint64(3)
             words |= np.left_shift(piece.words, shift, dtype=np.uint64)
             lengths += piece.lengths

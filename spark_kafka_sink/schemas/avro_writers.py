@@ -67,7 +67,7 @@ def _numbers_or_zero(array: pa.Array, dtype: npt.DTypeLike, active: Mask | None)
 
 @dataclass(frozen=True)
 class Nothing:
-    """Null, which has no bytes; and a field that does not fit, so nothing will be written."""
+    """Null, which has no bytes; also a field that does not fit: its schema is never written."""
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         pass
@@ -165,7 +165,11 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Integer:
-    """Integers, dates and timestamps as int or long; ``ticks``: so many of the column's are one."""
+    """Integers, dates and timestamps as int or long.
+
+    ``ticks``: how many units of the column are one of the schema (1000: microseconds to
+    milliseconds).
+    """
 
     path: str
     dtype: str
@@ -275,7 +279,7 @@ def _text(texts: pa.Array, row: int) -> str:
 class Decimal:
     """Decimals with ``size`` bytes; 0: as many as needed, after their length.
 
-    ``digits``: how many digits a value may have, in the column's scale; None: any value fits.
+    ``digits``: the most that a value may have, in the column's scale; None: any value fits.
     ``scale``: that of the schema, if it is not the column's.
     """
 
@@ -368,7 +372,7 @@ def _big_endian(lower: Words, upper: _Signed, lengths: Lengths | int, most: int)
         shift = np.asarray(64 - 8 * lengths, dtype=np.int64).view(np.uint64)
         return [*pieces, Piece((lower << shift).byteswap(), lengths, most)]
     shift = np.asarray(128 - 8 * lengths, dtype=np.int64).view(np.uint64)
-    # A shift by 64 or more, and one by a negative number (which is a large one here), leaves 0.
+    # In numpy a shift by 64 or more gives 0; a negative number is a large one here.
     word = np.uint64(64)
     first = (upper.view(np.uint64) << shift) | (lower >> (word - shift)) | (lower << (shift - word))
     second = lower << shift
@@ -403,16 +407,17 @@ class Lists:
         elements = array.values.slice(begin, int(offsets[-1]) - begin)
         offsets -= begin
         counts = np.diff(offsets)
-        hidden = None
+        active_elements = None
         if active is not None:
-            hidden = np.repeat(active, counts)
+            active_elements = np.repeat(active, counts)
             counts *= active
         below = Level(len(elements), (level, offsets))
         for position, writer in self.parts:
             part = elements if position is None else elements.field(position)
-            writer.write(below, part, hidden)
-        data, ends = below.finish()
+            writer.write(below, part, active_elements)
+        data, bounds = below.finish()
         level.add_varints(zigzag(counts), active)
-        level.add_strings(ends[offsets], data)
+        level.add_strings(bounds[offsets], data)
+        # A list that is not empty ends with a block of 0 elements.
         is_any = (counts > 0).astype(np.int64)
         level.add(Piece(0, is_any, 1))

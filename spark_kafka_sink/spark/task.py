@@ -49,7 +49,7 @@ class Sender(Protocol):
         """Send dead letters for rows; raises like ``send``."""
 
     def close(self, timeout_seconds: float) -> None:
-        """Commit the task, in that time."""
+        """Wait until all records are acknowledged, or commit the transaction, in that time."""
 
 
 def write_partition(
@@ -59,7 +59,7 @@ def write_partition(
 
     ``serializer``: turns key and value into bytes; None: they are bytes or text already.
 
-    With a topic for dead letters, these too. Raises InvalidRecord, DeliveryFailed,
+    Dead letters too, if there is a topic for them. Raises InvalidRecord, DeliveryFailed,
     TopicUnavailable, MetadataTimeout, BufferExhausted, DeadlineExceeded or LimitReached; with a
     serializer what its ``serialize`` raises; with exactly-once RowsIncomplete, InvalidOption, and
     what ``transactions.partition`` raises.
@@ -83,7 +83,7 @@ def write_partition(
 
     try:
         if options.exactly_once is not None:
-            rows_socket().close()  # fail before sending if the end of the rows cannot be seen
+            rows_socket().close()  # fail now if require_end_of_rows could not work here
         with naming_memory_limit(), _sender(options, origin) as sender:
             _send(_timed(batches, waited), sender, options, origin, serializer)
             if options.exactly_once is not None:
@@ -96,6 +96,7 @@ def write_partition(
 
             write_failed_task(replace(report(), failed_tasks=1), path, origin.batch_id)
         if isinstance(error, KafkaSinkError):
+            # Spark often shows only the first line of a traceback: that is this one.
             raise error.with_traceback(None) from headline(error)
         raise
     return report()
@@ -130,7 +131,7 @@ def _send(
             sender.send(records)
         for rejected in split.rejected:
             sender.send_dead_letters(rejected)
-    sender.prefetch([])  # a task without rows connects for the one after it
+    sender.prefetch([])  # does nothing after a record; without rows, connects for the next task
 
 
 def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator[pa.RecordBatch]:

@@ -74,7 +74,8 @@ class KafkaStreamWriter(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if None in messages:
-            # Spark does not pass the trigger. Its EpochCoordinator logs this, and commits nothing.
+            # Continuous processing, which the sink cannot see before. Spark's EpochCoordinator logs
+            # this error, and commits nothing.
             raise InvalidOption(
                 "trigger(continuous=...) is not supported: with it, Spark passes no rows to Python "
                 "sinks. Stop the query, and start it with another checkpoint and "

@@ -40,18 +40,20 @@ from spark_kafka_sink.transactions.offset_calls import (
 )
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
-# A claim whose progress has stood still for this long is taken over.
+# The longest standstill of a claim before it is taken over.
 _STILL_SECONDS = 15.0
-# Fractions of a task's ledger budget: the longest standstill before a take-over; after which the
-# second partition of a stage claims; and by how much later the last one does.
-_STILL_PART, _SECOND_TURN, _LAST_TURN = 0.25, 0.05, 0.1
+# Fractions of a task's ledger budget.
+_STILL_PART = 0.25  # a claim whose progress has stood still for this long is taken over
+_SECOND_TURN = 0.05  # when any partition but the first may claim
+_LAST_TURN = 0.1  # how much later than that the last one may
 # A claim that fences nobody needs less than that.
 _GROWTH_SECONDS = 0.25
 # After the announcement of a claim, until those of others would be seen.
 _ANNOUNCEMENT_SECONDS = 1.0
+# No answer about the layout for this long means that a claim is open.
 _OPEN_CLAIM_SECONDS = 3.0
 _END_SECONDS = 1.0
-_PAUSE_SECONDS = (0.05, 1.0)
+_PAUSE_SECONDS = (0.05, 1.0)  # the first and the longest
 
 
 class LedgerReader:
@@ -66,7 +68,7 @@ class LedgerReader:
     def read_or_assume_claim(self, wait: BrokerWait) -> Ledger:
         """Like ``read``, but a late answer means an open claim, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
-        # Last: the layout stays valid until another task takes over the transactional id.
+        # Read last: it stays valid until a claim fences this task's transactional id.
         return Ledger(marker, self.read_layout_or_assume_claim(wait), entry)
 
     def read(self, wait: BrokerWait) -> Ledger:
@@ -112,8 +114,8 @@ class Turn:
 
     def see(self, progress: ClaimProgress | None) -> bool:
         """Whether another claim of this micro-batch has made progress since the last look."""
-        is_new = progress is not None and progress.batch_id == self._task.batch_id
-        if not is_new or progress == self._seen:
+        is_present = progress is not None and progress.batch_id == self._task.batch_id
+        if not is_present or progress == self._seen:
             return False
         self._seen = progress
         if progress is not None and progress.has_ended:
@@ -143,7 +145,7 @@ def ledger_wait(options: SinkOptions, purpose: str, clock: Clock = time.monotoni
 def ledger_reader(
     options: SinkOptions, settings: ExactlyOnceOptions, prefix: str, task: Task
 ) -> Iterator[LedgerReader]:
-    """A reader whose clients connect at once, in the background, unless an earlier task's are."""
+    """A reader; its clients connect at once in the background, or are those of an earlier task."""
     groups = marker_group(prefix), layout_group(prefix), commit_entry_group(prefix, task.partition)
     topic = settings.ledger_topic
     with ExitStack() as stack:
@@ -255,8 +257,9 @@ class LayoutClaim:
             wanted, previous_partition_count = ledger.wanted_layout(self._task)
             purpose = f"changing the number of partitions to {wanted.partitions}"
             transaction.begin()
-            # Until the transaction ends, readers of the layout wait. So a task of the previous
-            # count has taken over its id by now, and is fenced below, or reads the new count.
+            # A task of the previous count initializes its id before it reads the layout, and that
+            # read waits for the end of this transaction. So its id exists and is fenced below, or
+            # it reads the new count.
             transaction.send_offset(group, topic, wanted.to_offset(), self._wait(purpose))
             ids = [
                 commit_entry_group(self._prefix, partition)

@@ -1,10 +1,11 @@
 """The ledger: its contents for a micro-batch, and what a task does accordingly. Sends nothing.
 
-Each Spark partition has a consumer group ``<prefix>.<partition>``, and two belong to all:
-``<prefix>.driver`` and ``<prefix>.layout``. The offset of a group is the id of its latest
-micro-batch, and the offset's metadata is JSON. A task commits its commit entry in the transaction
-that contains its records. The driver writes the batch marker when all tasks of the micro-batch have
-succeeded. A task writes the layout when a micro-batch begins with a new number of partitions.
+Each Spark partition has a consumer group ``<prefix>.<partition>``, and three belong to all:
+``<prefix>.driver``, ``<prefix>.layout``, and ``<prefix>.claim``, which only coordinates. The offset
+of a group is the id of its latest micro-batch, and the offset's metadata is JSON. A task commits
+its commit entry in the transaction that contains its records. The driver writes the batch marker
+when all tasks of the micro-batch have succeeded. A task writes the layout when a micro-batch begins
+with a new number of partitions.
 
 Tests search every order of the protocol's steps with the functions of this file
 (tests/search/layout_model.py).
@@ -70,8 +71,8 @@ class Layout:
     """How many Spark partitions a micro-batch has, from before its first record is sent.
 
     ``partitions`` 0: a task is claiming the layout, so the number is not known.
-    ``is_final``: a partition has been committed with this number, so no other can follow.
-    ``grown_by``: the stage that has more partitions than its option says, and goes on nevertheless.
+    ``is_final``: a Spark partition has committed. No claim may change the number any more; only
+    tasks of the stage ``grown_by`` may raise it: it has more partitions than its option says.
     """
 
     batch_id: int
@@ -115,6 +116,7 @@ def layout_group(prefix: str) -> str:
 
 
 def claim_group(prefix: str) -> str:
+    """In which claims of the layout say how far they are."""
     return f"{prefix}.claim"
 
 
@@ -236,7 +238,7 @@ class Ledger:
         if committed_with is not None and not self._may_write(task, committed_with):
             return Decision.FAIL_CHANGED
         if self.entry is not None and self.entry.batch_id == now:
-            # Another option: while a claim is open, the number is not known.
+            # It was committed with another option, and an open claim hides the number.
             return Decision.CLAIM if committed_with is None else Decision.VERIFY
         if self._is_lost(task):
             return Decision.FAIL_LOST
@@ -268,8 +270,8 @@ class Ledger:
     def wanted_layout(self, task: Task) -> tuple[Layout, int]:
         """The layout that a task claims, and how many transactional ids it has to fence before.
 
-        A task beyond its option lets the number of its own stage grow, so that later claims fence
-        it too. That fences nobody, and what is final remains final.
+        A task beyond its option raises the number to include itself, so that later claims fence it
+        too. That fences nobody, and keeps ``is_final``.
         """
         partitions = self.partitions(task.batch_id) or 0
         is_own = self._may_write(task, partitions)

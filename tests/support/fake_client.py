@@ -22,12 +22,15 @@ class FakeClient:
         self.positions: list[tuple[int, int]] = []  # delivery id, position in its send
         self.unreported: Counter[str] = Counter()  # by topic
         self.undivided_records = 0
+        self.ends_at_rejection = False
         self.events: list[Event] = []
         self.tokens: list[tuple[str, int, str, Mapping[str, str]]] = []
         self.token_failures: list[str] = []
 
     def enqueue(self, batch: MessageBatch) -> list[Rejection]:
         taken = min(self.room, len(batch) - batch.enqueued)
+        if self.ends_at_rejection and batch.enqueued == 0 and batch.delivery_id in self.rejects:
+            taken = 1
         numbers = range(batch.enqueued, batch.enqueued + taken)
         self.enqueued += [(batch.delivery_id, number) for number in numbers]
         positions = batch.partitioned.positions[batch.enqueued : batch.enqueued + taken]

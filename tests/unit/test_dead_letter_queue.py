@@ -517,11 +517,50 @@ def test_records_behind_those_that_the_client_refuses_wait_too(engine):
     assert (engine.sent(first), engine.sent(second)) == ([0], [])
 
 
-def test_a_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_once(engine):
-    delivery = engine.send_values("t", ["a"])
+def test_a_chosen_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_once(engine):
+    delivery = engine.send_values("t", ["a"], partition=pa.array([9], pa.int32()))
     engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_PARTITION
     engine.know("t", DLQ)
     assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 1}
+
+
+@pytest.mark.parametrize("columns", [{}, {"partition": pa.array([None, 20], pa.int32())}])
+def test_records_of_a_topic_that_has_fewer_partitions_now_are_sent_again(engine, columns):
+    """Its metadata is from before it was created again."""
+    delivery = engine.send_values("t", ["a", "b"], key=pa.array(["k", "k"]), **columns)
+    engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_PARTITION
+    engine.know("t", DLQ, partitions=12)
+    engine.client.rejects.clear()
+    engine.client.unreported.clear()  # the retry waits for the report on the other record
+    engine.know("t", DLQ, partitions=6)
+    assert (engine.sent(delivery), engine.dead) == ([0, 1, 0], {})
+    engine.report(delivery, [0, 1])
+    assert delivery.is_complete
+
+
+def test_records_of_a_missing_topic_do_not_hold_up_those_of_others(engine):
+    missing, other = engine.send_values("t", ["a", "b"]), engine.send_values("u", ["c"])
+    engine.client.rejects[missing.delivery_id] = ErrorCode.UNKNOWN_TOPIC
+    engine.client.ends_at_rejection = True  # as with headers
+    engine.answer(
+        *(TopicDescription(topic, 0, 1, (0,)) for topic in ("t", "u")),
+        *(ConfigurationDescription(topic, 0, {}) for topic in ("t", "u")),
+    )
+    assert (engine.sent(missing), engine.sent(other)) == ([0], [0])
+
+
+def test_bytes_of_dead_letters_and_of_records_that_were_not_accepted_do_not_count_as_sent(engine):
+    engine.know("t", DLQ)
+    delivery = engine.send_values("t", ["aaa", "bb", "c"])
+    engine.know("t", DLQ)
+    assert engine.deliveries.report.sent_bytes_by_topic["t"] == 6
+    engine.report(delivery, [1], ErrorCode.INVALID_RECORD)
+    assert engine.deliveries.report.sent_bytes_by_topic["t"] == 4
+    engine.client.room = 1
+    request = FakeEngine.send_values(engine, "t", ["dddd", "e"])
+    with pytest.raises(TimeoutError), engine.closed_on_failure(request):
+        raise TimeoutError
+    assert engine.deliveries.report.sent_bytes_by_topic["t"] == 8
 
 
 # --- in a transaction ----------------------------------------------------------------------------
