@@ -33,7 +33,7 @@ def written() -> str:
     """The page, with the part between the two comments regenerated."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    text = "\n\n".join(each.strip() for each in sections())
+    text = "\n\n".join(section.strip() for section in sections())
     return f"{before}{BEGIN}\n{linked(text)}\n\n{END}{after}"
 
 
@@ -44,15 +44,15 @@ def sections() -> Iterator[str]:
     loader.resolve_aliases()
     for module in public_modules(package):
         yield f"## `{module.path}`"
-        for each in public_objects(module):
-            yield render_object_docs(each, CONFIG)
-            yield from figures(each)
+        for member in public_objects(module):
+            yield render_object_docs(member, CONFIG)
+            yield from figures(member)
 
 
-def figures(each: Object) -> Iterator[str]:
+def figures(member: Object) -> Iterator[str]:
     """A sentence on a class that has figures of the report, which have their own page."""
-    if isinstance(each, Class) and "Counted" in map(str, each.bases):
-        names = ", ".join(f"`{name}`" for name in FIGURES if name in each.inherited_members)
+    if isinstance(member, Class) and "Counted" in map(str, member.bases):
+        names = ", ".join(f"`{name}`" for name in FIGURES if name in member.inherited_members)
         yield (
             f"It also has these figures, as keyword arguments and attributes: {names}. "
             "[The format of reports](report_format.md) says what they mean."
@@ -62,16 +62,16 @@ def figures(each: Object) -> Iterator[str]:
 def public_modules(package: Module) -> list[Module]:
     """The package and the tools that say what they export."""
     tools = sorted(package.modules["tools"].modules.values(), key=lambda module: module.name)
-    return [each for each in (package, *tools) if each.exports is not None]
+    return [module for module in (package, *tools) if module.exports is not None]
 
 
 def public_objects(module: Module) -> list[Object]:
     """What the module exports and documents: functions, then classes, then errors."""
-    found = [module[str(name)] for name in module.exports or []]
-    targets = [each.final_target if isinstance(each, Alias) else each for each in found]
+    exported = [module[str(name)] for name in module.exports or []]
+    members = [name.final_target if isinstance(name, Alias) else name for name in exported]
     return sorted(
-        (each for each in targets if each.has_docstring),
-        key=lambda each: (each.module.name == "errors", each.is_class, each.name),
+        (member for member in members if member.has_docstring),
+        key=lambda member: (member.module.name == "errors", member.is_class, member.name),
     )
 
 

@@ -93,15 +93,15 @@ def _figures() -> Iterator[str]:
 def schema() -> dict[str, Any]:
     """A JSON Schema of a line."""
     properties = {"version": {"const": VERSION, "description": "of this format"}}
-    types = {each.name: str(each.type) for each in fields(Report)}
+    types = {member.name: str(member.type) for member in fields(Report)}
     for name, figure in FIGURES.items():
         kind, _, none = types[name].partition(" | ")
-        of = dict(_SCHEMAS[kind])
+        value = dict(_SCHEMAS[kind])
         if figure.one_of:
-            of = {"enum": list(figure.one_of)}
+            value = {"enum": list(figure.one_of)}
         if none:
-            of["type"] = [of["type"], "null"]
-        properties[name] = {**of, "description": figure.meaning}
+            value["type"] = [value["type"], "null"]
+        properties[name] = {**value, "description": figure.meaning}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Report of a micro-batch",
@@ -114,18 +114,18 @@ def schema() -> dict[str, Any]:
 
 def _metrics(metrics: Iterable[Metric]) -> Iterator[str]:
     yield from ("| Metric | Type | Labels | Meaning | From |", "|---|---|---|---|---|")
-    for each in metrics:
-        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
-        source = ", ".join(f"`{name}`" for name in each.source.split(", "))
-        if each in QUERY_METRICS:
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
+        source = ", ".join(f"`{name}`" for name in metric.source.split(", "))
+        if metric in QUERY_METRICS:
             source = "events"
-        yield f"| `{each.name}` | {each.kind} | {labels} | {each.help} | {source} |"
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} | {source} |"
 
 
 def _advice() -> Iterator[str]:
     yield from ("| You see | Because | Do |", "|---|---|---|")
-    for each in Advice:
-        row = f"| {each.sign} | {each.meaning}. | {each.remedy}. |".split("`")
+    for advice in Advice:
+        row = f"| {advice.sign} | {advice.meaning}. | {advice.remedy}. |".split("`")
         row[::2] = [_SETTING.sub(r"`\g<0>`", text) for text in row[::2]]  # the others are code
         yield "`".join(row)
 

@@ -167,7 +167,7 @@ def progress_bar(what: str, total: int) -> Iterator[Any]:
 
 
 def read_back(servers: str, topics: list[str]) -> Counter[tuple[Any, ...]]:
-    """All records of the topics, from first to last offset, in the form of ``as_record``."""
+    """All records of the topics, from first to last offset, in the form of ``expected_record``."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -211,7 +211,7 @@ def read_back(servers: str, topics: list[str]) -> Counter[tuple[Any, ...]]:
     return records
 
 
-def as_record(prefix: str, flight: dict[str, str]) -> tuple[Any, ...]:
+def expected_record(prefix: str, flight: dict[str, str]) -> tuple[Any, ...]:
     """The record that Kafka must have for a flight: topic, key, JSON, headers, timestamp in ms."""
     present = {name: text for name, text in flight.items() if text != "NA"}
     values = {name: text if name in TEXTS else int(text) for name, text in present.items()}
@@ -245,7 +245,7 @@ def report(
     durations: list[float],
 ) -> int:
     """Print a table of topics and the durations; returns the exit code."""
-    expected = Counter(as_record(prefix, flight) for flight in flights)
+    expected = Counter(expected_record(prefix, flight) for flight in flights)
     missing, unexpected = expected - actual, actual - expected
     table = Table("carrier", *(("rows", "read back", "missing", "unexpected")))
     for column in table.columns[1:]:
@@ -274,7 +274,7 @@ def report(
 
 
 def show(record: tuple[Any, ...]) -> None:
-    """Print a record in the form of ``as_record``."""
+    """Print a record in the form of ``expected_record``."""
     topic, key, value, headers, timestamp_ms = record
     moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=timezone.utc)
     shown = {

@@ -122,11 +122,13 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
         if not isinstance(name, str):
             raise InvalidOption(f"the name of an option is {name!r}, of type {type(name).__name__}")
     return {
-        name: Secret(_as_text(name, value)) for name, value in options.items() if value is not None
+        name: Secret(_read_text(name, value))
+        for name, value in options.items()
+        if value is not None
     }
 
 
-def _as_text(name: str, value: object) -> str:
+def _read_text(name: str, value: object) -> str:
     # Numbers and booleans may be numpy's: Spark takes these for the format.
     if type(value).__name__ in ("bool", "bool_"):
         return "true" if value else "false"

@@ -178,7 +178,7 @@ class Client:
         if isinstance(batch.prepared, MessageArray):
             batch.enqueued, rejected = self._enqueue_groups(batch.prepared, before)
         else:
-            batch.enqueued, rejected = self._enqueue_each(batch.prepared, before)
+            batch.enqueued, rejected = self._enqueue_singly(batch.prepared, before)
         not_accepted = len(batch) - batch.enqueued + len(rejected)
         self._add_unreported(batch.delivery_id, -not_accepted, records.batch, records.topic)
         positions = batch.partitioned.positions
@@ -219,7 +219,7 @@ class Client:
             start = end
         return start, rejected
 
-    def _enqueue_each(self, prepared: ProducevaArguments, first: int) -> _Enqueued:
+    def _enqueue_singly(self, prepared: ProducevaArguments, first: int) -> _Enqueued:
         starts = prepared.starts[first:]
         addresses = prepared.arguments.ctypes.data + starts[:-1] * prepared.arguments.itemsize
         counts = np.diff(starts)

@@ -39,7 +39,7 @@ def latest(one: Any, other: Any) -> Any:
     return other or one
 
 
-def plus_each(
+def plus_by_name(
     one: Mapping[str, Counter[str]], other: Mapping[str, Counter[str]]
 ) -> dict[str, Counter[str]]:
     nothing = Counter[str]()
@@ -370,7 +370,7 @@ class Figures(Counted):
         "rejected records by intended topic and by error; the topic is empty for null, "
         "`(forbidden names)` for names that Kafka forbids, and `(other topics)` for topics beyond "
         "the 100 with the most",
-        plus_each,
+        plus_by_name,
         metric=counter(
             "spark_kafka_sink_dead_letters_total",
             "Rejected records, by the topic that they were meant for.",

@@ -42,14 +42,14 @@ def page(spark, kafka, own_registry, tmp_path, monkeypatch):
         snippets.namespace["registry"].__exit__()
 
 
-def of(heading: str) -> list[Block]:
+def section(heading: str) -> list[Block]:
     snippets = [block for block in blocks(PAGE) if block.heading == heading]
     assert snippets, f"{PAGE.name} has no section {heading!r}"
     return snippets
 
 
 def run(page: Snippets, heading: str) -> None:
-    for block in of(heading):
+    for block in section(heading):
         if block.language == "python":
             page.run(block)
 
@@ -64,12 +64,12 @@ def objects(text: str) -> list[dict]:
 def test_the_page_runs_from_zero_to_a_consumer_and_on_with_a_changed_schema(page, kafka, capsys):
     heading = "From zero to a consumer"
     run(page, heading)
-    (on_page,) = [block.text for block in of(heading) if not block.language]
+    (on_page,) = [block.text for block in section(heading) if not block.language]
     assert objects(capsys.readouterr().out) == objects(on_page)
 
     heading = "Change the schema of a running query"
     run(page, heading)
-    (on_page,) = [ast.literal_eval(line) for line in of(heading)[-1].text.splitlines()[:1]]
+    (on_page,) = [ast.literal_eval(line) for line in section(heading)[-1].text.splitlines()[:1]]
     printed = objects(capsys.readouterr().out)
     assert len(printed) == 3
     assert all(row.keys() == on_page.keys() and row["at"] is None for row in printed)

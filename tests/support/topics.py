@@ -138,11 +138,11 @@ class Topics:
     def wait_until_in_sync(self) -> None:
         """Wait until all replicas of all topics, Kafka's own too, are in sync."""
         deadline = Deadline(self._patience_seconds)
-        while behind := _repeated(self._behind, deadline):
-            assert not deadline.expired, f"not in sync: {behind}"
+        while lagging := _repeated(self._lagging, deadline):
+            assert not deadline.expired, f"not in sync: {lagging}"
             time.sleep(deadline.slice(0.1))  # there is no event when they are
 
-    def _behind(self, seconds: float) -> list[str]:
+    def _lagging(self, seconds: float) -> list[str]:
         return [
             f"{name} {number}"
             for name, topic in self._admin.list_topics(timeout=seconds).topics.items()

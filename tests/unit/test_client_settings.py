@@ -36,7 +36,7 @@ def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "named"),
+    ("name", "value", "expected"),
     [
         ("enable.idempotence", "TRUE", "true"),
         ("enable.idempotence", "t", "true"),
@@ -48,8 +48,8 @@ def beyond_defaults(settings: dict[str, str]) -> dict[str, str]:
         ("client.id", "TRUE", "TRUE"),
     ],
 )
-def test_each_boolean_and_each_word_has_one_spelling_from_here_on(name, given, named):
-    assert translate({name: given})[name] == named
+def test_each_boolean_and_each_word_has_one_spelling_from_here_on(name, value, expected):
+    assert translate({name: value})[name] == expected
 
 
 def test_defaults_are_safe_delivery_and_javas_partitioning_of_keys():
@@ -109,14 +109,14 @@ PASSWORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "taken"), PASSWORDS)
+@pytest.mark.parametrize(("value", "expected"), PASSWORDS)
 @pytest.mark.parametrize(
     "name",
     ["sasl.password", "ssl.key.password", "ssl.keystore.password", "sasl.oauthbearer.client.secret",
      "sasl.oauthbearer.assertion.private.key.passphrase"],
 )  # fmt: skip
-def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, given, taken):
-    assert beyond_defaults({name: given}) == {name: taken}
+def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, value, expected):
+    assert beyond_defaults({name: value}) == {name: expected}
 
 
 def test_a_password_in_a_jaas_string_is_taken_as_it_is():
@@ -126,7 +126,7 @@ def test_a_password_in_a_jaas_string_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "expected"),
     [
         ({"max.request.size": "2000"}, {"message.max.bytes": "2000"}),
         ({"send.buffer.bytes": "4096"}, {"socket.send.buffer.bytes": "4096"}),
@@ -177,8 +177,8 @@ def test_a_password_in_a_jaas_string_is_taken_as_it_is():
         ),
     ],
 )  # fmt: skip
-def test_java_setting_is_translated_for_the_client(given, expected):
-    assert beyond_defaults(given) == expected
+def test_java_setting_is_translated_for_the_client(settings, expected):
+    assert beyond_defaults(settings) == expected
 
 
 # All settings of ProducerConfig in Kafka 4.3.

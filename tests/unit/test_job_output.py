@@ -53,7 +53,7 @@ def shown(view):
 
 def test_a_micro_batch_is_one_line_of_json(capfd):
     with closing(JsonLines()) as output:
-        output.ended(MicroBatch.of(progress(), reported(b=3, a=4)))
+        output.ended(MicroBatch.from_progress(progress(), reported(b=3, a=4)))
     (line,) = capfd.readouterr().out.splitlines()
     expected = {
         "batch_id": 0,
@@ -71,7 +71,7 @@ def test_a_micro_batch_is_one_line_of_json(capfd):
 
 
 def test_names_in_json_are_those_of_the_delivery_report():
-    line = json.loads(MicroBatch.of(progress(), reported(a=4)).to_json())
+    line = json.loads(MicroBatch.from_progress(progress(), reported(a=4)).to_json())
     of_report = json.loads(report(a=4).to_json())
     del of_report["ended_at"]  # now
     assert of_report.items() <= line.items()
@@ -80,12 +80,12 @@ def test_names_in_json_are_those_of_the_delivery_report():
 def test_failed_records_are_counted_by_topic():
     failed = Counter({("a", 0, -192): 1, ("a", 2, -192): 2})
     known = replace(report(a=2), failed_records=failed)
-    line = json.loads(MicroBatch.of(progress(), known.to_dict()).to_json())
+    line = json.loads(MicroBatch.from_progress(progress(), known.to_dict()).to_json())
     assert (line["records_by_topic"], line["failed_records_by_topic"]) == ({"a": 2}, {"a": 3})
 
 
 def test_what_is_not_known_is_null():
-    line = json.loads(MicroBatch.of(progress(), None).to_json())
+    line = json.loads(MicroBatch.from_progress(progress(), None).to_json())
     counts = ("records_by_topic", "failed_records_by_topic", "dead_letters_by_topic")
     for name in ("records", "sent_bytes", *counts):
         assert line[name] is None
@@ -93,12 +93,14 @@ def test_what_is_not_known_is_null():
 
 def test_dead_letters_are_counted_by_topic_and_error(capfd):
     dead = Counter({("a", "INVALID_RECORD"): 2, ("a", "NULL_TOPIC"): 1, ("", "NULL_TOPIC"): 3})
-    micro_batch = MicroBatch.of(progress(), replace(report(a=5), dead_letters=dead).to_dict())
+    micro_batch = MicroBatch.from_progress(
+        progress(), replace(report(a=5), dead_letters=dead).to_dict()
+    )
     line = json.loads(micro_batch.to_json())
     by_topic = {"": {"NULL_TOPIC": 3}, "a": {"INVALID_RECORD": 2, "NULL_TOPIC": 1}}
     assert line["dead_letters_by_topic"] == by_topic
     view = View("job")
-    view.ended(MicroBatch.of(progress(), reported(a=4)))
+    view.ended(MicroBatch.from_progress(progress(), reported(a=4)))
     assert "dead letters" not in shown(view)
     view.ended(micro_batch)
     lines = [[cell.strip() for cell in line.split("│")] for line in shown(view).splitlines()]
@@ -108,7 +110,7 @@ def test_dead_letters_are_counted_by_topic_and_error(capfd):
 
 @pytest.mark.parametrize("rate", [None, float("nan"), float("inf")])
 def test_a_rate_that_spark_does_not_know_is_null(rate):
-    line = MicroBatch.of(progress(processedRowsPerSecond=rate), None).to_json()
+    line = MicroBatch.from_progress(progress(processedRowsPerSecond=rate), None).to_json()
     assert json.loads(line)["rows_per_second"] is None
 
 
@@ -198,7 +200,7 @@ output.close()
 def test_what_a_terminal_would_obey_does_not_reach_it(capfd):
     title, clear = "\x1b]0;owned\x07", "\x1b[2J"
     view = View("job")
-    view.ended(MicroBatch.of(progress(), reported(**{f"a{title}{clear}": 4})))
+    view.ended(MicroBatch.from_progress(progress(), reported(**{f"a{title}{clear}": 4})))
     assert "a�]0;owned��[2J" in shown(view)
     with closing(JsonLines()) as output:
         output.say(f"the query failed: {title}\nas before")
@@ -211,7 +213,7 @@ def test_what_a_terminal_would_obey_does_not_reach_it(capfd):
 
 def test_a_bad_rows_topic_is_no_markup():
     view = View("job")
-    view.ended(MicroBatch.of(progress(), reported(**{"[/x]": 4, "[red]a": 2})))
+    view.ended(MicroBatch.from_progress(progress(), reported(**{"[/x]": 4, "[red]a": 2})))
     text = shown(view)
     assert "[/x]" in text
     assert "[red]a" in text
@@ -229,9 +231,11 @@ def test_before_the_first_micro_batch_the_view_says_what_it_waits_for():
 def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
     view = View("numbers")
     view.state = "Waiting for next trigger"
-    view.ended(MicroBatch.of(progress(0, 1_000, 4_210), reported(a=900, b=100)))
+    view.ended(MicroBatch.from_progress(progress(0, 1_000, 4_210), reported(a=900, b=100)))
     view.ended(
-        MicroBatch.of(progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), reported(a=2_000))
+        MicroBatch.from_progress(
+            progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), reported(a=2_000)
+        )
     )
     text = shown(view)
     assert "numbers  Waiting for next trigger" in text
@@ -250,7 +254,7 @@ def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
 def test_the_view_sums_up_topics_beyond_the_first_few():
     view = View("numbers")
     counts = {f"t{number:02}": 100 - number for number in range(20)}
-    view.ended(MicroBatch.of(progress(), reported(**counts)))
+    view.ended(MicroBatch.from_progress(progress(), reported(**counts)))
     text = shown(view)
     assert "t14" in text
     assert "t15" not in text
@@ -260,7 +264,7 @@ def test_the_view_sums_up_topics_beyond_the_first_few():
 
 def test_the_view_says_that_deliveries_are_not_known_without_a_report():
     view = View("numbers")
-    view.ended(MicroBatch.of(progress(), None))
+    view.ended(MicroBatch.from_progress(progress(), None))
     assert "delivered records: not known: no report has arrived" in shown(view)
 
 
@@ -269,7 +273,7 @@ def test_a_terminal_gets_the_view_and_messages_stay_above_it():
     console = Console(file=screen, force_terminal=True, width=80)
     with output_of("numbers", console) as output:
         output.waits_for("Processing new data")
-        output.ended(MicroBatch.of(progress(), reported(a=4)))
+        output.ended(MicroBatch.from_progress(progress(), reported(a=4)))
         output.say("stopping [now]")
     written = screen.getvalue()
     assert "stopping [now]" in written

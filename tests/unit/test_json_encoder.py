@@ -133,7 +133,7 @@ def moments(per_day: int) -> st.SearchStrategy[int]:
     return st.sampled_from(edges) | st.integers(first * per_day, (last + 1) * per_day - 1)
 
 
-def outside_years(per_day: int) -> Callable[[int], bool]:
+def is_outside_years(per_day: int) -> Callable[[int], bool]:
     return lambda ticks: not DAYS[0] <= ticks // per_day <= DAYS[1]
 
 
@@ -160,7 +160,7 @@ def timestamps(name: str, zone: str | None, end: str) -> Kind:
         moments(US_PER_DAY) | st.just((DAYS[1] + 1) * US_PER_DAY),
         viewed(pa.int64(), pa.timestamp("us", zone)),
         lambda written, value: written == time_text(value) + end,
-        outside_years(US_PER_DAY),
+        is_outside_years(US_PER_DAY),
         (DAYS[1] + 1) * US_PER_DAY,
     )
 
@@ -216,7 +216,7 @@ SCALARS = [
         moments(1) | st.sampled_from([DAYS[0] - 1, DAYS[1] + 1]),
         viewed(pa.int32(), pa.date32()),
         lambda written, value: written == day_text(value),
-        outside_years(1),
+        is_outside_years(1),
         DAYS[1] + 1,
     ),
     timestamps("timestamp", "America/New_York", "Z"),

@@ -65,7 +65,7 @@ def test_documented_default_is_the_real_one(option):
         "kafka.max.block.metadata.ms": {"kafka.max.block.ms.include.metadata": "false"},
         "exactly.once.first.batch": EXACTLY_ONCE,
         "kafka.transaction.timeout.ms": EXACTLY_ONCE,
-        **{each.name: AVRO for each in ONLY_WITH_REGISTRY},
+        **{needing.name: AVRO for needing in ONLY_WITH_REGISTRY},
     }
     others = needs.get(option.name, {})
     assert parsed(**others, **{option.name: option.default}) == parsed(**others)
@@ -326,11 +326,11 @@ def test_topic_name_that_kafka_would_refuse_is_rejected(topic):
 
 
 def test_equal_options_are_equal_keys_whatever_their_order():
-    given = {**SERVERS, "topic": "a", "kafka.linger.ms": "20", "kafka.retries": "1"}
-    one, other = parse(given), parse(dict(reversed(given.items())))
+    options = {**SERVERS, "topic": "a", "kafka.linger.ms": "20", "kafka.retries": "1"}
+    one, other = parse(options), parse(dict(reversed(options.items())))
     assert one == other
     assert hash(one.producer) == hash(other.producer)
-    assert one.producer != parse({**given, "kafka.linger.ms": "21"}).producer
+    assert one.producer != parse({**options, "kafka.linger.ms": "21"}).producer
 
 
 def test_options_survive_pickling():
@@ -354,13 +354,13 @@ def test_secrets_do_not_show_in_the_repr():
 
 
 def test_dead_letters_need_both_options():
-    given = {**SERVERS, "on.record.error": "dead-letter", "dead.letter.topic": "dlq"}
-    assert parse(given).dead_letter_topic == "dlq"
+    options = {**SERVERS, "on.record.error": "dead-letter", "dead.letter.topic": "dlq"}
+    assert parse(options).dead_letter_topic == "dlq"
     assert parse(SERVERS).dead_letter_topic is None
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("options", "complaint"),
     [
         ({"on.record.error": "ignore"}, "'ignore' is not fail or dead-letter"),
         ({"on.record.error": "dead-letter"}, "needs dead.letter.topic"),
@@ -372,9 +372,9 @@ def test_dead_letters_need_both_options():
         ),
     ],
 )
-def test_dead_letter_options_that_contradict_each_other(given, complaint):
+def test_dead_letter_options_that_contradict_each_other(options, complaint):
     with pytest.raises(InvalidOption, match=complaint):
-        parse({**SERVERS, **given})
+        parse({**SERVERS, **options})
 
 
 # --- exactly-once --------------------------------------------------------------------------------
@@ -393,18 +393,18 @@ def test_exactly_once_needs_only_the_number_of_partitions():
 
 
 def test_exactly_once_takes_names_and_the_first_micro_batch():
-    given = {
+    options = {
         "transactional.id.prefix": "orders",
         "exactly.once.ledger.topic": "ledger",
         "exactly.once.first.batch": "17",
         "kafka.transaction.timeout.ms": "60000",
     }
-    made = parse({**EXACTLY_ONCE, **given}).exactly_once
+    made = parse({**EXACTLY_ONCE, **options}).exactly_once
     assert made == ExactlyOnceOptions(4, "orders", "ledger", 17, 60_000)
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("options", "complaint"),
     [
         ({"delivery.guarantee": "exactly once"}, "is not at-least-once or exactly-once"),
         ({"exactly.once.partitions": "0"}, "not between 1 and"),
@@ -427,9 +427,9 @@ def test_exactly_once_takes_names_and_the_first_micro_batch():
         ),
     ],
 )
-def test_what_does_not_go_with_exactly_once(given, complaint):
+def test_what_does_not_go_with_exactly_once(options, complaint):
     with pytest.raises(InvalidOption, match=complaint):
-        parse({**EXACTLY_ONCE, **given})
+        parse({**EXACTLY_ONCE, **options})
 
 
 @pytest.mark.parametrize(
@@ -529,8 +529,8 @@ def test_options_for_exactly_once_alone_are_rejected(name):
 
 
 def test_a_warm_up_has_no_options_for_exactly_once():
-    given = {**EXACTLY_ONCE, "Transactional.Id.Prefix": "a", "kafka.linger.ms": "1"}
-    left = drop_exactly_once(given)
+    options = {**EXACTLY_ONCE, "Transactional.Id.Prefix": "a", "kafka.linger.ms": "1"}
+    left = drop_exactly_once(options)
     assert left == {**SERVERS, "topic": "t", "kafka.linger.ms": "1"}
 
 

@@ -15,7 +15,7 @@ from spark_kafka_sink.tools.report.history import History, Interval
 
 
 def interval(**changed):
-    return Interval.of(report(**changed), None)
+    return Interval.from_report(report(**changed), None)
 
 
 TWO_TOPICS = {"sent_bytes_by_topic": {"orders": 900, "returns": 100}}

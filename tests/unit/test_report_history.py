@@ -23,7 +23,7 @@ def test_sums_maxima_and_counts():
     ).total
     assert (total.micro_batches, total.records) == (2, 7)
     assert (total.longest_task_ms, total.longest_tasks_ms) == (900, 1600)
-    assert total.dead_letters_of_topics() == {"a": 3, "": 5}
+    assert total.total_dead_letters_by_topic() == {"a": 3, "": 5}
     assert total.dead_letters_by_error() == {"X": 6, "Y": 2}
     assert total.dead_letters == 8
 

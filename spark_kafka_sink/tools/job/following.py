@@ -48,7 +48,7 @@ class Progress:
             batch_id = progress["batchId"]
             if batch_id > self._last_batch_id and is_micro_batch(progress):
                 self._last_batch_id = batch_id
-                self._output.ended(MicroBatch.of(progress, self._reports.take(batch_id)))
+                self._output.ended(MicroBatch.from_progress(progress, self._reports.take(batch_id)))
 
 
 def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> Failure | None:

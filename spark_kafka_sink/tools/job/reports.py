@@ -36,7 +36,9 @@ class MicroBatch:
     report: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None) -> MicroBatch:
+    def from_progress(
+        cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None
+    ) -> MicroBatch:
         """From an entry of ``StreamingQuery.recentProgress``."""
         return cls(
             batch_id=progress["batchId"],

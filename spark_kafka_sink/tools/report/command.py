@@ -28,7 +28,7 @@ def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], Non
     """Show the reports at ``path``; returns the exit code.
 
     0; 1 if there is no report; 2 if the path or all its lines are unreadable, or the page cannot be
-    written. ``wait`` is called between two reads of the files; KeyboardInterrupt ends following.
+    written. ``wait`` is called between two reads of the files. KeyboardInterrupt ends following.
     """
     if html and not find_spec("matplotlib"):
         return _fail("--html needs pip install 'spark-kafka-sink[report]' (no module matplotlib)")
@@ -39,7 +39,7 @@ def run(path: Path, html: Path | None, is_followed: bool, wait: Callable[[], Non
     try:
         if is_followed:
             return _follow(stream, console, wait)
-        stream.read_on()
+        stream.read_all()
         if stream.history is None:
             return _no_reports(stream)
         console.print(terminal.render(stream.history))
@@ -59,31 +59,32 @@ class _Stream:
         self.path = path
         self.history: History | None = None
         self._files = ReportFiles(path)
-        self._skipped: dict[str, tuple[SkippedLine, int]] = {}  # by reason: the first, how many
+        # by reason: the first such line, and how many there are
+        self._skipped: dict[str, tuple[SkippedLine, int]] = {}
 
-    def new(self) -> Iterator[History]:
-        """Read on; gives the history after each new micro-batch."""
-        for found in self._files.new():
-            if isinstance(found, SkippedLine):
-                first, number = self._skipped.get(found.reason, (found, 0))
-                self._skipped[found.reason] = (first, number + 1)
+    def read_new(self) -> Iterator[History]:
+        """Read what is new; yields the history after each new micro-batch."""
+        for report in self._files.new():
+            if isinstance(report, SkippedLine):
+                first, count = self._skipped.get(report.reason, (report, 0))
+                self._skipped[report.reason] = (first, count + 1)
                 continue
             if self.history is None:
-                self.history = History(found)
+                self.history = History(report)
             else:
-                self.history.add(found)
+                self.history.add(report)
             yield self.history
 
-    def read_on(self) -> None:
-        for _ in self.new():
+    def read_all(self) -> None:
+        for _ in self.read_new():
             pass
 
     def skipped(self) -> list[str]:
         """Sentences on lines that were skipped."""
         sentences = [
-            f"Skipped {number:,} {'line' if number == 1 else 'lines'}, first line {first.number} of"
+            f"Skipped {count:,} {'line' if count == 1 else 'lines'}, first line {first.number} of"
             f" {first.file}: {reason}."
-            for reason, (first, number) in self._skipped.items()
+            for reason, (first, count) in self._skipped.items()
         ]
         more = len(sentences) - _MAX_REASONS
         return sentences[:_MAX_REASONS] + [f"Skipped others for {more:,} other reasons."] * (
@@ -105,29 +106,29 @@ def _no_reports(stream: _Stream) -> int:
 
 def _follow(stream: _Stream, console: Console, wait: Callable[[], None]) -> int:
     try:
-        stream.read_on()
+        stream.read_all()
         stream.warn()
         if console.is_terminal:
-            _follow_in_a_view(stream, console, wait)
+            _follow_live(stream, console, wait)
         else:
-            _follow_in_lines(stream, console, wait)
+            _follow_as_lines(stream, console, wait)
     except KeyboardInterrupt:
         return 0
 
 
-def _follow_in_a_view(stream: _Stream, console: Console, wait: Callable[[], None]) -> NoReturn:
+def _follow_live(stream: _Stream, console: Console, wait: Callable[[], None]) -> NoReturn:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             live.update(_view(stream), refresh=True)
             wait()
-            stream.read_on()
+            stream.read_all()
 
 
-def _follow_in_lines(stream: _Stream, console: Console, wait: Callable[[], None]) -> NoReturn:
+def _follow_as_lines(stream: _Stream, console: Console, wait: Callable[[], None]) -> NoReturn:
     console.print(_view(stream))
     while True:
         wait()
-        for history in stream.new():
+        for history in stream.read_new():
             console.print(Text(terminal.line(history.latest[-1])), soft_wrap=True)
 
 
@@ -150,7 +151,7 @@ def _write_page(file: Path, history: History, stream: _Stream) -> None:
 
 
 def _replace(file: Path, text: str) -> None:
-    # Beside it first, because a web server may serve it.
+    # First to a file beside it, because a web server may be serving the page.
     written = file.with_name(f"{file.name}.new")
     try:
         written.write_text(text, encoding="utf-8")

@@ -35,7 +35,7 @@ def explain(interval: Interval) -> Explanation:
     shares = interval.shares()
     if not shares:
         return Explanation("No task has reported how long it took.", "")
-    finding, advice = _dominant(interval, shares)
+    finding, advice = _explain_dominant(interval, shares)
     if interval.longest_task_ms < _SHORT_TASK_MS:
         longest = milliseconds(interval.longest_task_ms)
         return Explanation(
@@ -73,18 +73,18 @@ def slowest(samples: Sequence[Interval]) -> Interval | None:
 
 
 def summary(history: History) -> list[tuple[str, str]]:
-    """What takes the time, and how to improve it: of all, the slowest and the latest."""
+    """Explanations by name: of all micro-batches, the slowest sample and the latest one."""
     total, latest = history.total, history.latest[-1]
     idle = idle_sentence(total)
-    found = [("all", f"{idle} While tasks ran: {explain(total)}" if idle else str(explain(total)))]
+    lines = [("all", f"{idle} While tasks ran: {explain(total)}" if idle else str(explain(total)))]
     sample = slowest(history.samples)
     if sample:
-        found.append(("slowest", f"({time_range(sample)}) {explain(sample)}"))
-    return [*found, ("latest", str(explain(latest)))]
+        lines.append(("slowest", f"({time_range(sample)}) {explain(sample)}"))
+    return [*lines, ("latest", str(explain(latest)))]
 
 
 def idle_sentence(interval: Interval) -> str:
-    """A sentence, if for most of the time between the micro-batches no task ran; else ""."""
+    """A sentence, if no task ran for most of the time between the micro-batches; else ""."""
     if interval.micro_batches < 2 or interval.idle_ms < _MOSTLY_IDLE * interval.elapsed_ms:
         return ""
     idle = share(interval.idle_ms / interval.elapsed_ms)
@@ -94,15 +94,16 @@ def idle_sentence(interval: Interval) -> str:
     )
 
 
-def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
+def _explain_dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
     kafka = shares["buffer_wait_ms"] + shares["acknowledgement_wait_ms"]
     if shares["rows_wait_ms"] >= _DOMINATES:
         return Explanation(
-            f"{_component(shares, 'rows_wait_ms')}: for the source or the query, not for Kafka.",
+            f"{_component_share(shares, 'rows_wait_ms')}: for the source or the query, not for "
+            "Kafka.",
             "Look at the query's stages in Spark's UI; use more partitions if cores are idle.",
         )
     if shares["metadata_wait_ms"] >= _DOMINATES:
-        return _metadata(interval, shares)
+        return _explain_metadata(interval, shares)
     if kafka >= _DOMINATES:
         return Explanation(_kafka_finding(shares, kafka), _kafka_advice(interval))
     if shares["own_ms"] >= _DOMINATES:
@@ -114,14 +115,14 @@ def _dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
         )
     first, second = sorted(shares, key=lambda name: shares[name], reverse=True)[:2]
     return Explanation(
-        f"Nothing dominates. {_component(shares, first)}, {COMPONENTS[second]} "
+        f"Nothing dominates. {_component_share(shares, first)}, {COMPONENTS[second]} "
         f"{share(shares[second])}.",
         "Faster micro-batches need improvements in both.",
     )
 
 
-def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
-    component = _component(shares, "metadata_wait_ms")
+def _explain_metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
+    component = _component_share(shares, "metadata_wait_ms")
     finding = f"{component}: its tasks do not have their topics' metadata yet."
     if 2 * interval.producers_created > interval.tasks:
         return Explanation(
@@ -140,10 +141,10 @@ def _metadata(interval: Interval, shares: dict[str, float]) -> Explanation:
 def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
     if shares["buffer_wait_ms"] >= _DOMINATES:
         why = "the brokers acknowledge more slowly than rows arrive"
-        return f"{_component(shares, 'buffer_wait_ms')}: {why}."
+        return f"{_component_share(shares, 'buffer_wait_ms')}: {why}."
     if shares["acknowledgement_wait_ms"] >= _DOMINATES:
         why = "all records are sent, but the brokers have not acknowledged them"
-        return f"{_component(shares, 'acknowledgement_wait_ms')}: {why}."
+        return f"{_component_share(shares, 'acknowledgement_wait_ms')}: {why}."
     return (
         f"Waiting for Kafka takes {share(kafka)} of the tasks' time: "
         f"{share(shares['buffer_wait_ms'])} for room in the buffer, "
@@ -152,7 +153,7 @@ def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
 
 
 def _kafka_advice(interval: Interval) -> str:
-    """By the strongest sign of what makes the brokers slow."""
+    """Advice that follows from the strongest sign of what slows the brokers down."""
     if (interval.retried_requests or 0) >= interval.micro_batches:
         why = f" ({interval.broker_error})" if interval.broker_error else ""
         return (
@@ -186,7 +187,7 @@ def _kafka_advice(interval: Interval) -> str:
     )
 
 
-def _component(shares: dict[str, float], name: str) -> str:
+def _component_share(shares: dict[str, float], name: str) -> str:
     label = COMPONENTS[name]
     return f"{label[0].upper()}{label[1:]} takes {share(shares[name])} of the tasks' time"
 

@@ -15,7 +15,7 @@ NO_TOPIC = "(null)"
 
 
 def share(part: float) -> str:
-    """Of 1, in per cent."""
+    """A fraction of 1, in per cent."""
     return "below 1 %" if 0 < part < 0.01 else f"{100 * part:.0f} %"
 
 
@@ -33,7 +33,7 @@ def rate(records_per_second: float | None) -> str:
 
 
 def utc(time: datetime) -> str:
-    """Without the name of the time zone, which is written once beside all times."""
+    """Without a time zone, which is written once beside all times."""
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
@@ -46,10 +46,10 @@ def time_range(interval: Interval) -> str:
 
 
 def rows(latest: Interval, total: Interval) -> Iterator[tuple[str, str, str]]:
-    """What is known of the latest micro-batch and of all: a name, and both values."""
-    values = dict(_named_values(latest))
-    for name, of_all in _named_values(total):
-        yield name, values.get(name, _NOT_KNOWN), of_all
+    """The rows of the table of figures: name, latest micro-batch, all micro-batches."""
+    latest_values = dict(_named_values(latest))
+    for name, value in _named_values(total):
+        yield name, latest_values.get(name, _NOT_KNOWN), value
 
 
 def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
@@ -62,19 +62,19 @@ def _named_values(interval: Interval) -> Iterator[tuple[str, str]]:
     yield "all tasks' time", milliseconds(interval.task_ms)
     shares = interval.shares()
     for name, label in COMPONENTS.items():
-        known = f"{share(shares[name])}, {milliseconds(getattr(interval, name))}" if shares else "-"
-        yield f"- {label}", known
+        part = f"{share(shares[name])}, {milliseconds(getattr(interval, name))}" if shares else "-"
+        yield f"- {label}", part
     yield "most in a task's buffer", _buffer(interval)
     created, reused = interval.producers_created, interval.producers_reused
     yield "producers", f"{created:,} created, {reused:,} reused"
     yield "failed micro-batches", f"{interval.failed_micro_batches:,}"
-    yield "dead letters", _named(interval.dead_letters, interval.dead_letters_by_error())
-    yield "failed records", _named(interval.failed_records, interval.failed_records_by_error)
+    yield "dead letters", _total(interval.dead_letters, interval.dead_letters_by_error())
+    yield "failed records", _total(interval.failed_records, interval.failed_records_by_error)
     for name, figure in FIGURES.items():
         value = getattr(interval, name)
-        # A new one that is null for all micro-batches may belong to an option that is not used.
+        # A new figure that is null for all micro-batches may belong to an option that is not used.
         if figure.line and (value is not None or not figure.is_new):
-            yield figure.line, _in_words(name, value)
+            yield figure.line, _figure(name, value)
 
 
 def topics(interval: Interval, most: int) -> Iterator[tuple[str, int, int, int, int]]:
@@ -86,7 +86,7 @@ def topics(interval: Interval, most: int) -> Iterator[tuple[str, int, int, int, 
         interval.records_by_topic,
         interval.sent_bytes_by_topic,
         interval.failed_records_by_topic,
-        interval.dead_letters_of_topics(),
+        interval.total_dead_letters_by_topic(),
     )
     names = {name for column in columns for name in column}
     ordered = sorted(names, key=lambda name: (-columns[0][name], -columns[1][name], name))
@@ -97,7 +97,7 @@ def topics(interval: Interval, most: int) -> Iterator[tuple[str, int, int, int, 
 
 
 def _sums(columns: tuple[Counter[str], ...], names: list[str]) -> tuple[int, int, int, int]:
-    records, sent_bytes, failed, dead = (sum(each[name] for name in names) for each in columns)
+    records, sent_bytes, failed, dead = (sum(column[name] for name in names) for column in columns)
     return records, sent_bytes, failed, dead
 
 
@@ -106,16 +106,16 @@ def _tasks(interval: Interval) -> str:
     return f"{interval.tasks:,}{failed}"
 
 
-def _named(total: int, by_name: Mapping[str, int]) -> str:
+def _total(total: int, by_name: Mapping[str, int]) -> str:
     """``12 (NULL_TOPIC 7, MSG_SIZE_TOO_LARGE 5)``"""
-    names = [f"{name} {number:,}" for name, number in Counter(by_name).most_common(_MAX_NAMES)]
+    names = [f"{name} {count:,}" for name, count in Counter(by_name).most_common(_MAX_NAMES)]
     if len(by_name) > _MAX_NAMES:
         names.append("others")
     return f"{total:,} ({', '.join(names)})" if names else f"{total:,}"
 
 
-def _in_words(name: str, value: float | str | None) -> str:
-    """A figure, in the unit at the end of its name."""
+def _figure(name: str, value: float | str | None) -> str:
+    """A figure, in the unit that its name ends with."""
     if value is None:
         return _NOT_KNOWN
     if isinstance(value, str):
@@ -127,5 +127,5 @@ def _in_words(name: str, value: float | str | None) -> str:
 
 def _buffer(interval: Interval) -> str:
     peak, limit = interval.buffer_peak_bytes, interval.buffer_memory_bytes
-    of = f" ({share(peak / limit)})" if limit else ""
-    return f"{mebibytes(peak)} of {mebibytes(limit)}{of}"
+    percentage = f" ({share(peak / limit)})" if limit else ""
+    return f"{mebibytes(peak)} of {mebibytes(limit)}{percentage}"

@@ -1,4 +1,4 @@
-"""History: a stream's reports, added up; long ones are downsampled while they are read."""
+"""History: a stream's reports, added up; a long one is downsampled while it is read."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ COMPONENTS: Mapping[str, str] = {
 }
 
 
-def _earlier(one: Any, _: Any) -> Any:
+def _first(one: Any, _: Any) -> Any:
     return one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval(Figures):
-    """One or more micro-batches in a row: their figures, added up, and what follows from them.
+    """Consecutive micro-batches: their figures, added up, and what is derived from these.
 
-    Figures that do not add up are those of the last micro-batch.
+    Figures that cannot be added up are those of the last micro-batch.
     """
 
-    first: Report = field(metadata=aggregation(_earlier))
+    first: Report = field(metadata=aggregation(_first))
     last: Report = field(metadata={"aggregate": None})
     micro_batches: int = field(metadata=aggregation(plus))
     failed_micro_batches: int = field(metadata=aggregation(plus))
-    #: from the end of the micro-batch before to the end of this one
+    #: from the end of the previous micro-batch to the end of this one
     elapsed_ms: float = field(metadata=aggregation(plus))
-    #: the part of it in which no task can have run, even if they ran one after another
+    #: the part of ``elapsed_ms`` in which no task ran, even if tasks ran one after another
     idle_ms: float = field(metadata=aggregation(plus))
-    #: sums of each micro-batch's longest and average task
+    #: of each micro-batch the longest task and the average task, added up
     longest_tasks_ms: int = field(metadata=aggregation(plus))
     average_tasks_ms: float = field(metadata=aggregation(plus))
     #: the records of each micro-batch's busiest partition
     busiest_partitions: Counter[str] = field(metadata=aggregation(plus))
 
     @classmethod
-    def of(cls, report: Report, previous_ended_at: datetime | None) -> Interval:
-        """One micro-batch; ``previous_ended_at``: the end of the one before, None for the first."""
+    def from_report(cls, report: Report, previous_ended_at: datetime | None) -> Interval:
+        """One micro-batch; ``previous_ended_at``: the previous one's end, None for the first."""
         gap = report.ended_at - (previous_ended_at or report.ended_at)
         # The clock may have been set back, and the first micro-batch follows none.
         elapsed_ms = max(gap / timedelta(milliseconds=1), report.longest_task_ms)
@@ -67,16 +67,16 @@ class Interval(Figures):
         )
 
     def __add__(self, later: Interval) -> Interval:
-        """With the micro-batches that follow."""
+        """Both intervals together; ``later`` follows this one."""
         return replace(later, **added_up(self, later))
 
     @property
     def own_ms(self) -> int:
-        """Of ``task_ms``: without the waits."""
+        """``task_ms`` without the waits."""
         return max(0, self.task_ms - self._waits_ms())
 
     def shares(self) -> dict[str, float]:
-        """Of the tasks' time, by component (``COMPONENTS``), from 0 to 1; empty if unknown."""
+        """The share of each component in the tasks' time, from 0 to 1; empty if unknown."""
         whole = max(self.task_ms, self._waits_ms())
         return {name: getattr(self, name) / whole for name in COMPONENTS} if whole else {}
 
@@ -86,7 +86,7 @@ class Interval(Figures):
 
     @property
     def records_per_second(self) -> float | None:
-        """Over the whole time, waits between micro-batches included."""
+        """Over the whole time, including waits between micro-batches."""
         return self.records * 1000 / self.elapsed_ms if self.elapsed_ms else None
 
     @property
@@ -100,11 +100,13 @@ class Interval(Figures):
 
     @property
     def dead_letters(self) -> int:
-        return sum(each.total() for each in self.dead_letters_by_topic.values())
+        return sum(errors.total() for errors in self.dead_letters_by_topic.values())
 
-    def dead_letters_of_topics(self) -> Counter[str]:
-        """How many each topic has, with whatever error."""
-        return Counter({t: each.total() for t, each in self.dead_letters_by_topic.items()})
+    def total_dead_letters_by_topic(self) -> Counter[str]:
+        """The dead letters of each topic, whatever their errors."""
+        return Counter(
+            {topic: by_error.total() for topic, by_error in self.dead_letters_by_topic.items()}
+        )
 
     def dead_letters_by_error(self) -> Counter[str]:
         return sum(self.dead_letters_by_topic.values(), Counter[str]())
@@ -113,12 +115,12 @@ class Interval(Figures):
 class History:
     """All micro-batches together, the latest ones, and at most ``max_samples`` to plot.
 
-    When there would be more samples, each two neighbours become one. So all samples but the last
+    When there would be more samples, neighbours are merged in pairs. So all samples but the last
     have the same number of micro-batches, a power of two, and no micro-batch is missing.
     """
 
     def __init__(self, first: Report, max_samples: int = 240, latest: int = 50) -> None:
-        self.total = Interval.of(first, None)
+        self.total = Interval.from_report(first, None)
         self.latest = deque([self.total], maxlen=latest)
         self.samples = [self.total]
         self.micro_batches_per_sample = 1
@@ -126,9 +128,8 @@ class History:
         self._max_samples = max_samples
 
     def add(self, report: Report) -> None:
-        """Add the micro-batch that follows."""
-        previous_ended_at = self.total.last.ended_at
-        added = Interval.of(report, previous_ended_at)
+        """Add the next micro-batch."""
+        added = Interval.from_report(report, self.total.last.ended_at)
         self.total += added
         self.latest.append(added)
         if self.samples[-1].micro_batches < self.micro_batches_per_sample:

@@ -60,7 +60,7 @@ def page(history: History, source: str, written_at: datetime, skipped: Iterable[
         '<section class="why"><h2>What takes the time</h2>',
         *(f"<p><b>{name}</b> {escape(text)}</p>" for name, text in summary(history)),
         "</section><h2>History</h2>",
-        _paragraph(_what_a_sample_is(history)),
+        _paragraph(_sample_sentence(history)),
         '<div class="plots">',
         *map(_figure, plots(history)),
         "</div><h2>Figures</h2>",
@@ -84,17 +84,17 @@ def page(history: History, source: str, written_at: datetime, skipped: Iterable[
 
 def _style() -> str:
     light, dark = (
-        " ".join(f"--{name}: {both[index]};" for name, both in COLORS.items()) for index in (0, 1)
+        " ".join(f"--{name}: {hues[index]};" for name, hues in COLORS.items()) for index in (0, 1)
     )
     return _STYLE.replace("LIGHT", light).replace("DARK", dark)
 
 
-def _what_a_sample_is(history: History) -> str:
-    number = history.micro_batches_per_sample
-    if number == 1:
+def _sample_sentence(history: History) -> str:
+    count = history.micro_batches_per_sample
+    if count == 1:
         return "Each step is a micro-batch, labelled with its end time in UTC."
     return (
-        f"Each step is {number:,} micro-batches, labelled with the end time of the last one in "
+        f"Each step is {count:,} micro-batches, labelled with the end time of the last one in "
         "UTC: the sum of failures, dead letters and repeated requests, the maximum of the longest "
         "task and of the buffer, the average of everything else."
     )
@@ -128,25 +128,25 @@ def _topics(total: Interval) -> str:
 def _micro_batches(latest: Sequence[Interval]) -> str:
     names = ["ended (UTC)", "outcome", "most of the time", "micro-batch", "records", "per second"]
     names += ["longest task", "failed", "dead letters", "repeated", "buffer"]
-    return _table(names, [_micro_batch(each) for each in latest], numbers=8)
+    return _table(names, [_micro_batch(interval) for interval in latest], numbers=8)
 
 
-def _micro_batch(each: Interval) -> str:
-    report = each.last
+def _micro_batch(interval: Interval) -> str:
+    report = interval.last
     cells = [
         utc(report.ended_at),
         report.outcome,
-        dominant_component(each),
+        dominant_component(interval),
         "-" if report.batch_id is None else str(report.batch_id),
-        f"{each.records:,}",
-        rate(each.records_per_second),
-        milliseconds(each.longest_task_ms),
-        f"{each.failed_records:,}",
-        f"{each.dead_letters:,}",
-        "-" if each.retried_requests is None else f"{each.retried_requests:,}",
-        mebibytes(each.buffer_peak_bytes),
+        f"{interval.records:,}",
+        rate(interval.records_per_second),
+        milliseconds(interval.longest_task_ms),
+        f"{interval.failed_records:,}",
+        f"{interval.dead_letters:,}",
+        "-" if interval.retried_requests is None else f"{interval.retried_requests:,}",
+        mebibytes(interval.buffer_peak_bytes),
     ]
-    return _row(cells, numbers=8, is_failed=bool(each.failed_micro_batches))
+    return _row(cells, numbers=8, is_failed=bool(interval.failed_micro_batches))
 
 
 def _table(names: Sequence[str], rows: Iterable[str], numbers: int = 0) -> str:
@@ -163,6 +163,6 @@ def _row(cells: Sequence[str], numbers: int = 0, is_failed: bool = False) -> str
 
 def _cells(tag: str, texts: Sequence[str], numbers: int) -> str:
     words = len(texts) - numbers
-    found = [f"<{tag}>{escape(text)}</{tag}>" for text in texts[:words]]
-    found += [f'<{tag} class="number">{escape(text)}</{tag}>' for text in texts[words:]]
-    return "".join(found)
+    cells = [f"<{tag}>{escape(text)}</{tag}>" for text in texts[:words]]
+    cells += [f'<{tag} class="number">{escape(text)}</{tag}>' for text in texts[words:]]
+    return "".join(cells)

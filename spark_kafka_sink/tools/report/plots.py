@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 from spark_kafka_sink.tools.report.formatting import NO_TOPIC
 from spark_kafka_sink.tools.report.history import COMPONENTS, History, Interval
 
-#: name: on a light page, on a dark one. All light ones differ: they mark the places in the SVG.
+#: name: (on a light page, on a dark page). The light ones differ: ``_svg`` replaces them by name.
 COLORS = {
     "text": ("#1f2328", "#e6edf3"),
     "line": ("#b8c0c8", "#4a525c"),
@@ -61,7 +61,7 @@ class Plot(NamedTuple):
 
 
 def plots(history: History) -> list[Plot]:
-    """All plots; their x axis has the samples in their order, labelled with their time in UTC."""
+    """All plots; the x axis has the samples in order, labelled with their time in UTC."""
     drawings = (_rates, _times, _failures, _repeated_requests, _buffer, _topics)
     with mpl.rc_context(_SETTINGS):
         return [_plot(draw, history.samples) for draw in drawings]
@@ -105,7 +105,7 @@ def _svg(figure: Figure, name: str, title: str) -> str:
     figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     _, tag, drawn = re.split(r"(<svg [^>]*>)", text.getvalue(), maxsplit=1)
     (view_box,) = re.findall(r'viewBox="[^"]*"', tag)
-    # Several pictures are in one page, so their ids must differ.
+    # A page has several pictures, so their ids must differ.
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name.strip('_')}-", drawn)
     for color, (light, _) in COLORS.items():
         drawn = drawn.replace(light, f"var(--{color})")
@@ -126,12 +126,12 @@ def _stack(axes: Axes, layers: Sequence[Sequence[float]], colors: Sequence[str])
         bottom = top
 
 
-def _edges(number: int) -> list[float]:
-    return [x - 0.5 for x in range(number + 1)]
+def _edges(count: int) -> list[float]:
+    return [x - 0.5 for x in range(count + 1)]
 
 
 def _write_text(axes: Axes, text: str) -> None:
-    """In place of a plot of nothing."""
+    """In place of an empty plot."""
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
 
@@ -168,7 +168,7 @@ def _failures(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
     if not any(failed) and not any(dead_letters) and not failed_at:
         _write_text(axes, "no failures, no dead letters")
         return _Drawing("Failures and dead letters", "", [])
-    # One failure must be seen beside a million.
+    # One failure must be visible beside a million.
     axes.set_yscale("symlog", linthresh=1)
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     _stack(axes, [failed], ["red"])
@@ -186,7 +186,7 @@ def _repeated_requests(axes: Axes, samples: Sequence[Interval]) -> _Drawing:
     if not any(known):
         _write_text(axes, "not known" if set(known) == {None} else "none")
         return _Drawing(title, "", [])
-    _stack(axes, [[each or 0 for each in known]], ["red"])
+    _stack(axes, [[count or 0 for count in known]], ["red"])
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return _Drawing(title, "requests", [])
 

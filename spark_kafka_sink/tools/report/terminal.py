@@ -37,7 +37,7 @@ def _explanations(history: History) -> Table:
 
 def queries(history: History) -> list[str]:
     """A line on the queries that have written the reports."""
-    known = [each for each in history.query_ids if each]
+    known = [query_id for query_id in history.query_ids if query_id]
     if not known:
         return ["batch writes, or queries none of whose tasks began"]
     others = f" and {len(known) - 1:,} more: all are added up" if known[1:] else ""
