@@ -17,7 +17,7 @@ BEGIN, END = "<!-- api: written by `make api` -->\n", "<!-- /api -->\n"
 
 CONFIG: ConfigDict = {
     "heading_level": 3,
-    "inherited_members": False,
+    "inherited_members": ["folder", "pids", "detach", "stop"],  # of the local servers
     "line_length": 88,  # needs Black
     "members_order": "source",
     "show_if_no_docstring": False,

@@ -15,7 +15,7 @@ from pathlib import Path
 from spark_kafka_sink.errors import InvalidConfiguration, LocalServerError
 from spark_kafka_sink.tools.local_kafka import LocalKafka
 from spark_kafka_sink.tools.local_registry import LocalRegistry
-from spark_kafka_sink.tools.local_servers.detached import DetachedServer
+from spark_kafka_sink.tools.local_servers.server import DetachedServer
 
 
 def main(arguments: list[str] | None = None) -> int:

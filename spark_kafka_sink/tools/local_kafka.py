@@ -12,7 +12,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -26,6 +25,7 @@ from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 from spark_kafka_sink.tools.local_servers.java import java_home, os_errors_as
 from spark_kafka_sink.tools.local_servers.processes import GuardedProcess, is_running
+from spark_kafka_sink.tools.local_servers.server import LocalServer
 
 __all__ = ["LocalKafka", "java_home"]
 
@@ -34,8 +34,8 @@ _LOG4J_VERSION = "2.25.4"  # as in Kafka, which lacks the bridge from SLF4J
 _FORMAT_SECONDS = 60.0
 _START_SECONDS = 60.0
 _START_TRIES = 3
-# None of those that systems choose themselves: while clients wait for a broker to listen, its port
-# could become another server's, or that of such a client, which then connects to itself.
+# Below the ports that operating systems choose. While clients wait for a broker to listen, such a
+# port could go to another server, or to one of these clients, which would then connect to itself.
 _PORTS = range(20_000, 32_000)
 _INSTEAD = (
     "To use an existing broker instead, set KAFKA_BOOTSTRAP_SERVERS=host:port "
@@ -51,12 +51,12 @@ appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 """
 
 
-class LocalKafka:
+class LocalKafka(LocalServer):
     """A Kafka for ``with LocalKafka() as kafka``; its address is ``kafka.bootstrap_servers``.
 
     - ``settings``: added to the broker's ``server.properties``.
-    - ``folder``: for data and logs, which are kept. The default is a temporary folder, which is
-      removed at the end, but kept if the broker did not start.
+    - ``folder``: for data and the log (``broker-1.log``), which are kept. The default is a
+      temporary folder, which is removed at the end, but kept if the broker did not start.
 
     Entering takes a few seconds. The first time, it also downloads 44 MB. Raises LocalServerError.
     """
@@ -64,25 +64,9 @@ class LocalKafka:
     def __init__(
         self, settings: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> None:
+        super().__init__("kafka", folder)
         self._settings = dict(settings or {})
-        self._folder = folder
-        self._is_temporary = folder is None
-        self._brokers: list[GuardedProcess] = []
-        self._commands: list[list[str]] = []
         self.bootstrap_servers = ""
-
-    @property
-    def folder(self) -> Path:
-        """Where data and the log are (``broker-1.log``)."""
-        if self._folder is None:
-            with os_errors_as("TMPDIR chooses the folder for temporary files"):
-                self._folder = Path(tempfile.mkdtemp(prefix="local-kafka-"))
-        return self._folder
-
-    @property
-    def pids(self) -> list[int]:
-        """The id of its process, if it runs."""
-        return [broker.pid for broker in self._brokers]
 
     def __enter__(self) -> LocalKafka:
         path = class_path()
@@ -99,58 +83,25 @@ class LocalKafka:
         return self
 
     def _clear(self) -> None:
-        """Remove what a failed start has written; Kafka would not format it again."""
+        """Remove what a failed start has written. Kafka would not format it again."""
         for data in self.folder.glob("data-*"):
             shutil.rmtree(data, ignore_errors=True)
         for log in self.folder.glob("broker-*.log"):
             log.unlink()
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-        if self._is_temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def detach(self) -> None:
-        """Let the broker outlive this process. Save ``pids`` first: the caller must end it.
-
-        Raises LocalServerError if that fails. ``stop`` still ends the broker then.
-        """
-        with os_errors_as("Start Kafka again"):
-            for broker in self._brokers:
-                broker.release()
-        self._brokers = []
-        self._is_temporary = False
-
-    def stop(self) -> None:
-        """Stop it within a few seconds, whatever its state."""
-        brokers, self._brokers = self._brokers, []
-        for broker in brokers:
-            broker.ask_to_end()
-        for broker in brokers:
-            broker.end()
 
     def _start(self, path: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = self.folder / "log4j2.properties"
         logging.write_text(_LOG4J2)
         configurations = self._write_configurations()
-        # The variable from which Kafka's own scripts read options for Java.
+        # Kafka's own scripts read Java's options from this variable, too.
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
         java = [str(java_home() / "bin" / "java"), *options]
         format_storage([*java, "-cp", path], configurations, self._format_arguments())
-        self._commands = [
-            [
-                *java,
-                "-Xms256m", "-Xmx1g",
-                f"-Dlog4j2.configurationFile={logging}",
-                "-cp", path,
-                "kafka.Kafka",
-                str(configuration),
-            ]
-            for configuration in configurations
-        ]  # fmt: skip
-        for node, command in enumerate(self._commands, 1):
-            self._brokers.append(GuardedProcess(command, self._log(node)))
+        java += ["-Xms256m", "-Xmx1g", f"-Dlog4j2.configurationFile={logging}", "-cp", path]
+        for node, configuration in enumerate(configurations, 1):
+            command = [*java, "kafka.Kafka", str(configuration)]
+            self._processes.append(GuardedProcess(command, self._log(node)))
         self._wait_until_ready()
 
     def _write_configurations(self) -> list[Path]:
@@ -171,7 +122,7 @@ class LocalKafka:
         wait_until_ready(self.bootstrap_servers, self._check_alive, deadline, str(self._log("*")))
 
     def _check_alive(self) -> None:
-        for node, broker in enumerate(self._brokers, 1):
+        for node, broker in enumerate(self._processes, 1):
             if not is_running(broker.pid):
                 log = self._log(node).read_text(errors="replace")
                 error = _PortTaken if "Address already in use" in log else LocalServerError
@@ -191,7 +142,7 @@ class _PortTaken(LocalServerError):
 
 
 def class_path() -> str:
-    """Kafka's own JARs and those of its log, fetched if they are not in the cache."""
+    """The JARs of Kafka and of its log, fetched if they are not in the cache."""
     kafka = fetch_jars(
         "org.apache.kafka",
         "kafka_2.13",

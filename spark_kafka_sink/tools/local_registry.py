@@ -7,8 +7,6 @@ process that started it, even if that is killed, unless it is detached.
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_servers.downloads import fetch_archive
 from spark_kafka_sink.tools.local_servers.java import java_home, os_errors_as
 from spark_kafka_sink.tools.local_servers.processes import GuardedProcess, is_running
+from spark_kafka_sink.tools.local_servers.server import LocalServer
 
 __all__ = ["LocalRegistry"]
 
@@ -29,34 +28,19 @@ _LISTENING = re.compile(r"Listening on: (http://127\.0\.0\.1:\d+)")
 _INSTEAD = "To use an existing registry instead, set SCHEMA_REGISTRY_URL"
 
 
-class LocalRegistry:
+class LocalRegistry(LocalServer):
     """A schema registry for ``with LocalRegistry() as registry``; its address is ``registry.url``.
 
-    ``folder``: for its log, which is kept. The default is a temporary folder, which is removed at
-    the end, but kept if the registry did not start.
+    ``folder``: for its log (``registry.log``), which is kept. The default is a temporary folder,
+    which is removed at the end, but kept if the registry did not start.
 
     Entering takes a few seconds. The first time, it also downloads 155 MB. It needs Java 21 or
     later. Raises LocalServerError.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._is_temporary = folder is None
-        self._process: GuardedProcess | None = None
+        super().__init__("registry", folder)
         self.url = ""
-
-    @property
-    def folder(self) -> Path:
-        """Where its log is: ``registry.log``."""
-        if self._folder is None:
-            with os_errors_as("TMPDIR chooses the folder for temporary files"):
-                self._folder = Path(tempfile.mkdtemp(prefix="local-registry-"))
-        return self._folder
-
-    @property
-    def pids(self) -> list[int]:
-        """The id of its process, if it runs."""
-        return [self._process.pid] if self._process else []
 
     def __enter__(self) -> LocalRegistry:
         program = fetch_archive(
@@ -70,34 +54,13 @@ class LocalRegistry:
         try:
             with os_errors_as(f"The registry must be able to write to {self.folder}"):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._process = GuardedProcess(self._command(program), self._log)
-                self.url = self._address(self._process.pid, Deadline(_START_SECONDS)) + _API
+                process = GuardedProcess(self._command(program), self._log)
+                self._processes = [process]
+                self.url = self._address(process.pid, Deadline(_START_SECONDS)) + _API
         except BaseException:
             self.stop()
             raise
         return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-        if self._is_temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def detach(self) -> None:
-        """Let it outlive this process. Save ``pids`` first: the caller must end it.
-
-        Raises LocalServerError if that fails. ``stop`` still ends it then.
-        """
-        with os_errors_as("Start the registry again"):
-            if self._process:
-                self._process.release()
-        self._process = None
-        self._is_temporary = False
-
-    def stop(self) -> None:
-        """Stop it within a few seconds, whatever its state."""
-        process, self._process = self._process, None
-        if process:
-            process.end()
 
     @property
     def _log(self) -> Path:
@@ -107,7 +70,8 @@ class LocalRegistry:
         return [
             str(java_home(_JAVA) / "bin" / "java"),
             "-Xmx512m",
-            "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",  # it starts faster, and serves few
+            # for a fast start, since it serves few clients
+            "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
             f"-Djava.io.tmpdir={self.folder}",
             "-Dapicurio.storage.kind=sql", "-Dapicurio.storage.sql.kind=h2",
             "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.http.port=0",
@@ -116,7 +80,7 @@ class LocalRegistry:
         ]  # fmt: skip
 
     def _address(self, pid: int, deadline: Deadline) -> str:
-        """Where it listens, once it says so."""
+        """Wait until the log says where it listens, and return that address."""
         while True:
             log = self._log.read_text(errors="replace")
             if listening := _LISTENING.search(log):

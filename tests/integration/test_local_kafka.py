@@ -22,10 +22,10 @@ from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.threads import call_all
 from spark_kafka_sink.tools import local_kafka
 from spark_kafka_sink.tools.local_kafka import LocalKafka, java_home
-from spark_kafka_sink.tools.local_servers.detached import DetachedServer
 from spark_kafka_sink.tools.local_servers.downloads import fetch_jars
 from spark_kafka_sink.tools.local_servers.java import cache_folder
 from spark_kafka_sink.tools.local_servers.processes import is_running
+from spark_kafka_sink.tools.local_servers.server import DetachedServer
 
 pytestmark = pytest.mark.slow
 

@@ -125,8 +125,9 @@ class LocalCluster(LocalKafka):
 
         Returns before it serves.
         """
-        self._brokers[node - 1].end()
-        self._brokers[node - 1] = GuardedProcess(self._commands[node - 1], self._log(node))
+        broker = self._processes[node - 1]
+        broker.end()
+        self._processes[node - 1] = GuardedProcess(broker.command, self._log(node))
 
     def _write_configurations(self) -> list[Path]:
         ports = free_ports(3 * self._size)

@@ -1,4 +1,4 @@
-"""Processes on this machine: start one that ends with its caller, inspect any, signal any."""
+"""Processes on this machine: starts one that ends with its caller, inspects and signals any."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GuardedProcess:
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         """Start it and append its output to ``log``. Raises OSError, LocalServerError."""
-        self._last_argument = command[-1]
+        self.command = command
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
                 ["sh", "-c", _GUARD, "sh", *command],
@@ -44,7 +44,7 @@ class GuardedProcess:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the caller, which then stops us in order
+                start_new_session=True,  # Ctrl-C is for the caller, which then ends the process
             )
         answer = self._guard.stdout.readline() if self._guard.stdout else ""
         if not answer.strip().isdigit():
@@ -71,12 +71,12 @@ class GuardedProcess:
         self._end_guard()
 
     def _signal(self, number: int) -> None:
-        if has_argument(self.pid, self._last_argument):
+        if has_argument(self.pid, self.command[-1]):
             send_signal(self.pid, number)
 
     def _close_input(self) -> None:
         if self._guard.stdin:
-            with suppress(BrokenPipeError):  # the guard died before it read our release
+            with suppress(BrokenPipeError):  # the guard died before it read "release"
                 self._guard.stdin.close()
 
     def _end_guard(self) -> None:
@@ -98,7 +98,7 @@ def is_running(pid: int) -> bool:
 def has_argument(pid: int, text: str) -> bool:
     """Whether the process is alive and has ``text`` on its command line.
 
-    This distinguishes it from a later process with the same id.
+    The text tells it from a later process with the same id.
     """
     return is_running(pid) and text in _command_line(pid)
 

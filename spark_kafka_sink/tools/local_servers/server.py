@@ -1,8 +1,9 @@
-"""A local server that outlives its caller: start, stop and status for the command line."""
+"""A local server: one that ends with its caller, and the command line's, which outlives it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import tempfile
 import time
@@ -10,27 +11,68 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import LocalServerError
 from spark_kafka_sink.tools.local_servers.java import CACHE_ADVICE, cache_folder, os_errors_as
-from spark_kafka_sink.tools.local_servers.processes import has_argument, send_signal
+from spark_kafka_sink.tools.local_servers.processes import (
+    GuardedProcess,
+    has_argument,
+    send_signal,
+)
 
 _STOP_SECONDS = 5.0
 
 
-class LocalServer(Protocol):
-    """A server of one process or more, each with ``folder`` on its command line."""
+class LocalServer:
+    """A server of one process or more, each with ``folder`` on its command line.
+
+    A context manager, whose subclass starts the processes.
+    """
+
+    def __init__(self, name: str, folder: Path | None) -> None:
+        self._name = name
+        self._folder = folder
+        self._is_temporary = folder is None
+        self._processes: list[GuardedProcess] = []
 
     @property
-    def folder(self) -> Path: ...
+    def folder(self) -> Path:
+        """Where its data and logs are."""
+        if self._folder is None:
+            with os_errors_as("TMPDIR chooses the folder for temporary files"):
+                self._folder = Path(tempfile.mkdtemp(prefix=f"local-{self._name}-"))
+        return self._folder
 
     @property
-    def pids(self) -> list[int]: ...
+    def pids(self) -> list[int]:
+        """The ids of its processes, if it runs."""
+        return [process.pid for process in self._processes]
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        if self._is_temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def detach(self) -> None:
-        """Let the processes outlive this one."""
+        """Let it outlive this process. Save ``pids`` first: the caller must end it.
+
+        Raises LocalServerError if that fails. ``stop`` still ends it then.
+        """
+        with os_errors_as("Start it again"):
+            for process in self._processes:
+                process.release()
+        self._processes = []
+        self._is_temporary = False
+
+    def stop(self) -> None:
+        """Stop it within a few seconds, whatever its state."""
+        processes, self._processes = self._processes, []
+        for process in processes:
+            process.ask_to_end()
+        for process in processes:
+            process.end()
 
 
 Server = TypeVar("Server", bound=LocalServer)
