@@ -1,4 +1,4 @@
-"""What Spark refuses of a job: a mistake in the file, or something that is not there now."""
+"""What Spark rejects of a job: a mistake in the file, or something that is not there now."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_storage_of_the_checkpoint_that_is_away_is_no_mistake_of_the_configurati
     in_the_way = tmp_path / "checkpoints"
     in_the_way.write_text("")
     job = configuration({"format": "rate"}, in_the_way / "numbers")
-    with pytest.raises(KafkaSinkError, match=r"job\.yaml:1:1: Spark refuses the query: ") as away:
+    with pytest.raises(KafkaSinkError, match=r"job\.yaml:1:1: Spark rejects the query: ") as away:
         start(build(spark, job), job, StopCheck(Stop(60)), lambda _: None)
     assert not isinstance(away.value, InvalidConfiguration)
     assert "\n" not in str(away.value)

@@ -8,11 +8,11 @@ class Said:
         self.micro_batches = []
         self.messages = []
 
-    def ended(self, micro_batch):
+    def show_micro_batch(self, micro_batch):
         self.micro_batches.append(micro_batch)
 
     def say(self, message):
         self.messages.append(message)
 
-    def waits_for(self, what):
+    def show_state(self, what):
         pass

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.tools.job.output import JsonLines, View, output_of
+from spark_kafka_sink.tools.job.output import JsonLines, View, open_output
 from spark_kafka_sink.tools.job.reports import MicroBatch
 
 
@@ -53,7 +53,7 @@ def shown(view):
 
 def test_a_micro_batch_is_one_line_of_json(capfd):
     with closing(JsonLines()) as output:
-        output.ended(MicroBatch.from_progress(progress(), reported(b=3, a=4)))
+        output.show_micro_batch(MicroBatch.from_progress(progress(), reported(b=3, a=4)))
     (line,) = capfd.readouterr().out.splitlines()
     expected = {
         "batch_id": 0,
@@ -100,9 +100,9 @@ def test_dead_letters_are_counted_by_topic_and_error(capfd):
     by_topic = {"": {"NULL_TOPIC": 3}, "a": {"INVALID_RECORD": 2, "NULL_TOPIC": 1}}
     assert line["dead_letters_by_topic"] == by_topic
     view = View("job")
-    view.ended(MicroBatch.from_progress(progress(), reported(a=4)))
+    view.show_micro_batch(MicroBatch.from_progress(progress(), reported(a=4)))
     assert "dead letters" not in shown(view)
-    view.ended(micro_batch)
+    view.show_micro_batch(micro_batch)
     lines = [[cell.strip() for cell in line.split("│")] for line in shown(view).splitlines()]
     assert ["", "a", "9", "0", "3", ""] in lines
     assert ["", "(null)", "0", "0", "3", ""] in lines
@@ -115,8 +115,8 @@ def test_a_rate_that_spark_does_not_know_is_null(rate):
 
 
 def test_without_a_terminal_messages_go_to_standard_error(capfd):
-    with output_of("numbers", Console(file=io.StringIO())) as output:
-        output.waits_for("Waiting for data to arrive")
+    with open_output("numbers", Console(file=io.StringIO())) as output:
+        output.show_state("Waiting for data to arrive")
         output.say("stopping")
     assert capfd.readouterr() == ("", "stopping\n")
 
@@ -129,10 +129,10 @@ from spark_kafka_sink.tools.job.output import JsonLines
 
 output = JsonLines()
 micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)
-output.ended(micro_batch)
+output.show_micro_batch(micro_batch)
 sys.stdin.readline()
-output.ended(micro_batch)
-output.ended(micro_batch)
+output.show_micro_batch(micro_batch)
+output.show_micro_batch(micro_batch)
 output.say("still here")
 output.close()
 """
@@ -170,7 +170,7 @@ job_output._CLOSE_SECONDS = 0.5
 output = JsonLines()
 micro_batch = MicroBatch(0, "2026-01-02T03:04:05.678Z", 1, 1, None, None)
 for _ in range(10_000):
-    output.ended(micro_batch)
+    output.show_micro_batch(micro_batch)
 output.say("still here")
 output.close()
 """
@@ -200,20 +200,22 @@ output.close()
 def test_what_a_terminal_would_obey_does_not_reach_it(capfd):
     title, clear = "\x1b]0;owned\x07", "\x1b[2J"
     view = View("job")
-    view.ended(MicroBatch.from_progress(progress(), reported(**{f"a{title}{clear}": 4})))
+    view.show_micro_batch(MicroBatch.from_progress(progress(), reported(**{f"a{title}{clear}": 4})))
     assert "a�]0;owned��[2J" in shown(view)
     with closing(JsonLines()) as output:
         output.say(f"the query failed: {title}\nas before")
     assert capfd.readouterr().err == "the query failed: �]0;owned�\nas before\n"
     screen = io.StringIO()
-    with output_of("job", Console(file=screen, force_terminal=True, width=80)) as output:
+    with open_output("job", Console(file=screen, force_terminal=True, width=80)) as output:
         output.say(f"the query failed: {title}\nas before")
     assert "the query failed: �]0;owned�\nas before\n" in screen.getvalue()
 
 
 def test_a_bad_rows_topic_is_no_markup():
     view = View("job")
-    view.ended(MicroBatch.from_progress(progress(), reported(**{"[/x]": 4, "[red]a": 2})))
+    view.show_micro_batch(
+        MicroBatch.from_progress(progress(), reported(**{"[/x]": 4, "[red]a": 2}))
+    )
     text = shown(view)
     assert "[/x]" in text
     assert "[red]a" in text
@@ -231,8 +233,10 @@ def test_before_the_first_micro_batch_the_view_says_what_it_waits_for():
 def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
     view = View("numbers")
     view.state = "Waiting for next trigger"
-    view.ended(MicroBatch.from_progress(progress(0, 1_000, 4_210), reported(a=900, b=100)))
-    view.ended(
+    view.show_micro_batch(
+        MicroBatch.from_progress(progress(0, 1_000, 4_210), reported(a=900, b=100))
+    )
+    view.show_micro_batch(
         MicroBatch.from_progress(
             progress(1, 2_000, 130, processedRowsPerSecond=15_384.6), reported(a=2_000)
         )
@@ -254,7 +258,7 @@ def test_the_view_shows_the_last_and_the_first_micro_batch_and_all_topics():
 def test_the_view_sums_up_topics_beyond_the_first_few():
     view = View("numbers")
     counts = {f"t{number:02}": 100 - number for number in range(20)}
-    view.ended(MicroBatch.from_progress(progress(), reported(**counts)))
+    view.show_micro_batch(MicroBatch.from_progress(progress(), reported(**counts)))
     text = shown(view)
     assert "t14" in text
     assert "t15" not in text
@@ -264,16 +268,16 @@ def test_the_view_sums_up_topics_beyond_the_first_few():
 
 def test_the_view_says_that_deliveries_are_not_known_without_a_report():
     view = View("numbers")
-    view.ended(MicroBatch.from_progress(progress(), None))
+    view.show_micro_batch(MicroBatch.from_progress(progress(), None))
     assert "delivered records: not known: no report has arrived" in shown(view)
 
 
 def test_a_terminal_gets_the_view_and_messages_stay_above_it():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80)
-    with output_of("numbers", console) as output:
-        output.waits_for("Processing new data")
-        output.ended(MicroBatch.from_progress(progress(), reported(a=4)))
+    with open_output("numbers", console) as output:
+        output.show_state("Processing new data")
+        output.show_micro_batch(MicroBatch.from_progress(progress(), reported(a=4)))
         output.say("stopping [now]")
     written = screen.getvalue()
     assert "stopping [now]" in written

@@ -134,7 +134,7 @@ def test_an_error_that_may_pass_is_tried_again(name, stop):
 
 def test_a_signal_ends_the_wait_for_a_restart(stop):
     said = Said()
-    said.waits_for = lambda what: stop.request()  # just before it waits
+    said.show_state = lambda what: stop.request()  # just before it waits
     restart = Restart(initial_backoff_seconds=86_400, max_backoff_seconds=86_400)
     assert run_attempts(lambda: AWAY, restart, stop, said) is None
     assert said.messages[-1] == "stopped before the query restarted"

@@ -72,7 +72,7 @@ def test_a_long_micro_batch_is_waited_for_until_the_timeout(stop, clock):
     clock.now += 1
     assert stop.is_due(query)
     assert stop.is_late
-    assert not stop.is_at_once
+    assert not stop.is_immediate
 
 
 def test_a_second_signal_stops_at_once(stop, clock):
@@ -82,14 +82,14 @@ def test_a_second_signal_stops_at_once(stop, clock):
     clock.now += 0.5
     stop.request()
     assert stop.is_due(query)
-    assert stop.is_at_once
+    assert stop.is_immediate
 
 
 def test_a_signal_that_reaches_python_and_java_is_one(stop, clock):
     stop.request()
     clock.now += 0.4
     stop.request()
-    assert not stop.is_at_once
+    assert not stop.is_immediate
 
 
 @pytest.fixture

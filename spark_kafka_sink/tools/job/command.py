@@ -12,7 +12,7 @@ from rich.console import Console
 from spark_kafka_sink.errors import InvalidConfiguration, KafkaSinkError
 from spark_kafka_sink.tools.job.configuration import load
 from spark_kafka_sink.tools.job.model import Job
-from spark_kafka_sink.tools.job.output import Output, output_of
+from spark_kafka_sink.tools.job.output import Output, open_output
 from spark_kafka_sink.tools.job.restart import DONE, FAILED, INVALID, report_error
 from spark_kafka_sink.tools.job.stop import Stop, handle_signals
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidConfiguration as error:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
-    # Imported here, so that an invalid configuration is reported before PySpark is loaded.
+    # Imported here: an invalid configuration is reported before PySpark is loaded.
     from spark_kafka_sink.tools.job.run import dry_run, run
 
     is_dry: bool = choice.dry_run
@@ -33,16 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def act(stop: Stop, output: Output) -> int:
         return dry_run(configuration, output) if is_dry else run(configuration, stop, output)
 
-    return supervised(configuration.job, act, is_dry=is_dry)
+    return run_supervised(configuration.job, act, is_dry=is_dry)
 
 
-def supervised(job: Job, act: Callable[[Stop, Output], int], *, is_dry: bool) -> int:
-    """Call ``act``, with signals handled and errors reported; returns the exit code."""
+def run_supervised(job: Job, act: Callable[[Stop, Output], int], *, is_dry: bool) -> int:
+    """Call ``act``; handles signals and reports errors. Returns the exit code."""
     stop = Stop(job.stop_timeout_seconds)
     handle_signals(stop)
     # Otherwise rich would treat a pipe as a terminal if FORCE_COLOR is set.
     console = Console(force_terminal=sys.stdout.isatty())
-    with output_of(job.name, console) as output:
+    with open_output(job.name, console) as output:
         try:
             return act(stop, output)
         except KafkaSinkError as error:

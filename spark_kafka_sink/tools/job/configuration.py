@@ -52,7 +52,7 @@ class Configuration:
         return invalid([self.mistake(path, what)])
 
     def topics_to_create(self) -> dict[Path, tuple[str, TopicSettings]]:
-        """By their place in the file: the topics that are created if they are missing, and how."""
+        """The topics that are created if they are missing, and how, by their place in the file."""
         create, options = self.job.sink.create_topics, self.sink_options
         if create is None:
             return {}
@@ -72,7 +72,7 @@ class Configuration:
         }
 
     def created_topics(self) -> dict[str, int]:
-        """The partitions of the topics that are created if they are missing, for doctor."""
+        """For doctor: the topics that are created if they are missing, and their partitions."""
         wanted = self.topics_to_create().values()
         return {topic: settings.partitions for topic, settings in wanted}
 
@@ -150,8 +150,8 @@ def _parse_repeatedly(
 ) -> tuple[SinkOptions | None, list[Mistake]]:
     """The options, checked, or all mistakes in them.
 
-    ``parse`` raises the first mistake, so an option that is wrong is left out and the others are
-    parsed again. Then it is not known any more whether they contradict each other.
+    ``parse`` raises the first mistake, so a wrong option is left out, and the others are parsed
+    again. After that, it is not checked whether they contradict each other.
     """
     remaining = dict(options)
     mistakes: list[Mistake] = []

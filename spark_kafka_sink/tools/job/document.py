@@ -1,7 +1,7 @@
 """A configuration file as plain data, with the line and column of everything in it.
 
-Then ``References`` puts in the values of ``${env:NAME}``, ``${file:PATH}`` and, on Databricks,
-``${secrets:SCOPE/KEY}``. Secrets must be written in this way.
+``References`` then replaces ``${env:NAME}``, ``${file:PATH}`` and, on Databricks,
+``${secrets:SCOPE/KEY}`` by their values. Secrets must be written in this way.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def is_options(path: Path) -> bool:
 class Document:
     """A configuration as plain data: mappings, lists, and scalars as the text that was written.
 
-    ``mistakes``: keys that occur twice or, unless they are options, have no value, and the like.
-    ``data`` leaves them out.
+    ``mistakes``: for instance, a key that occurs twice, or one that has no value and is no option.
+    ``data`` leaves these keys out.
     """
 
     def __init__(self, text: str, name: str, overrides: Iterable[str] = ()) -> None:
@@ -95,7 +95,7 @@ class Document:
         return path in self._places
 
     def place(self, path: Path) -> Place:
-        """Where ``path`` is, or else what would contain it."""
+        """Where ``path`` is, or else the innermost mapping that would contain it."""
         while path not in self._places:
             path = path[:-1]
         return self._places[path]
@@ -114,7 +114,7 @@ class Document:
             raise invalid([Mistake(origin, (), what)]) from None
 
     def _plain(self, node: yaml.Node, path: Path, origin: Place) -> Any:
-        """The data of a node; notes the places of everything below it."""
+        """The data of a node; records the places of everything in it."""
         if len(path) > _DEEPEST:  # also if it contains itself through an alias
             raise invalid([Mistake(self.place(path), path, "nested too deeply")])
         if isinstance(node, yaml.ScalarNode):
@@ -127,22 +127,22 @@ class Document:
                 place = _place(key.start_mark, origin)
                 self.mistakes.append(Mistake(place, path, "a key must be text"))
                 continue
-            below = (*path, key.value)
-            earlier = _same(key.value, data, path)
+            key_path = (*path, key.value)
+            earlier = _equal_key(key.value, data, path)
             if earlier is not None:
                 place = _place(key.start_mark, origin)
-                as_what = "" if earlier == key.value else f" as {earlier}"
-                what = f"already set at {self._places[(*path, earlier)]}{as_what}; keep one"
-                self.mistakes.append(Mistake(place, below, what))
+                spelling = "" if earlier == key.value else f" as {earlier}"
+                what = f"already set at {self._places[(*path, earlier)]}{spelling}; keep one"
+                self.mistakes.append(Mistake(place, key_path, what))
                 continue
-            self._places[below] = _place(key.start_mark, origin)
-            data[key.value] = self._plain(value, below, origin)
+            self._places[key_path] = _place(key.start_mark, origin)
+            data[key.value] = self._plain(value, key_path, origin)
             if data[key.value] is None and not is_options(path):
-                self.mistakes.append(self.mistake(below, "has no value; leave it out"))
+                self.mistakes.append(self.mistake(key_path, "has no value; leave it out"))
         return {key: value for key, value in data.items() if value is not None}
 
     def override(self, override: str, argument: str | None = None) -> None:
-        """Replace a value, as ``--set`` does; or another ``argument`` of the command."""
+        """Replace a value. ``argument``: the one that does so, if it is not ``--set``."""
         name, is_assignment, text = override.partition("=")
         origin = Place(argument or f"--set {name}")
         if not is_assignment or not all(name.split(".")):
@@ -156,11 +156,11 @@ class Document:
             if not isinstance(parent, dict):
                 self.mistakes.append(Mistake(origin, path, f"{key} is not a mapping"))
                 return
-        replaced = _same(path[-1], parent, path[:-1])
+        replaced = _equal_key(path[-1], parent, path[:-1])
         if replaced is not None:
             del parent[replaced]
             del self._places[(*path[:-1], replaced)]
-        # Places inside a mapping that is replaced are gone.
+        # What was inside a replaced mapping has no place any more.
         self._places = {p: place for p, place in self._places.items() if p[: len(path)] != path}
         for depth in range(1, len(path)):
             self._places.setdefault(path[:depth], origin)
@@ -170,8 +170,8 @@ class Document:
         parent[path[-1]] = text if node is None else self._plain(node, path, origin)
 
 
-def _same(key: str, data: Mapping[str, Any], path: Path) -> str | None:
-    """The key of ``data``, at ``path``, that means the same: names of options ignore case."""
+def _equal_key(key: str, data: Mapping[str, Any], path: Path) -> str | None:
+    """The key of ``data``, at ``path``, that equals ``key``; the case of options is ignored."""
     if not is_options(path):
         return key if key in data else None
     return next((name for name in data if name.lower() == key.lower()), None)
@@ -193,8 +193,8 @@ def _place(mark: yaml.Mark | None, origin: Place) -> Place:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
-    # What stands in quotes may be a part of a password that needs quotes itself, unless it is the
-    # name of a token, or a single character.
+    # Quoted text may be part of a password that itself needs quotes. Names of tokens and single
+    # characters are safe to show.
     words = [error.context, error.problem]
     text = ", ".join(word for word in words if word)
     return _QUOTED.sub(lambda match: match[0] if _SHOWN.fullmatch(match[1]) else "", text)
@@ -205,11 +205,11 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 _REFERENCE = re.compile(r"\$\{(env|file|secrets):([^{}]+)\}")
 _FORMS = "${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:SCOPE/KEY}"
 _BEGINNINGS = ("${env", "${file", "${secrets")
-_OF_SCOPE = "${secrets:"  # is a secret wherever it stands
+_SCOPE_REFERENCE = "${secrets:"  # a secret wherever it occurs
 
-# How Spark recognises secrets in the options of other sources (spark.redaction.regex), and the
-# names that it misses: Azure's connection strings, account keys and shared access signatures,
-# and the keys of Google's and Snowflake's sources.
+# The secrets among the options of other sources that Spark recognises (spark.redaction.regex), and
+# those that it misses: Azure's connection strings, account keys and shared access signatures, and
+# the keys of Google's and Snowflake's sources.
 _SOUNDS_SECRET = re.compile(
     r"(?i)secret|password|passphrase|token|access[.]?key|account[._]?key|private[._]?key"
     r"|connection[._]?string|[.]sas[.]|(^|[.])credentials$"
@@ -247,16 +247,16 @@ class References:
 
     def _value(self, text: str, path: Path) -> str:
         """Raises ValueError with a sentence that does not show the text."""
-        around = _REFERENCE.sub("", text)
-        if any(beginning in around for beginning in _BEGINNINGS):
+        literal = _REFERENCE.sub("", text)
+        if any(beginning in literal for beginning in _BEGINNINGS):
             raise ValueError(f"is not a reference of the form {_FORMS}")
         must_hide = _holds_secret(path)
-        if must_hide and around.strip():
+        if must_hide and literal.strip():
             raise ValueError(_literal_secret(path))
         value = _REFERENCE.sub(lambda match: self._referenced(match[1], match[2].strip()), text)
         if must_hide:
             return read_secret(value)
-        return Secret(value.strip()) if _OF_SCOPE in text else value
+        return Secret(value.strip()) if _SCOPE_REFERENCE in text else value
 
     def _referenced(self, kind: str, name: str) -> str:
         if kind == "env":
@@ -320,7 +320,7 @@ def _databricks_secret(scope: str, key: str) -> str:
     from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 
     try:
-        # On Databricks there is a session already.
+        # On Databricks, this is the session that exists already.
         secret: str = DBUtils(SparkSession.builder.getOrCreate()).secrets.get(scope, key)
     except SPARK_ERRORS as error:
         raise ValueError(f"Databricks does not return the secret: {reason(error)}") from None

@@ -1,4 +1,4 @@
-"""Follows a query until it ends, fails, or has to be stopped."""
+"""Follows a query until it ends, fails or is stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STOP_POLL_SECONDS = 0.02
 
 
 class Progress:
-    """Reports every micro-batch to the output, once."""
+    """Shows every micro-batch once."""
 
     def __init__(self, query: StreamingQuery, reports: Reports, output: Output) -> None:
         self._query = query
@@ -39,7 +39,7 @@ class Progress:
         return self._last_batch_id >= 0
 
     def report_new(self) -> None:
-        """Report new ones. Spark keeps 100 entries, far more than arrive between two calls."""
+        """Show new micro-batches. Spark keeps 100, far more than end between two calls."""
         last: Any = self._query.lastProgress
         if last is None or last["batchId"] <= self._last_batch_id:
             return
@@ -48,40 +48,42 @@ class Progress:
             batch_id = progress["batchId"]
             if batch_id > self._last_batch_id and is_micro_batch(progress):
                 self._last_batch_id = batch_id
-                self._output.ended(MicroBatch.from_progress(progress, self._reports.take(batch_id)))
+                self._output.show_micro_batch(
+                    MicroBatch.from_progress(progress, self._reports.take(batch_id))
+                )
 
 
 def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> Failure | None:
-    """Report on the query until it has ended or was stopped; returns why it failed."""
+    """Show the query's progress until it has ended or was stopped; returns why it failed."""
     _wait_for_end(query, stop, progress, output)
-    late = _end(query, stop, output) if query.isActive else None
+    stop_failure = _end(query, stop, output) if query.isActive else None
     progress.report_new()
-    return late or _failure(query, progress)
+    return stop_failure or _failure(query, progress)
 
 
 def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> None:
-    """Returns when the query has ended, or has to be stopped now."""
+    """Return when the query has ended, or has to be stopped now."""
     is_announced = False
     while query.isActive:
         progress.report_new()
         if not stop.requested.is_set():
-            output.waits_for(query.status["message"])
+            output.show_state(query.status["message"])
             stop.requested.wait(_POLL_SECONDS)
             continue
         if not is_announced:
             is_announced = True
-            after = f"stopping after the micro-batch, within {stop.timeout_seconds:g} s"
-            output.waits_for(after)
-            output.say(f"{after}; a second signal stops at once")
+            state = f"stopping after the micro-batch, within {stop.timeout_seconds:g} s"
+            output.show_state(state)
+            output.say(f"{state}; a second signal stops at once")
         if stop.is_due(query):
             return
         time.sleep(_STOP_POLL_SECONDS)
 
 
 def _end(query: StreamingQuery, stop: Stop, output: Output) -> Failure | None:
-    """Stop the query now; returns a failure if Spark does not do it in time."""
-    if stop.is_late or stop.is_at_once:
-        why = "" if stop.is_at_once else f" after {stop.timeout_seconds:g} s"
+    """Stop the query now; returns a failure if Spark does not stop it in time."""
+    if stop.is_late or stop.is_immediate:
+        why = "" if stop.is_immediate else f" after {stop.timeout_seconds:g} s"
         output.say(f"interrupting the micro-batch{why}; it runs again when the job restarts")
     try:
         query.stop()
@@ -95,7 +97,7 @@ def _failure(query: StreamingQuery, progress: Progress) -> Failure | None:
     if error is None:
         return None
     with suppress(StreamingQueryException):
-        # Only now may another query have its name.
+        # Until then, no other query can take its name.
         query.awaitTermination(_TERMINATION_SECONDS)
     text = str(error)
     return Failure(f"the query failed: {sink_error(text)}", sink_error_name(text), progress.has_any)

@@ -21,7 +21,7 @@ from pydantic import (
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.tools.job.document import Document, Mistake, Path, References
 
-# Not Field: pydantic 2.7 gives the default of one such field to all of them.
+# Not Field: with pydantic 2.7, all such fields would have the default of one of them.
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 _UNIT = r"(microsecond|millisecond|second|minute|hour|day|week)s?"
@@ -46,7 +46,7 @@ class Source(_Keys):
     schema_: Text | None = Field(None, alias="schema", description="its columns, as in SQL's DDL")
 
     @model_validator(mode="after")
-    def _is_one(self) -> Source:
+    def _check_origin(self) -> Source:
         if (self.format is None) == (self.table is None):
             raise ValueError("needs either format or table")
         if self.table is not None and self.schema_ is not None:
@@ -89,13 +89,13 @@ class Trigger(_Keys):
 
     @field_validator("processing_time")
     @classmethod
-    def _is_interval(cls, text: str) -> str:
+    def _check_interval(cls, text: str) -> str:
         if not _INTERVAL.fullmatch(text):
             raise ValueError("is not an interval such as 10 seconds or 1 minute")
         return text
 
     @model_validator(mode="after")
-    def _is_one(self) -> Trigger:
+    def _check_kind(self) -> Trigger:
         if [self.available_now, self.processing_time is not None, self.once].count(True) != 1:
             raise ValueError(
                 "needs exactly one of availableNow: true, processingTime: 10 seconds, once: true"
@@ -122,7 +122,7 @@ class Restart(_Keys):
     max_backoff_seconds: float = Field(60.0, gt=0, le=86_400, description="the longest wait")
 
     @model_validator(mode="after")
-    def _is_ordered(self) -> Restart:
+    def _check_order(self) -> Restart:
         if self.max_backoff_seconds < self.initial_backoff_seconds:
             raise ValueError(
                 f"max_backoff_seconds={self.max_backoff_seconds:g} is less than "
@@ -150,7 +150,7 @@ class Job(_Keys):
 
     @field_validator("output_mode")
     @classmethod
-    def _is_possible(cls, output_mode: str, info: ValidationInfo) -> str:
+    def _check_output_mode(cls, output_mode: str, info: ValidationInfo) -> str:
         sink = info.data.get("sink")
         if output_mode == "update" and sink is not None and sink.mode == "format":
             raise ValueError(
@@ -190,11 +190,11 @@ _EXPLANATIONS: Mapping[str, str] = {
 
 
 def read_job(document: Document, references: References) -> tuple[Job | None, list[Mistake]]:
-    """The job in the file, or None and the mistakes in its keys; ``document.mistakes`` left out."""
+    """The job in the file, or None and the mistakes in its keys, without ``document.mistakes``."""
     try:
         return Job.model_validate(references.data), []
     except ValidationError as error:
-        # Neither values nor pydantic's texts with values: they may be secrets in the wrong place.
+        # Without values, and pydantic's texts with values: they may be secrets in a wrong place.
         details = error.errors(include_url=False, include_input=False)
     without_value = {*references.unresolved, *(mistake.path for mistake in document.mistakes)}
     mistakes = []

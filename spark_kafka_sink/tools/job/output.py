@@ -20,7 +20,7 @@ from spark_kafka_sink.threads import start_thread
 from spark_kafka_sink.tools.job.reports import MicroBatch
 
 _MAX_TOPICS = 15
-_OWN_LINE = ""  # so that Java's output does not begin at the end of ours
+_LAST_LINE = ""  # so that Java's output does not begin at the end of a line of ours
 _NO_TOPIC = "(null)"
 _STDOUT, _STDERR = 1, 2  # descriptors
 _NOT_READ = "nobody reads it"
@@ -32,19 +32,19 @@ _NOT_KNOWN = "not known: no report has arrived"
 class Output(Protocol):
     """Where a job reports to."""
 
-    def ended(self, micro_batch: MicroBatch) -> None:
-        """A micro-batch ended."""
+    def show_micro_batch(self, micro_batch: MicroBatch) -> None:
+        """Show a micro-batch that has ended."""
 
-    def waits_for(self, what: str) -> None:
-        """What the job is doing or waiting for now."""
+    def show_state(self, state: str) -> None:
+        """Show what the job is doing or waiting for, until it does something else."""
 
     def say(self, message: str) -> None:
-        """A message that stays."""
+        """Show a message that stays."""
 
 
 @contextmanager
-def output_of(name: str, console: Console) -> Iterator[Output]:
-    """The output that suits standard output."""
+def open_output(name: str, console: Console) -> Iterator[Output]:
+    """The output for this kind of standard output."""
     if not console.is_terminal:
         with closing(JsonLines()) as lines:
             yield lines
@@ -58,27 +58,27 @@ def output_of(name: str, console: Console) -> Iterator[Output]:
 
 
 class JsonLines:
-    """A line of JSON on standard output for every micro-batch; messages on standard error.
+    """Writes a line of JSON per micro-batch to standard output, and messages to standard error.
 
-    If standard output has no reader, or one that does not read, the job continues without lines.
+    If nobody reads standard output, the job continues without these lines.
     """
 
     def __init__(self) -> None:
         self._lines, self._messages = _LineWriter(_STDOUT), _LineWriter(_STDERR)
         self._has_said_problem = False
 
-    def ended(self, micro_batch: MicroBatch) -> None:
+    def show_micro_batch(self, micro_batch: MicroBatch) -> None:
         self._lines.write(micro_batch.to_json())
         self._say_problem()
 
-    def waits_for(self, what: str) -> None:
-        """Not shown: standard output is for programs."""
+    def show_state(self, state: str) -> None:
+        """Show nothing: standard output is for programs."""
 
     def say(self, message: str) -> None:
         self._messages.write(_printable_lines(message))
 
     def close(self) -> None:
-        """Wait for what is not written yet, but for seconds only."""
+        """Wait a few seconds for what is not written yet."""
         self._lines.close()
         self._say_problem()
         self._messages.close()
@@ -90,9 +90,9 @@ class JsonLines:
 
 
 class _LineWriter:
-    """Writes lines in a thread, because a reader that stops reading would block whoever writes.
+    """Writes lines in a thread, which blocks when the reader of the descriptor stops reading.
 
-    Nothing is written any more after a ``problem``.
+    After a ``problem`` it writes nothing.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -118,7 +118,7 @@ class _LineWriter:
             self.problem = _NOT_READ
 
     def _write_waiting(self) -> None:
-        # Not with Python's streams: it waits at its end for the lock of one that is written to.
+        # Not to sys.stdout: at exit, Python would wait for the lock that a blocked write holds.
         try:
             for line in iter(self._waiting.get, None):
                 rest = f"{line}\n".encode(errors="replace")
@@ -129,26 +129,26 @@ class _LineWriter:
 
 
 def _printable_lines(message: str) -> str:
-    """Without control characters: an error may contain text from the data."""
+    """The message without control characters, since an error may contain text from the data."""
     return "\n".join(printable(line) for line in message.splitlines())
 
 
 class LiveView:
-    """A view that is redrawn continuously, from the first ``waits_for`` on.
+    """A view that is redrawn continuously, from the first ``show_state`` on.
 
-    Java's output appears above it, together with copies of its former lines.
+    Java's output appears above it, together with copies of the view's earlier lines.
     """
 
     def __init__(self, view: View, live: Live) -> None:
         self._view = view
         self._live = live
 
-    def ended(self, micro_batch: MicroBatch) -> None:
-        self._view.ended(micro_batch)
+    def show_micro_batch(self, micro_batch: MicroBatch) -> None:
+        self._view.show_micro_batch(micro_batch)
         self._live.refresh()
 
-    def waits_for(self, what: str) -> None:
-        self._view.state = what
+    def show_state(self, state: str) -> None:
+        self._view.state = state
         self._live.start()
 
     def say(self, message: str) -> None:
@@ -161,8 +161,8 @@ class View:
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = ""
-        # Guards what follows: rich renders in a thread of its own. Held for no call of rich's Live,
-        # which holds its own lock while it renders.
+        # Guards the fields below, since rich renders in a thread of its own. Never held in a call
+        # of rich's Live, which holds its own lock while it renders.
         self._lock = threading.Lock()
         self._first: MicroBatch | None = None
         self._last: MicroBatch | None = None
@@ -171,7 +171,7 @@ class View:
         self._failed: Counter[str] = Counter()
         self._dead_letters: Counter[str] = Counter()
 
-    def ended(self, micro_batch: MicroBatch) -> None:
+    def show_micro_batch(self, micro_batch: MicroBatch) -> None:
         with self._lock:
             self._first = self._first or micro_batch
             self._last = micro_batch
@@ -186,7 +186,7 @@ class View:
         with self._lock:
             if self._first is not None and self._last is not None:
                 parts += [self._figures(self._first, self._last), self._topics(self._last)]
-        return Group(*parts, _OWN_LINE)
+        return Group(*parts, _LAST_LINE)
 
     def _figures(self, first: MicroBatch, last: MicroBatch) -> Table:
         table = Table.grid(padding=(0, 2))

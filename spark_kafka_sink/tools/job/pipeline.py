@@ -32,10 +32,10 @@ def build(
     select: Callable[[DataFrame], DataFrame] | None = None,
     view: str = "source",
 ) -> DataFrame:
-    """The sink's rows; checks the schema, and writes nothing.
+    """The sink's rows; checks their schema, and writes nothing.
 
-    ``select``: applied to the source's rows. ``view``: what the SQL text calls them.
-    Raises InvalidConfiguration if Spark refuses the source, its schema or the SQL text, or has no
+    ``select``: applied to the source's rows. ``view``: their name in the SQL text.
+    Raises InvalidConfiguration if Spark rejects the source, its schema or the SQL text, or has no
     Python data sources for ``mode: format``; KafkaSinkError if what they name is unavailable now.
     """
     job = configuration.job
@@ -61,7 +61,7 @@ def build(
     except SPARK_ERRORS as error:
         if _NO_KAFKA_SOURCE in str(error):
             raise configuration.invalid(path, _kafka_source_missing(spark)) from None
-        raise _refusal(configuration, path, error) from None
+        raise _rejection(configuration, path, error) from None
     return frame
 
 
@@ -73,10 +73,10 @@ def _kafka_source_missing(spark: SparkSession) -> str:
     )
 
 
-def _refusal(
+def _rejection(
     configuration: Configuration, path: Path, error: Exception, what: str = ""
 ) -> KafkaSinkError:
-    """The error for what Spark refuses: a mistake, unless the cause may be transient."""
+    """What to raise for an error of Spark: a mistake in the file, unless it may be transient."""
     what += reason(error)
     if is_transient(error):
         return KafkaSinkError(str(configuration.mistake(path, what)))
@@ -101,12 +101,12 @@ def start(
 ) -> StreamingQuery:
     """Start the query.
 
-    Raises InvalidConfiguration if Spark refuses it; KafkaSinkError if it cannot start now, such as
+    Raises InvalidConfiguration if Spark rejects it; KafkaSinkError if it cannot start now, such as
     when the checkpoint's storage is unavailable.
     """
     job = configuration.job
     writer = frame.writeStream.queryName(job.name).outputMode(job.output_mode)
-    writer = _triggered(writer, configuration).option("checkpointLocation", job.checkpoint)
+    writer = _set_trigger(writer, configuration).option("checkpointLocation", job.checkpoint)
     options = job.sink.options
     if job.sink.mode == "format":
         writer = writer.format(FORMAT).options(**options)
@@ -115,12 +115,12 @@ def start(
     try:
         query = writer.start()
     except SPARK_ERRORS as error:
-        raise _refusal(configuration, (), error, "Spark refuses the query: ") from None
+        raise _rejection(configuration, (), error, "Spark rejects the query: ") from None
     stop_check.query = query
     return query
 
 
-def _triggered(writer: DataStreamWriter, configuration: Configuration) -> DataStreamWriter:
+def _set_trigger(writer: DataStreamWriter, configuration: Configuration) -> DataStreamWriter:
     trigger = configuration.job.trigger
     if trigger is None:
         return writer

@@ -24,7 +24,7 @@ from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.records.rejection import NOT_SERIALIZED
 from spark_kafka_sink.secret import Secret
-from spark_kafka_sink.tools.job.command import job_parser, supervised
+from spark_kafka_sink.tools.job.command import job_parser, run_supervised
 from spark_kafka_sink.tools.job.configuration import OPTIONS, Configuration, check, read
 from spark_kafka_sink.tools.job.document import Mistake, Place, invalid
 from spark_kafka_sink.tools.job.model import Job
@@ -40,9 +40,10 @@ _AFTER_FAILURE = (
     "nothing is lost: a restarted replay repeats the micro-batch that failed. If a record was "
     "rejected again, remove the cause, or repair or exclude the record with --sql"
 )
-# Each row has its topic; a record that is rejected again ends the replay, so that the dead letter
-# topic gets no copies; and the folder of reports and the ledger belong to the stream's query.
-_OF_STREAM = {
+# Options of the stream that a replay leaves out: each row has its own topic; a record that is
+# rejected again ends the replay, and does not become another dead letter; and the folder of reports
+# and the ledger belong to the stream's query.
+_LEFT_OUT = {
     option_table.TOPIC.name,
     option_table.DEAD_LETTER_TOPIC.name,
     option_table.ON_RECORD_ERROR.name,
@@ -51,8 +52,9 @@ _OF_STREAM = {
     *(option.name for option in option_table.ONLY_EXACTLY_ONCE),
 }
 _SOURCE_DEFAULTS = {
-    "maxoffsetspertrigger": "10000",  # a replay that is killed repeats at most these
-    "kafka.isolation.level": "read_committed",  # a task's next attempt sends them again
+    "maxoffsetspertrigger": "10000",  # the most that a killed replay repeats
+    # A task's next attempt sends the dead letters of an aborted transaction again.
+    "kafka.isolation.level": "read_committed",
 }
 
 
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return INVALID
     act = replay.dry_run if choice.dry_run else replay.run
-    return supervised(replay.configuration.job, act, is_dry=choice.dry_run)
+    return run_supervised(replay.configuration.job, act, is_dry=choice.dry_run)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,7 +119,7 @@ def _time(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Selection:
-    """Dead letters by error, topic and time; an empty set or None selects by nothing.
+    """Selects dead letters by error, topic and time; an empty set or None selects all.
 
     ``topics``: those that the records were meant for. ``since`` (inclusive) and ``until``
     (exclusive): the records' timestamps, in UTC.
@@ -129,7 +131,7 @@ class Selection:
     until: datetime | None = None
 
     def condition(self, excluded_errors: Collection[str] = ()) -> Column:
-        """Of rows as ``restore_dead_letters`` makes them; false for what is no dead letter.
+        """A condition on rows of ``restore_dead_letters``; false for what is no dead letter.
 
         ``excluded_errors``: errors that must be selected by name.
         """
@@ -148,9 +150,9 @@ class Selection:
         return F.coalesce(condition, F.lit(False))
 
     def checkpoint(self, folder: str, topic: str) -> str:
-        """Of the dead letters in ``topic``, below ``folder``.
+        """The checkpoint for the dead letters of ``topic``: a folder below ``folder``.
 
-        Each selection has its own: a replay skips what it does not select.
+        Each selection has its own, because a replay passes over what it does not select.
         """
         times = (str(self.since), str(self.until))
         parts = (topic, sorted(self.errors), sorted(self.topics), *times)
@@ -159,10 +161,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class Replay:
-    """``configuration``: of the job that reads the dead letters and sends them.
+    """A job that reads dead letters and sends them.
 
-    ``excluded_errors``: those of dead letters that must be selected by name, since only SQL can
-    repair them.
+    ``excluded_errors``: the errors that must be selected by name, because only SQL can repair
+    their records.
     """
 
     configuration: Configuration
@@ -170,7 +172,7 @@ class Replay:
     excluded_errors: frozenset[str]
 
     def run(self, stop: Stop, output: Output) -> int:
-        """Replay until all dead letters that are there have been read; returns the exit code."""
+        """Replay all dead letters that exist at the start; returns the exit code."""
         from spark_kafka_sink.tools.job.run import run
 
         totals = _Totals(output)
@@ -204,24 +206,24 @@ class _Totals:
     """An output that adds up what was read and sent."""
 
     def __init__(self, output: Output) -> None:
-        self.waits_for, self.say = output.waits_for, output.say
+        self.show_state, self.say = output.show_state, output.say
         self._output = output
         self.read = 0
         self.sent: Counter[str] = Counter()
 
-    def ended(self, micro_batch: MicroBatch) -> None:
+    def show_micro_batch(self, micro_batch: MicroBatch) -> None:
         self.read += micro_batch.input_rows
         self.sent += micro_batch.delivered_records() or Counter()
-        self._output.ended(micro_batch)
+        self._output.show_micro_batch(micro_batch)
 
 
 def load_replay(
     file: Path, folder: str, selection: Selection, sql: str | None, overrides: Iterable[str] = ()
 ) -> Replay:
-    """From the configuration of the stream that wrote the dead letters.
+    """The replay for the configuration of the stream that wrote the dead letters.
 
-    ``folder``: of the checkpoints. ``overrides``: as for ``load``; those of ``source`` are for the
-    source of the replay, not for that of the stream. Raises InvalidConfiguration.
+    ``folder``: for the checkpoints. ``overrides``: as for ``load``, but those of ``source`` apply
+    to the replay's source, not to the stream's. Raises InvalidConfiguration.
     """
     document = read(file, ["source={format: kafka}", *overrides])
     document.override(f"checkpoint={folder}", "--checkpoint")
@@ -237,7 +239,7 @@ def load_replay(
     except ValueError as error:
         raise stream.invalid(OPTIONS, str(error)) from None
     source |= {"subscribe": topic, "startingoffsets": "earliest", "includeheaders": "true"}
-    options = {n: v for n, v in stream.job.sink.options.items() if n.lower() not in _OF_STREAM}
+    options = {n: v for n, v in stream.job.sink.options.items() if n.lower() not in _LEFT_OUT}
     has_formats = stream.sink_options.serialization is not None
     unserialized = selection.errors & NOT_SERIALIZED if has_formats else frozenset[str]()
     if has_formats and not unserialized:
@@ -277,7 +279,7 @@ _LOGIN_MODULES: Mapping[str, str] = {
     "SCRAM-SHA-256": "scram.ScramLoginModule",
     "SCRAM-SHA-512": "scram.ScramLoginModule",
 }
-# Of Amazon's library, which has to be among Spark's JARs.
+# Classes of Amazon's library, which has to be among Spark's JARs.
 _MSK_IAM_LOGIN: Mapping[str, str] = {
     _JAAS: "software.amazon.msk.auth.iam.IAMLoginModule required;",
     "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
@@ -294,8 +296,8 @@ _JAVA_NAMES: Mapping[str, str] = {
 def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[str, str]:
     """Options of ``format("kafka")`` for reading with the sink's login; names in lower case.
 
-    ``source``: the source's own options; they win. Raises ValueError with a sentence that begins
-    with an option of the sink which Java's client cannot use.
+    ``source``: the source's own options, which take precedence. Raises ValueError with a sentence
+    that begins with the sink's option that Java's client cannot use.
     """
     own = {name.lower(): value for name, value in source.items()}
     settings = {
@@ -328,7 +330,7 @@ def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[s
 
 
 def _login(mechanism: str, user: str, password: str) -> Mapping[str, str]:
-    """The login as Java's settings; raises ValueError for one that works in Python only."""
+    """The login as Java's settings; raises ValueError for a login that works in Python only."""
     if mechanism == AWS_MSK_IAM:
         return _MSK_IAM_LOGIN
     if mechanism not in _LOGIN_MODULES:

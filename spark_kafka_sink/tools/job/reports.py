@@ -1,4 +1,4 @@
-"""What a job reports of its micro-batches: Spark's progress, and the sink's reports."""
+"""What a job reports about a micro-batch: Spark's progress and the sink's report."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from spark_kafka_sink.tools.job.configuration import Configuration
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """From Spark's progress, and from the sink's report if there is one.
+    """Figures of Spark's progress, and the sink's report.
 
-    ``report``: as ``DeliveryReport.to_dict``, or None if there is none: then it is not known what
-    was delivered.
+    ``report``: as ``DeliveryReport.to_dict``, or None if there is none, so that it is not known
+    what was delivered.
     """
 
     batch_id: int
@@ -39,7 +39,7 @@ class MicroBatch:
     def from_progress(
         cls, progress: Mapping[str, Any], report: Mapping[str, Any] | None
     ) -> MicroBatch:
-        """From an entry of ``StreamingQuery.recentProgress``."""
+        """``progress``: an entry of ``StreamingQuery.recentProgress``."""
         return cls(
             batch_id=progress["batchId"],
             started_at=progress["timestamp"],
@@ -58,23 +58,23 @@ class MicroBatch:
         return None if self.report is None else Counter(self.report["failed_records_by_topic"])
 
     def dead_letters(self) -> Counter[str] | None:
-        """Refused records by the topic that they were meant for; None if that is not known."""
+        """Rejected records by the topic that they were meant for; None if that is not known."""
         if self.report is None:
             return None
         by_topic = self.report["dead_letters_by_topic"]
         return Counter({topic: sum(by_error.values()) for topic, by_error in by_topic.items()})
 
     def to_json(self) -> str:
-        """One line: Spark's progress, and the names of ``DeliveryReport.to_json``.
+        """One line with Spark's progress and the figures of ``DeliveryReport.to_json``.
 
-        Null means not known.
+        A figure that is not known is null.
         """
         report = self.report
         if report is None:
             report = dict.fromkeys(DeliveryReport().to_dict())
         return json.dumps(
             {
-                **report,  # first: so that every line begins with {"version"
+                **report,  # first, so that every line begins with {"version"
                 "batch_id": self.batch_id,
                 "started_at": self.started_at,
                 "duration_ms": self.duration_ms,
@@ -85,7 +85,7 @@ class MicroBatch:
 
 
 def _rows_per_second(progress: Mapping[str, Any]) -> float | None:
-    """Rows that Spark processed per second, or None: the first micro-batches may have no rate."""
+    """Rows that Spark processed per second; None if unknown, as in the first micro-batches."""
     rate: float | None = progress.get("processedRowsPerSecond")
     return rate if rate is not None and math.isfinite(rate) else None
 
@@ -104,7 +104,7 @@ class Reports:
         self._by_batch_id.clear()  # of earlier runs
 
     def keep(self, report: DeliveryReport) -> None:
-        """As ``on_report`` of ``foreach_batch``."""
+        """Keep a report; for ``on_report`` of ``foreach_batch``."""
         self._by_batch_id[report.batch_id] = report.to_dict()
 
     def take(self, batch_id: int) -> Mapping[str, Any] | None:
@@ -115,9 +115,9 @@ class Reports:
     def _read(self) -> None:
         if self._files is None:
             return
-        with suppress(OSError):  # without the folder, there are none
+        with suppress(OSError):  # there is no folder, so there are no reports
             for line, _, _ in self._files.lines():
-                with suppress(ValueError):  # of another version, say
+                with suppress(ValueError):  # for instance, it has another version
                     parse_report(line)
                     report = json.loads(line)
                     self._by_batch_id[report["batch_id"]] = report
@@ -127,9 +127,9 @@ class Reports:
 def collected_reports(configuration: Configuration) -> Iterator[tuple[Configuration, Reports]]:
     """The reports of a job, and the configuration that makes the sink write them.
 
-    With ``mode: format`` Spark writes and commits in processes of its own, which do not report
-    to the one that started the query. So the sink keeps its reports in a folder of this machine: in
-    ``report.path``, or else in one that is deleted at the end. What is elsewhere is not read.
+    With ``mode: format`` Spark writes and commits in processes of its own, which do not report to
+    the one that started the query. So the sink writes its reports to a folder: ``report.path``,
+    which is read if it is on this machine, or else a temporary one.
     """
     path = configuration.sink_options.values[REPORT_PATH]
     if configuration.job.sink.mode == "foreach_batch":

@@ -15,7 +15,7 @@ from spark_kafka_sink.tools.job.stop import Stop
 #: exit codes
 DONE, FAILED, INVALID = 0, 1, 2
 
-# As Kafka's clients do it, so that queries that failed together do not start together.
+# Like Kafka's clients: queries that failed together do not start together.
 _JITTER = 0.2
 
 
@@ -23,8 +23,8 @@ _JITTER = 0.2
 class Failure:
     """Why a query failed.
 
-    ``error_name``: of the sink's error, None for another one. ``has_progressed``: whether a
-    micro-batch ended before it failed.
+    ``error_name``: the sink's error, or None for any other. ``has_progressed``: whether a
+    micro-batch ended before the failure.
     """
 
     text: str
@@ -42,7 +42,7 @@ def report_error(error: KafkaSinkError, output: Output) -> int:
 
 
 class Backoff:
-    """The times between failures and restarts: each twice the one before it, up to the maximum."""
+    """The times between failures and restarts, which double up to a maximum."""
 
     def __init__(
         self, restart: Restart, random_between: Callable[[float, float], float] = random.uniform
@@ -50,15 +50,15 @@ class Backoff:
         self._restart = restart
         self._random_between = random_between
         self.max_attempts = restart.attempts
-        #: restarts since a micro-batch last ended
+        #: restarts since the last micro-batch that ended
         self.attempts = 0
 
     def reset(self) -> None:
-        """A micro-batch has ended."""
+        """Begin again, because a micro-batch has ended."""
         self.attempts = 0
 
     def next_seconds(self) -> float | None:
-        """How long to wait for the next restart, or None after too many of them in a row."""
+        """How long to wait before the next restart, or None after too many in a row."""
         if self.attempts >= self.max_attempts:
             return None
         seconds = self._restart.initial_backoff_seconds * 2.0**self.attempts
@@ -70,13 +70,13 @@ class Backoff:
 def run_attempts(
     attempt: Callable[[], Failure | None], restart: Restart | None, stop: Stop, output: Output
 ) -> Failure | None:
-    """Attempt again after failures, if ``restart`` says how often; returns the final one.
+    """Repeat a failed attempt as often as ``restart`` says; returns the last failure, if any.
 
-    Without ``restart``, what ``attempt`` raises is raised.
+    Without ``restart`` there is one attempt, whose errors are raised.
     """
     backoff = None if restart is None else Backoff(restart)
     while True:
-        failure = attempt() if backoff is None else _attempted(attempt)
+        failure = attempt() if backoff is None else _attempt(attempt)
         if failure is None:
             return None
         output.say(failure.text)
@@ -85,14 +85,14 @@ def run_attempts(
         seconds = _seconds_to_restart(failure, backoff, output)
         if seconds is None:
             return failure
-        output.waits_for(f"waiting {seconds:.1f} s before restarting")
+        output.show_state(f"waiting {seconds:.1f} s before restarting")
         if stop.requested.wait(seconds):
             output.say("stopped before the query restarted")
             return None
 
 
-def _attempted(attempt: Callable[[], Failure | None]) -> Failure | None:
-    """The outcome, also if the query could not start; raises the permanent errors."""
+def _attempt(attempt: Callable[[], Failure | None]) -> Failure | None:
+    """An attempt whose transient errors are failures, too; raises the permanent errors."""
     try:
         return attempt()
     except KafkaSinkError as error:
@@ -113,6 +113,6 @@ def _seconds_to_restart(failure: Failure, backoff: Backoff, output: Output) -> f
     if seconds is None:
         output.say(f"giving up after {backoff.attempts} failed restarts in a row")
         return None
-    of = f"{backoff.attempts} of {backoff.max_attempts}"
-    output.say(f"restarting the query in {seconds:.1f} s, {of}")
+    count = f"{backoff.attempts} of {backoff.max_attempts}"
+    output.say(f"restarting the query in {seconds:.1f} s, {count}")
     return seconds

@@ -42,9 +42,9 @@ def dry_run(configuration: Configuration, output: Output, build_rows: BuildRows 
     Returns the exit code. Raises KafkaSinkError.
     """
     with session(configuration.job.name, output) as spark:
-        output.waits_for("checking source and schema")
+        output.show_state("checking source and schema")
         rows = build_rows(spark, configuration)
-        output.waits_for("running doctor")
+        output.show_state("running doctor")
         results = diagnose(
             configuration.job.sink.options,
             timeout_seconds=_DOCTOR_SECONDS,
@@ -60,7 +60,7 @@ def run(
 ) -> int:
     """Run the query until it ends or is stopped; returns the exit code.
 
-    ``build_rows``: makes the sink's rows. Raises InvalidConfiguration if Spark refuses the query;
+    ``build_rows``: makes the sink's rows. Raises InvalidConfiguration if Spark rejects the query;
     KafkaSinkError if it cannot start.
     """
     with (
@@ -86,26 +86,26 @@ class _QueryRun:
     listener: KafkaSinkListener | None
 
     def run(self) -> int:
-        """Attempt to write the rows as often as the configuration says; returns the exit code."""
+        """Run the query, again after failures if the file says so; returns the exit code."""
         restart = self.configuration.job.restart
         failure = run_attempts(self._attempt, restart, self.stop, self.output)
         return DONE if failure is None else FAILED
 
     def _attempt(self) -> Failure | None:
         """Run the query once, until it has ended; returns why it failed."""
-        rows = self._rows()  # again, not only the query: a table may have another schema by now
+        rows = self._rows()  # built again for each attempt: a table's schema may have changed
         if not self.stop.has_begun:
             self._handle_signals()
         query = start(rows, self.configuration, StopCheck(self.stop), self._keep_report)
         return follow(query, self.stop, Progress(query, self.reports, self.output), self.output)
 
     def _rows(self) -> DataFrame:
-        """The sink's rows; with ``warm_up``, workers that are not warm start in the meantime."""
+        """The sink's rows; with ``warm_up``, workers start in the meantime."""
         create_missing(self.configuration, self.output)
         if not self.configuration.job.warm_up or self.stop.has_begun:
-            self.output.waits_for("preparing the source")
+            self.output.show_state("preparing the source")
             return self.build_rows(self.spark, self.configuration)
-        self.output.waits_for("warming up")
+        self.output.show_state("warming up")
         with ThreadPoolExecutor(max_workers=1) as pool:
             # If it fails, it logs why.
             pool.submit(warm_up, self.spark, self.configuration.job.sink.options)
@@ -171,6 +171,6 @@ def session(name: str, output: Output) -> Iterator[SparkSession]:
         warn_of_speculation(spark)
         yield spark
     finally:
-        output.waits_for("ending Spark")
+        output.show_state("ending Spark")
         spark.stop()
-        output.waits_for("ended")
+        output.show_state("ended")

@@ -1,4 +1,4 @@
-"""Errors of Spark, in one line, and whether they may be transient."""
+"""Errors of Spark: as one line, and whether they may be transient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from spark_kafka_sink.spark.private_api import error_condition, is_java_instance
 
-#: what Spark raises; an exception that PySpark has no class for stays py4j's
+#: what Spark raises: py4j's error stands for exceptions of Java for which PySpark has no class
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 _PATH_NOT_FOUND = "PATH_NOT_FOUND"
@@ -19,7 +19,7 @@ _NO_SUCH_FILE_SYSTEM = "org.apache.hadoop.fs.UnsupportedFileSystemException"
 
 
 def reason(error: Exception) -> str:
-    """The first line, without plan and stack; of py4j's error, that of the cause in Java."""
+    """The error's first line, without plan and stack; for py4j's error, that of its first cause."""
     if isinstance(error, Py4JJavaError):
         *_, cause = _causes(error)
         return str(cause.toString()).strip().partition("\n")[0]
@@ -27,9 +27,9 @@ def reason(error: Exception) -> str:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether storage did not answer or lacks a path, which may change without a new configuration.
+    """Whether storage does not answer or lacks a path, which may change on its own.
 
-    Everything else that Spark refuses before a query runs is permanent.
+    All other errors before a query runs are permanent.
     """
     if isinstance(error, PySparkException):
         return error_condition(error) == _PATH_NOT_FOUND
@@ -41,7 +41,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def _causes(error: Py4JJavaError) -> Iterator[Any]:
-    """The exception in Java, then what caused it, to the first cause."""
+    """The exception in Java, then its cause, and so on to the first cause."""
     cause = error.java_exception
     while cause is not None:
         yield cause

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 #: the signals that end a job
 SIGNALS = ("TERM", "INT")
-# Ctrl-C in a terminal reaches Python and, with spark-submit, Java too.
+# With spark-submit, Ctrl-C in a terminal reaches both Python and Java.
 _SAME_SIGNAL_SECONDS = 0.5
 _POLL_SECONDS = 0.02
-_BLOCK_SECONDS = 30.0  # the main loop stops the query as soon as it sees it blocked
+_BLOCK_SECONDS = 30.0  # more than enough: the main loop stops a query that is blocked
 
 
 class Query(Protocol):
@@ -35,10 +35,10 @@ class Query(Protocol):
 
 
 class Stop:
-    """A request to stop, from whichever process received the signal.
+    """A request to stop, from a signal that Python or Java received.
 
-    After the first signal, the query ends with its running micro-batch; after a second one, at
-    once. Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
+    After the first signal the query ends with its running micro-batch; after a second one, at once.
+    Before ``begin``, when nothing has been written, a signal raises KeyboardInterrupt.
     """
 
     def __init__(self, timeout_seconds: float, clock: Clock = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class Stop:
         self.has_begun = False
         #: set by the first signal; the main loop waits on it
         self.requested = threading.Event()
-        #: the next micro-batch is blocked before it begins; set by Spark's thread
+        #: whether the next micro-batch is blocked before it begins; set by Spark's thread
         self.is_blocking = False
         self._clock = clock
         self._signals = 0
@@ -60,7 +60,7 @@ class Stop:
         self.has_begun = True
 
     def request(self, *_: object) -> None:
-        """One more signal. May run in a signal handler and, after ``begin``, in any thread."""
+        """Count a signal. May run in a signal handler and, after ``begin``, in any thread."""
         if not self.has_begun:
             raise KeyboardInterrupt
         now, last = self._clock(), self._last_signal_at
@@ -71,8 +71,8 @@ class Stop:
         self.requested.set()
 
     def is_due(self, query: Query) -> bool:
-        """Whether to stop the query now; to be called repeatedly once a stop was requested."""
-        if self.is_at_once or self.is_blocking:
+        """Whether to stop the query now; called repeatedly once a stop is requested."""
+        if self.is_immediate or self.is_blocking:
             return True
         progress = query.lastProgress
         last_batch_id = None if progress is None else int(progress["batchId"])
@@ -85,7 +85,7 @@ class Stop:
         return not query.status["isTriggerActive"]
 
     @property
-    def is_at_once(self) -> bool:
+    def is_immediate(self) -> bool:
         return self._signals > 1
 
     @property
@@ -95,9 +95,9 @@ class Stop:
 
 
 class StopCheck:
-    """Blocks foreachBatch's next micro-batch while its query is being stopped, then ends the query.
+    """Blocks the next micro-batch of foreachBatch until the query is stopped, then ends it.
 
-    With ``mode: format`` nothing can: a micro-batch that begins before the stop is interrupted.
+    With ``mode: format`` this is not possible: the next micro-batch may begin, and is interrupted.
     """
 
     def __init__(self, stop: Stop) -> None:
@@ -105,7 +105,7 @@ class StopCheck:
         self.query: Query | None = None
 
     def wait_if_stopping(self) -> None:
-        """Return at once, or raise InterruptedError when the query is being stopped."""
+        """Return at once; or if a stop is requested, raise InterruptedError once the query ends."""
         if not self._stop.requested.is_set():
             return
         # Imported here: the job's configuration is checked before PySpark is loaded.
@@ -118,7 +118,7 @@ class StopCheck:
         raise InterruptedError(INTERRUPTION)
 
     def guarded(self, write: Any) -> Any:
-        """``write``, a function for foreachBatch, preceded by the check."""
+        """``write``, a function for foreachBatch, which waits first if the query is stopping."""
 
         def guarded(batch: DataFrame, batch_id: int) -> None:
             self.wait_if_stopping()
@@ -130,7 +130,7 @@ class StopCheck:
 def handle_signals(stop: Stop) -> None:
     """Make SIGTERM and Ctrl-C request the stop in this process.
 
-    A new Spark session replaces the handler of Ctrl-C, so this has to be repeated then.
+    To be called again after Spark's session starts, which replaces the handler of Ctrl-C.
     """
     logging.getLogger().addFilter(_is_not_py4j_traceback)
     for name in SIGNALS:

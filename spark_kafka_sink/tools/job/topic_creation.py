@@ -36,8 +36,8 @@ from spark_kafka_sink.tools.job.output import Output
 _SECONDS = 30.0
 _POLL_SECONDS = 0.1
 
-# What the brokers refuse until the file changes. Not among these: too few brokers for the replicas,
-# and missing rights.
+# Errors that last until the file changes, unlike missing rights, and too few brokers for the
+# replicas.
 _MISTAKES = (
     KafkaError.INVALID_CONFIG,
     KafkaError.INVALID_PARTITIONS,
@@ -50,7 +50,7 @@ _MISTAKES = (
 def create_missing(configuration: Configuration, output: Output) -> None:
     """Create the topics that ``sink.create_topics`` describes and that do not exist.
 
-    Returns when each has a leader for every partition. An existing topic is not changed.
+    Returns when every partition of them has a leader. An existing topic is not changed.
     Raises InvalidConfiguration, TopicUnavailable, AuthenticationFailed or BrokerUnavailable.
     """
     wanted = configuration.topics_to_create()
@@ -59,7 +59,7 @@ def create_missing(configuration: Configuration, output: Output) -> None:
     deadline = Deadline(_SECONDS)
     client = configuration.sink_options.producer.client
     if client.oauth_callback:
-        # First, because confluent_kafka waits for a token, and does not say why there is none.
+        # Before the login, because confluent_kafka would wait for a token without saying why.
         problem = TokenFunction(client).problem(deadline.remaining() / 2)
         if problem:
             raise AuthenticationFailed(f"{problem}. {token_remedy(client)}")
@@ -92,7 +92,7 @@ class _Admin(Brokers):
         answers[topic].result(seconds)
 
     def leaders(self, topic: str, deadline: Deadline) -> list[bool] | None:
-        """Whether each partition has a leader; None if the topic does not exist."""
+        """By partition, whether it has a leader; None if the topic does not exist."""
         try:
             partitions = self.topic(topic, deadline).partitions
         except KafkaException as error:
@@ -131,7 +131,7 @@ def _create_if_missing(
                     f"{settings.partitions}; it is not changed"
                 )
             return
-        output.waits_for(f"creating topic {topic}")
+        output.show_state(f"creating topic {topic}")
         admin.create(topic, settings, deadline)
         size = counted(settings.partitions, "partition")
         output.say(f"created topic {topic} with {size}")
@@ -140,14 +140,14 @@ def _create_if_missing(
     except KafkaException as error:
         # Another client may have created it in the meantime.
         if error_code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise _refusal(topic, path, configuration, error) from None
+            raise _creation_failure(topic, path, configuration, error) from None
     except FutureTimeoutError:
         raise BrokerUnavailable(
             f"topic {topic} was not created within {_SECONDS:g} s. Run doctor"
         ) from None
 
 
-def _refusal(
+def _creation_failure(
     topic: str, path: Path, configuration: Configuration, error: KafkaException
 ) -> KafkaSinkError:
     code, name = error_code(error), error.args[0].name()
