@@ -86,7 +86,7 @@ _log = logging.getLogger("spark_kafka_sink")
 
 # Brokers that refuse all connections may be starting up. After start(), Spark adds 1 s to this, and
 # 5 s or more in a new session; together this stays below 10 s.
-_UNREACHABLE_SECONDS = 3.0
+UNREACHABLE_SECONDS = 3.0
 # A connected broker that is slow to describe the topic must not delay the micro-batch.
 _ANSWER_SECONDS = 0.25
 _CONFIGURATION_SECONDS = 3.0
@@ -103,9 +103,9 @@ def check(options: SinkOptions, folder: Path | None = None) -> None:
 
     Runs once per process and configuration, so it runs again when Spark plans in a new process,
     which then needs the application's ``folder``. A failed check runs again.
-    A refused login or forbidden topic fails at once. Unreachable brokers fail the first micro-batch
-    after a few seconds, but a later one only after its tasks' metadata budget, so that a stream
-    survives a short outage. The tasks find out what the brokers do not answer in time.
+    A rejected login or forbidden topic fails at once. Unreachable brokers fail the first
+    micro-batch after a few seconds, but a later one only after its tasks' metadata budget, so that
+    a stream survives a short outage. The tasks find out what the brokers do not answer in time.
     With exactly-once, brokers that cannot keep its promise raise InvalidOption, even without
     preflight, and settings of theirs that endanger it are logged as warnings.
     """
@@ -206,13 +206,13 @@ class _Brokers:
     def listen(self, deadline: Deadline) -> list[Answer]:
         """Return the answers received so far, or wait a moment for the next event.
 
-        Raises AuthenticationFailed if a broker refuses the login, and LimitReached.
+        Raises AuthenticationFailed if a broker rejects the login, and LimitReached.
         """
         answers: list[Answer] = []
         for event in self._session.poll(deadline.slice(_POLL_SECONDS)):
             if isinstance(event, Statistics):
                 if event.awaits_connection:
-                    self._until_others_are_tried = Deadline(_UNREACHABLE_SECONDS)
+                    self._until_others_are_tried = Deadline(UNREACHABLE_SECONDS)
                 if event.is_connected:
                     self._are_down = False
                     self.end_of_answers = self.end_of_answers or Deadline(_ANSWER_SECONDS)
@@ -230,7 +230,7 @@ class _Brokers:
     def _note(self, error: BrokerError) -> None:
         if error.code == ErrorCode.AUTHENTICATION:
             if self._session.awaits_token:
-                return  # the refused token, which may be an old one, is being replaced
+                return  # the rejected token, which may be an old one, is being replaced
             raise AuthenticationFailed(explained(error, self.settings))
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
             raise AuthenticationFailed(explanation(error.text, self.settings))
@@ -275,9 +275,9 @@ def _reach(
 
     Raises BrokerUnavailable or AuthenticationFailed.
     """
-    seconds = max(budget.metadata_seconds, _UNREACHABLE_SECONDS)
+    seconds = max(budget.metadata_seconds, UNREACHABLE_SECONDS)
     deadline = Deadline(seconds)
-    until_unreachable = deadline if reached_before else Deadline(_UNREACHABLE_SECONDS)
+    until_unreachable = deadline if reached_before else Deadline(UNREACHABLE_SECONDS)
     if topics:
         brokers.client.fetch_metadata(topics, seconds, include_rights=True)
     else:
@@ -323,7 +323,7 @@ def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:
 def _brokers_create_topics(brokers: _Brokers, deadline: Deadline) -> bool:
     """Whether brokers create missing topics; True if they do not or may not say by the deadline.
 
-    Raises AuthenticationFailed if a broker refuses the login in the meantime.
+    Raises AuthenticationFailed if a broker rejects the login in the meantime.
     """
     broker = _broker_configuration(brokers, _broker_ids(brokers, deadline), deadline)
     return broker is None or broker.settings.get("auto.create.topics.enable") != "false"

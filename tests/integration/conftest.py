@@ -33,7 +33,7 @@ def no_idle_readers() -> Iterator[None]:
 def one_answer_of_a_python() -> Iterator[None]:
     """Doctor asks each Python of Spark's workers only once, for all tests."""
     answers: dict[str, object] = {}
-    ask = workers._probed
+    ask = workers._run_probe
 
     def probed(python: workers.WorkersPython, deadline: Deadline) -> object:
         if python.command not in answers:
@@ -41,7 +41,7 @@ def one_answer_of_a_python() -> Iterator[None]:
         return answers[python.command]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "_probed", probed)
+        patch.setattr(workers, "_run_probe", probed)
         yield
 
 

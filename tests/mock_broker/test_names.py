@@ -68,7 +68,7 @@ def half_dead(options, cluster, resolver):
 @pytest.fixture
 def processes(monkeypatch):
     """Repeats what each of several new processes does. The client shuffles addresses in each."""
-    monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.5)  # less than an address takes
+    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)  # less than an address takes
 
     def processes():
         for _ in range(4):

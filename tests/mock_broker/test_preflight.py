@@ -141,7 +141,7 @@ def test_a_refused_port_fails_the_first_micro_batch_within_ten_seconds(options):
         BrokerUnavailable, match=rf"at {NOBODY} within [0-9.]+ s: .*refused.*Check that"
     ):
         preflight.check(options(kafka_bootstrap_servers=NOBODY))
-    assert preflight._UNREACHABLE_SECONDS <= time.monotonic() - started < 10
+    assert preflight.UNREACHABLE_SECONDS <= time.monotonic() - started < 10
 
 
 def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster, monkeypatch):
@@ -158,7 +158,7 @@ def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster, monkeypa
 def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(
     options, resolver, monkeypatch
 ):
-    monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.5)
+    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)
     resolver.unknown.add("nowhere.test")
     with black_hole() as silent:
         servers = f"nowhere.test:9092,{silent}"
@@ -194,7 +194,7 @@ def not_resolving(proxy, resolver):
 def test_a_later_micro_batch_survives_an_outage(
     options, cluster, resolver, monkeypatch, tmp_path, outage
 ):
-    monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.2)
     with KafkaProxy() as proxy, ThreadPoolExecutor() as pool:
         proxy.kafka = SimpleNamespace(bootstrap_servers=cluster.bootstrap_servers.split(",")[0])
         sink_options = options(kafka_bootstrap_servers=f"broker.test:{proxy.port}")
@@ -210,7 +210,7 @@ def test_a_later_micro_batch_survives_an_outage(
 def test_brokers_that_stay_down_fail_a_later_micro_batch_after_the_metadata_budget(
     options, cluster, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(preflight, "_UNREACHABLE_SECONDS", 0.2)
+    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.2)
     sink_options = options(kafka_max_block_ms="2000")
     preflight.check(sink_options, tmp_path)
     preflight._check.cache_clear()

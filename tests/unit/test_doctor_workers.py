@@ -185,7 +185,7 @@ def test_the_limits_of_a_python_are_what_its_shell_sets(context, choose):
     shell = f'ulimit -v 1572864; ulimit -u 77; exec "{sys.executable}" "$@"'
     choose(f"exec bash -c '{shell}' bash \"$@\"")
     (python,) = workers.workers_pythons(os.environ, None)
-    answer = workers._probed(python, context.deadline)
+    answer = workers._run_probe(python, context.deadline)
     assert answer["memory_mib"] == 1536
     assert answer["threads"] == 77
 

@@ -1,4 +1,4 @@
-"""Brokers: what a client with the sink's settings learns about the cluster; changes nothing."""
+"""Brokers: asks a cluster about itself, with the sink's settings; changes nothing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from spark_kafka_sink.config.added_settings import asking
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files
 from spark_kafka_sink.connection.oauth_token import resolve
+from spark_kafka_sink.connection.preflight import UNREACHABLE_SECONDS
 from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
@@ -27,12 +28,11 @@ from spark_kafka_sink.threads import start_thread
 
 _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05
-_UNREACHABLE_SECONDS = 3.0  # as in preflight
 _FREE_SECONDS = 1.0
 _BROKERS_DEFAULT = -1
 _LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
 
-#: brokers do not support the request
+#: the brokers do not support the request
 UNSUPPORTED = (
     KafkaError.UNSUPPORTED_VERSION,
     KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - a public constant
@@ -53,12 +53,12 @@ _quiet.propagate = False
 
 
 class Brokers:
-    """An AdminClient; raises KafkaException if the client rejects its settings."""
+    """An AdminClient. Raises KafkaException if the client rejects the settings."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._learned: dict[int, Server] = {}
         self._error: KafkaError | None = None
-        self._end_of_retries: Deadline | None = None
+        self._patience: Deadline | None = None
         configuration: dict[str, Any] = {
             **settings,
             **asking(_STATISTICS_MS),
@@ -68,9 +68,9 @@ class Brokers:
         self._admin: AdminClient | None = AdminClient(configuration, logger=_quiet)
 
     def log_in(self, deadline: Deadline) -> Mapping[int, Server]:
-        """Wait until a broker accepts the login; returns each broker's address by node id.
+        """Wait until a broker accepts the login; returns the brokers' addresses by node id.
 
-        These are the advertised listeners; none of them need be reachable.
+        They are the advertised listeners, which may be unreachable.
         Raises AuthenticationFailed or BrokerUnavailable.
         """
         previous: Mapping[int, Server] = {}
@@ -83,9 +83,9 @@ class Brokers:
             if learned and learned is not previous and learned == previous:
                 return learned
             previous = learned
-            if not learned and self._end_of_retries is not None and self._end_of_retries.expired:
+            if not learned and self._patience is not None and self._patience.expired:
                 break
-        what = "they closed every connection" if self._end_of_retries else "no answer in time"
+        what = "they closed every connection" if self._patience else "no answer in time"
         raise BrokerUnavailable(self._error.str() if self._error else what)
 
     def _on_statistics(self, text: str) -> None:
@@ -98,14 +98,14 @@ class Brokers:
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
-            self._end_of_retries = self._end_of_retries or Deadline(_UNREACHABLE_SECONDS)
+            self._patience = self._patience or Deadline(UNREACHABLE_SECONDS)
         elif self._error is None or self._error.code() not in _LOGIN_ERRORS:
             self._error = error
 
-    # --- questions: each raises KafkaException or TimeoutError -----------------------------------
+    # --- requests: they raise KafkaException or TimeoutError --------------------------------------
 
     def cluster(self, deadline: Deadline) -> Any:
-        """``confluent_kafka.admin.DescribeClusterResult``, with what this user may do."""
+        """``confluent_kafka.admin.DescribeClusterResult``, with the operations of this user."""
         seconds = _seconds(deadline)
         return self._client.describe_cluster(
             include_authorized_operations=True, request_timeout=seconds
@@ -120,8 +120,9 @@ class Brokers:
         return answers[name].result(seconds)
 
     def creation_error(self, name: str, deadline: Deadline) -> KafkaError | None:
-        """Why brokers would not create a topic with their own settings; None if they would, or do
-        not say. Creates nothing.
+        """The error with which brokers would answer the creation of a topic, with their defaults.
+
+        None if they would create it, or cannot tell. Creates nothing.
         """
         seconds = _seconds(deadline)
         answers = self._client.create_topics(
@@ -150,7 +151,7 @@ class Brokers:
                     raise
             time.sleep(deadline.slice(_RETRY_SECONDS))
 
-    # Brokers other than Apache Kafka may omit settings, their values, or all.
+    # Brokers other than Apache Kafka may omit some settings, their values, or all of them.
 
     def topic_settings(self, name: str, deadline: Deadline) -> Mapping[str, str]:
         return self._settings(ConfigResource(ResourceType.TOPIC, name), deadline)
@@ -176,13 +177,13 @@ class Brokers:
         return self._admin
 
     def close(self) -> None:
-        """Free the client; a name look-up may hold it for longer, in a daemon thread."""
+        """Free the client, in a daemon thread: a name look-up may delay that beyond our wait."""
         box, self._admin = [self._admin], None
         start_thread(box.clear, "rd_kafka_destroy").join(_FREE_SECONDS)
 
 
 def confluent_settings(settings: ClientSettings) -> dict[str, Any]:
-    """librdkafka's settings, and the function for tokens, which confluent_kafka calls itself."""
+    """librdkafka's settings for confluent_kafka, which calls the function for tokens itself."""
     name = settings.oauth_callback
     return {**add_local_files(settings), **({"oauth_cb": resolve(name)} if name else {})}
 

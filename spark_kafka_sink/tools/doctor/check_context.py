@@ -32,7 +32,7 @@ class CheckContext:
     options: Mapping[str, object] = field(repr=False)
     write_test_record: bool
     spark: SparkSession | None
-    #: of the check that runs
+    #: of the running check
     deadline: Deadline
     #: the partitions of the topics that the job creates if they are missing
     created_topics: Mapping[str, int] = field(default_factory=dict)
@@ -41,13 +41,13 @@ class CheckContext:
 
     # set by options
     parsed: SinkOptions | None = None
-    # set by bootstrap_servers and tls: those that work
+    # set by bootstrap_servers and tls: the servers that work
     servers: list[Server] = field(default_factory=list)
     tls_context: ssl.SSLContext | None = None
     # set by login
     brokers: Brokers | None = None
     advertised: Mapping[int, Server] = field(default_factory=dict)
-    # set by broker_versions: of each request, by its API key
+    # set by broker_versions: each request's newest version, by API key
     newest_versions: Mapping[int, int] = field(default_factory=dict)
     # set by cluster
     cluster: Any = None
@@ -59,7 +59,7 @@ class CheckContext:
 
     @property
     def sink(self) -> SinkOptions:
-        return _known(self.parsed)
+        return _present(self.parsed)
 
     @property
     def settings(self) -> ClientSettings:
@@ -73,11 +73,11 @@ class CheckContext:
 
     @property
     def topic_name(self) -> str:
-        return _known(self.sink.topic)
+        return _present(self.sink.topic)
 
     @property
     def client(self) -> Brokers:
-        return _known(self.brokers)
+        return _present(self.brokers)
 
     @property
     def user(self) -> str:
@@ -101,7 +101,7 @@ class CheckContext:
             self.brokers.close()
 
 
-def _known(value: T | None) -> T:
+def _present(value: T | None) -> T:
     if value is None:
         raise RuntimeError("a check ran before one that it needs")
     return value

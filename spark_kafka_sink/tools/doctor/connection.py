@@ -1,4 +1,4 @@
-"""Checks of what surrounds a client: options, report.path, addresses, TLS, login, versions."""
+"""Checks of options, report.path, addresses, TLS, login, and the brokers' versions."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _SECONDS_PER_DAY = 86_400
 _EXPIRES_SOON_DAYS = 30
 _OTHERS_WORK = "Clients can start from the other servers, but only while one of them is up. "
 
-# versions of Produce
-_OLDEST_PRODUCE = 3  # Kafka 0.11: the first with headers and idempotence
+# versions of the request Produce
+_OLDEST_PRODUCE = 3  # Kafka 0.11, the first with headers and idempotence
 _ZSTD_PRODUCE = 7  # Kafka 2.1
 
 
@@ -90,9 +90,9 @@ def report_path(context: CheckContext) -> list[Finding]:
 
 def bootstrap_servers(context: CheckContext) -> list[Finding]:
     """The names of the bootstrap servers resolve, and their ports accept connections."""
-    named = sockets.servers(context.settings["bootstrap.servers"])
-    findings = _probe_all(named, partial(probe_tcp, deadline=context.deadline), context)
-    return _keep_usable(context, named, findings)
+    servers = sockets.servers(context.settings["bootstrap.servers"])
+    findings = _probe_all(servers, partial(probe_tcp, deadline=context.deadline), context)
+    return _keep_usable(context, servers, findings)
 
 
 def tls(context: CheckContext) -> list[Finding]:
@@ -125,7 +125,7 @@ def login(context: CheckContext) -> list[Finding]:
     settings = context.settings
     working = ",".join(map(str, context.servers))
     if settings.oauth_callback:
-        # First, because confluent_kafka waits for a token, and does not say why there is none.
+        # Before the login, because confluent_kafka would wait for a token without saying why.
         problem = TokenFunction(settings).problem(context.deadline.remaining() / 2)
         if problem:
             return [failed(problem, token_remedy(settings))]
@@ -154,7 +154,7 @@ def login(context: CheckContext) -> list[Finding]:
 
 
 def broker_versions(context: CheckContext) -> list[Finding]:
-    """The brokers have the requests that the sink needs, also those of exactly-once."""
+    """The brokers have the requests that the sink needs, including those of exactly-once."""
     versions = context.newest_versions = newest_versions(context.settings, context.deadline)
     if not versions:
         return [not_applicable("the brokers' version is unknown")]
@@ -166,8 +166,8 @@ def broker_versions(context: CheckContext) -> list[Finding]:
                 "Upgrade the brokers: they support neither headers nor idempotence",
             )
         ]
-    if context.sink.exactly_once is not None and (lacking := unsupported(versions)):
-        return [failed(lacking, Advice.EXACTLY_ONCE_UNSUPPORTED.remedy)]
+    if context.sink.exactly_once is not None and (problem := unsupported(versions)):
+        return [failed(problem, Advice.EXACTLY_ONCE_UNSUPPORTED.remedy)]
     if context.settings.get("compression.type") == "zstd" and produce < _ZSTD_PRODUCE:
         return [
             warned(
@@ -272,7 +272,7 @@ def _probe_all(
     servers: Sequence[Server], probe: Callable[[Server], Finding], context: CheckContext
 ) -> list[Finding]:
     findings = []
-    # A little more than each call has, so that it can report its own timeout.
+    # A little longer than the deadline of a call, so that it can report its own timeout.
     deadline = Deadline(context.deadline.remaining() + _GRACE_SECONDS)
     calls = call_all(probe, servers, deadline)
     for server, call in zip(servers, calls, strict=True):
@@ -286,7 +286,7 @@ def _probe_all(
 def _keep_usable(
     context: CheckContext, servers: Sequence[Server], findings: list[Finding]
 ) -> list[Finding]:
-    """Continue with the servers that work. If there is one, the others are only warnings."""
+    """Continue with the servers that work. If any works, failures of the others are warnings."""
     context.servers = [
         server
         for server, finding in zip(servers, findings, strict=True)

@@ -1,4 +1,4 @@
-"""diagnose: runs the table of checks, each within its time."""
+"""diagnose: runs the table of checks, each within its time limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _MORE_TIME = "Raise --timeout"
-_RESERVE_SECONDS = 0.2  # a check's own message says more than a timeout
+_RESERVE_SECONDS = 0.2  # so that a check reports its own timeout, which says more than ours
 _SHORTEST_SECRET = 4  # hiding a shorter one would show where it is
 
 
@@ -39,7 +39,7 @@ class Check:
     """One entry of the table; its name is that of its function.
 
     It is skipped if one of the checks that it ``needs`` failed. ``share``: its time limit, as a
-    part of the whole time; beyond it, the check fails.
+    fraction of the whole time. A check that exceeds it fails.
     """
 
     run: Callable[[CheckContext], list[Finding]]
@@ -51,7 +51,7 @@ class Check:
         return self.run.__name__
 
 
-#: in the order in which they run; the commonest mistakes first
+#: in the order in which they run, the commonest mistakes first
 CHECKS = (
     Check(connection.options, share=1 / 3),
     Check(connection.report_path, ("options",)),
@@ -175,7 +175,7 @@ def _result(check: Check, finding: Finding, context: CheckContext) -> Result:
 
 def _hide_secrets(text: str, context: CheckContext) -> str:
     """``text``, which may quote a library, without the values of secret settings."""
-    # The longest first, because it may contain another one.
+    # The longest first, because it may contain others.
     for value in sorted(context.secrets(), key=len, reverse=True):
         if len(value) >= _SHORTEST_SECRET:
             text = text.replace(value, repr(Secret(value)))

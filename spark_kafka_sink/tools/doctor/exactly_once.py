@@ -1,4 +1,4 @@
-"""Checks of what exactly-once needs: the ledger, rights, time, replicas."""
+"""Checks of what exactly-once needs: the ledger, rights, timeouts, replicas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,13 @@ from spark_kafka_sink.tools.doctor.result import (
     skipped,
     warned,
 )
-from spark_kafka_sink.tools.doctor.topic import FORBIDDEN, check_in_sync, grant, number, undescribed
+from spark_kafka_sink.tools.doctor.topic import (
+    FORBIDDEN,
+    check_in_sync,
+    grant,
+    int_setting,
+    not_described,
+)
 from spark_kafka_sink.transactions.ledger import (
     commit_entry_group,
     layout_group,
@@ -43,19 +49,19 @@ from spark_kafka_sink.transactions.offset_calls import BrokerWait, read_offsets
 from spark_kafka_sink.transactions.partition import DEFAULT_PREFIX, prefix_of
 
 _AT_LEAST_ONCE = "delivery.guarantee=at-least-once"
-_LONGEST = "transaction.max.timeout.ms"
+_MAX_TIMEOUT = "transaction.max.timeout.ms"
 _REMEDY = "See docs/exactly-once.md#preconditions: three replicas, of which two must be in sync"
-_UNSEEN = (
+_NOT_DESCRIBED = (
     *FORBIDDEN,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,  # being created, perhaps by the checks before
+    KafkaError.LEADER_NOT_AVAILABLE,  # being created, perhaps because of an earlier check
 )
 
 
 def exactly_once_only(
     check: Callable[[CheckContext, ExactlyOnceOptions], list[Finding]],
 ) -> Callable[[CheckContext], list[Finding]]:
-    """A check that is skipped with at-least-once, under the name of ``check``."""
+    """``check``, under its own name, but skipped with at-least-once."""
 
     @wraps(check)
     def run(context: CheckContext) -> list[Finding]:
@@ -76,7 +82,7 @@ def ledger_topic(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
     except KafkaException as error:
         what = f"{context.user} may not describe it, or it does not exist"
         forbidden = failed(what, grant(context, name, "Describe", "Read"), name)
-        return [undescribed(context, name, error, forbidden)]
+        return [not_described(context, name, error, forbidden)]
     allowed = description.authorized_operations
     if not allowed:
         return [not_reported()]
@@ -146,7 +152,8 @@ def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list
     """The user may read the brokers' configuration, which the next checks need."""
     del settings
     try:
-        brokers_own = context.client.broker_settings(context.cluster.nodes[0].id, context.deadline)
+        node_id = context.cluster.nodes[0].id
+        context.broker_settings = context.client.broker_settings(node_id, context.deadline)
     except KafkaException as error:
         if error_code(error) not in FORBIDDEN:
             raise
@@ -157,21 +164,20 @@ def broker_settings(context: CheckContext, settings: ExactlyOnceOptions) -> list
                 "DescribeConfigs --cluster, so that doctor can check what exactly-once requires",
             )
         ]
-    context.broker_settings = brokers_own
-    return [passed("may be read")] if brokers_own else [not_reported()]
+    return [passed("may be read")] if context.broker_settings else [not_reported()]
 
 
 @exactly_once_only
 def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """The brokers allow transactions as long as ``kafka.transaction.timeout.ms``."""
-    longest = number(context.broker_settings, _LONGEST)
+    longest = int_setting(context.broker_settings, _MAX_TIMEOUT)
     if longest is None:
         return [not_reported()]
     wanted = f"kafka.transaction.timeout.ms={settings.transaction_timeout_ms}"
     if settings.transaction_timeout_ms > longest:
         return [
             failed(
-                f"{wanted} exceeds the brokers' {_LONGEST}={longest}",
+                f"{wanted} exceeds the brokers' {_MAX_TIMEOUT}={longest}",
                 Advice.INVALID_TRANSACTION_TIMEOUT.remedy,
             )
         ]
@@ -182,30 +188,32 @@ def transaction_timeout(context: CheckContext, settings: ExactlyOnceOptions) -> 
 def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
     """Commits survive the loss of a broker, and still work while one is down.
 
-    Taken from the coordinators' topics if this user may describe them, otherwise from the settings
-    with which brokers create them.
+    The replicas are those of the coordinators' topics, if this user may describe them; otherwise
+    those of the settings with which brokers create them.
     """
     del settings
     broker = dict(context.broker_settings)
     findings: list[Finding] = []
     sentences: list[str] = []
     is_all_reported = True
-    for name, (with_replicas, with_in_sync) in COORDINATORS.items():
-        partitions, of_topic = _describe(context, name)
+    for name, (replicas_setting, in_sync_setting) in COORDINATORS.items():
+        partitions, topic_settings = _describe(context, name)
         replicas = min((len(partition.replicas) for partition in partitions), default=0) or None
-        needed = number(of_topic, "min.insync.replicas")
-        # The topic's own value matters, not the one it would be created with.
+        needed = int_setting(topic_settings, "min.insync.replicas")
+        # The topic's own value matters, not the one that a new topic would have.
         if replicas is not None:
-            broker.pop(with_replicas, None)
+            broker.pop(replicas_setting, None)
         if needed is not None:
-            broker.pop(with_in_sync, None)
+            broker.pop(in_sync_setting, None)
         is_all_reported &= None not in (
-            replicas or number(broker, with_replicas),
-            needed or number(broker, with_in_sync),
+            replicas or int_setting(broker, replicas_setting),
+            needed or int_setting(broker, in_sync_setting),
         )
         if partitions:
-            findings.append(check_in_sync(name, partitions, needed or number(broker, with_in_sync)))
-        sentences += unmet_by_topic(name, of_topic, replicas)
+            findings.append(
+                check_in_sync(name, partitions, needed or int_setting(broker, in_sync_setting))
+            )
+        sentences += unmet_by_topic(name, topic_settings, replicas)
     sentences += unmet(broker, context.sink.topic or "", context.topic_settings)
     findings += [warned(sentence, _REMEDY) for sentence in sentences]
     bad = (Outcome.FAILED, Outcome.WARNED)
@@ -216,24 +224,24 @@ def coordinators(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fi
 
 
 def _describe(context: CheckContext, name: str) -> tuple[Sequence[Any], Mapping[str, str]]:
-    """A topic's partitions and settings; none if it does not exist yet, or may not be described."""
+    """A topic's partitions and settings; empty if it is missing, or may not be described."""
     partitions: Sequence[Any] = ()
     try:
         partitions = context.client.topic(name, context.deadline).partitions
         return partitions, context.client.topic_settings(name, context.deadline)
     except KafkaException as error:
-        if error_code(error) in _UNSEEN:
+        if error_code(error) in _NOT_DESCRIBED:
             return partitions, {}
         raise
 
 
 def doctor_transactional_id(settings: ExactlyOnceOptions) -> str:
-    """A transactional id and a group that no query uses, with the rights of the query's own."""
+    """The name of a transactional id and a group that no query uses, but its rights cover."""
     return f"{_prefix(settings)}.doctor"
 
 
 def _prefix(settings: ExactlyOnceOptions) -> str:
-    """The query's prefix, or one that looks like it: without the option, Spark chooses the id."""
+    """The query's prefix, or without the option one of its form, since Spark chooses the id."""
     return prefix_of(settings, str(uuid.uuid4()))
 
 
@@ -242,12 +250,12 @@ def _start(settings: ExactlyOnceOptions) -> str:
 
 
 def allow_groups(context: CheckContext, settings: ExactlyOnceOptions) -> str:
-    """The command that grants what the ledger's groups need."""
+    """The advice to grant what the ledger's groups need, with the command."""
     return _allow(context, f"--operation Read --group {_start(settings)}")
 
 
 def allow_ids(context: CheckContext, settings: ExactlyOnceOptions) -> str:
-    """The command that grants what transactional ids need."""
+    """The advice to grant what transactional ids need, with the command."""
     rights = f"--operation Write --operation Describe --transactional-id {_start(settings)}"
     return _allow(context, rights)
 

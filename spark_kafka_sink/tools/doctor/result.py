@@ -1,4 +1,4 @@
-"""Result: what a check found, as text for people and as JSON for programs."""
+"""Result: the outcome of a check, as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found about ``subject``: a server, a topic, a command, or nothing in particular.
+    """What a check says about ``subject``: a server, a topic, a command, or "" for none of these.
 
-    ``seconds``: its duration, if the check measured it. ``blocks``: whether the checks that need
+    ``seconds``: the duration, if the check measured it. ``blocks``: whether the checks that need
     this one are skipped.
     """
 
@@ -48,7 +48,7 @@ class Result:
     - ``name``: of the check, such as ``write_permission``.
     - ``subject``: the server, topic or command that was checked, or "".
     - ``outcome``, and the ``seconds`` that the check took.
-    - ``message``: what it found.
+    - ``message``: what the check found out.
     - ``advice``: what to do about it, or "".
     """
 
@@ -61,12 +61,12 @@ class Result:
 
 
 def first_line(error: Exception) -> str:
-    """Its text, without the stack traces that Spark adds."""
+    """The error's text, without the stack traces that Spark adds."""
     return str(error).strip().partition("\n")[0]
 
 
-def counted(number: float, noun: str) -> str:
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def passed(message: str, subject: str = "", advice: str = "") -> Finding:
@@ -82,7 +82,7 @@ def failed(message: str, advice: str, subject: str = "") -> Finding:
 
 
 def skipped(message: str, advice: str = "") -> Finding:
-    """For a check that cannot be made; those that need it are skipped too."""
+    """For a check that cannot be made; the checks that need it are skipped too."""
     return Finding(Outcome.SKIPPED, message, advice, blocks=True)
 
 
@@ -105,9 +105,9 @@ _WITHOUT_TERMINAL = (120, 24)
 
 
 def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
-    """Write each result as it comes, and a summary; returns whether none failed.
+    """Write each result as it comes, then a summary; returns whether no check failed.
 
-    Skipped checks are listed together at the end, so that they do not hide what failed.
+    Skipped checks are listed together at the end, so that they do not hide failed ones.
     """
     counts = dict.fromkeys(Outcome, 0)
     skipped: dict[str, list[str]] = {}
@@ -126,7 +126,7 @@ def say_text(results: Iterable[Result], say: Callable[[str], None]) -> bool:
 
 
 def paragraph(result: Result, columns: int) -> str:
-    """``outcome  name  seconds  message``, and what to do on lines of its own."""
+    """``outcome  name  seconds  message``, and the advice on lines of its own."""
     begin = (
         f"{result.outcome.value:<{_OUTCOME_WIDTH}}  {result.name:<{_NAME_WIDTH}}"
         f"  {result.seconds:5.2f} s  "
@@ -154,7 +154,7 @@ def _wrapped(text: str, columns: int, begin: str) -> list[str]:
 
 
 def say_json(results: Iterable[Result], say: Callable[[str], None]) -> bool:
-    """Write one object when all results have arrived; returns whether none failed."""
+    """Write one object when all results have arrived; returns whether no check failed."""
     rows = [asdict(result) for result in results]
     is_well = all(row["outcome"] is not Outcome.FAILED for row in rows)
     say(json.dumps({"is_well": is_well, "results": rows}, indent=2))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from spark_kafka_sink.schemas.known_schemas import WantedSchema
     from spark_kafka_sink.schemas.serializer import ColumnSchema
 
-# Any subject shows whether the registry answers; this one is not there.
-_NO_TOPIC = "kafka-nb-doctor"
+# Any subject shows whether the registry answers. This one does not exist.
+_MISSING_SUBJECT = "kafka-nb-doctor"
 _NO_SCHEMA = (
     "only diagnose(options, schema=df.schema) and the --dry-run of a job know a DataFrame's schema"
 )
@@ -62,7 +62,7 @@ def columns(context: CheckContext) -> list[Finding]:
 def schema_registry(context: CheckContext) -> list[Finding]:
     """The schema registry answers and accepts the login, and schemas are compatible.
 
-    Registers nothing. The schemas are those of the options, or follow from the DataFrame's.
+    Registers nothing. The schemas are those of the options, or derived from the DataFrame's.
     """
     options = context.sink.serialization
     if options is None:
@@ -92,9 +92,9 @@ def _column_schemas(context: CheckContext) -> list[ColumnSchema]:
 
 
 def _check_registry(client: RegistryClient, options: SerializationOptions) -> Finding:
-    """The topics come from the column, and are not known."""
+    """For topics of the column, which are not known."""
     try:
-        client.latest(_NO_TOPIC, options.columns[0].format)
+        client.latest(_MISSING_SUBJECT, options.columns[0].format)
     except SchemaNotFound:
         pass
     except KafkaSinkError as error:
@@ -130,7 +130,7 @@ def _check_registered(client: RegistryClient, wanted: WantedSchema) -> Finding:
 
 
 def _check_compatible(client: RegistryClient, wanted: WantedSchema) -> Finding:
-    """For auto.register.schemas=true; the schema is None if it follows from an unknown type."""
+    """For auto.register.schemas=true. The schema is None if it depends on an unknown type."""
     try:
         latest = client.latest(wanted.subject, wanted.format)
     except SchemaNotFound:

@@ -1,4 +1,4 @@
-"""Checks of the option's topic: state, rights, and limits against the client's."""
+"""Checks of the topics that options name: state, rights, and limits compared with the client's."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from spark_kafka_sink.tools.doctor.result import (
 
 # API keys of Kafka's protocol
 PRODUCE, _INIT_PRODUCER_ID, DESCRIBE_CLUSTER = 0, 22, 60
-_REASON_PRODUCE = 8  # Kafka 2.4, KIP-467: the first that says which records are rejected, and why
+_REASON_PRODUCE = 8  # Kafka 2.4, KIP-467: the first to say which records are rejected, and why
 _DEAD_LETTER_HEADERS_BYTES = 4096
-#: the user may not describe something, or read its settings
+#: the user may not describe a topic or the cluster, or may not read its settings
 FORBIDDEN = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
@@ -43,7 +43,7 @@ def topic(context: CheckContext) -> list[Finding]:
         description = context.topic = context.client.topic(name, context.deadline)
     except KafkaException as error:
         if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return [missing(context, name)]
+            return [missing_topic(context, name)]
         if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return [
                 failed(
@@ -69,12 +69,12 @@ def topic(context: CheckContext) -> list[Finding]:
     return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
 
 
-def undescribed(
+def not_described(
     context: CheckContext, name: str, error: KafkaException, if_forbidden: Finding
 ) -> Finding:
-    """The finding if the brokers do not describe a topic that an option names."""
+    """The finding for a topic that an option names, and that the brokers did not describe."""
     if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return missing(context, name)
+        return missing_topic(context, name)
     if error_code(error) in FORBIDDEN:
         return if_forbidden
     return _unusable(name, error)
@@ -85,8 +85,8 @@ def _unusable(name: str, error: KafkaException) -> Finding:
     return failed(error_text(error), advice.remedy if advice else "See the brokers' logs", name)
 
 
-def missing(context: CheckContext, name: str) -> Finding:
-    """The finding for a missing topic: whether the job or the brokers create it."""
+def missing_topic(context: CheckContext, name: str) -> Finding:
+    """The finding for a missing topic, which the job or the brokers may create."""
     partitions = context.created_topics.get(name)
     if partitions is not None:
         return _block(
@@ -134,12 +134,12 @@ def missing(context: CheckContext, name: str) -> Finding:
 
 
 def creation_advice(code: int) -> Advice | None:
-    """What to do about brokers that do not create a topic."""
+    """What to do if brokers do not create a topic, because of this error."""
     return Advice.CREATION_FORBIDDEN if code in FORBIDDEN else advice_on(code)
 
 
 def _block(finding: Finding) -> Finding:
-    # There is nothing to say about the partitions, rights and limits of a missing topic.
+    # A missing topic has no partitions, rights and limits to check.
     return replace(finding, blocks=True)
 
 
@@ -159,7 +159,7 @@ def _create(name: str) -> str:
 
 
 def grant(context: CheckContext, name: str, *operations: str) -> str:
-    """The command that grants operations on a topic."""
+    """The advice to grant operations on a topic, with the command."""
     rights = " ".join(f"--operation {operation}" for operation in operations)
     return f"Grant it: kafka-acls.sh --add --allow-principal {context.user} {rights} --topic {name}"
 
@@ -189,7 +189,7 @@ def in_sync_replicas(context: CheckContext) -> list[Finding]:
     """Enough replicas are in sync for acks=all, with one to spare."""
     if context.settings["acks"] not in ("all", "-1"):
         return [not_applicable(f"kafka.acks={context.settings['acks']} does not wait for replicas")]
-    needed = number(context.topic_settings, "min.insync.replicas")
+    needed = int_setting(context.topic_settings, "min.insync.replicas")
     return [check_in_sync(context.topic_name, context.topic.partitions, needed)]
 
 
@@ -198,19 +198,19 @@ def check_in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> F
     replicas = min((len(partition.replicas) for partition in partitions), default=0)
     if needed is None or not replicas:
         return not_reported()
-    short = [partition.id for partition in partitions if len(partition.isr) < needed]
-    if short:
-        can = "" if replicas >= needed else f", and there are only {replicas}"
+    too_few = [partition.id for partition in partitions if len(partition.isr) < needed]
+    if too_few:
+        reason = "" if replicas >= needed else f", and there are only {replicas}"
         return failed(
-            f"fewer than min.insync.replicas={needed} for {_partitions(short)}{can}: brokers "
+            f"fewer than min.insync.replicas={needed} for {_partitions(too_few)}{reason}: brokers "
             "reject records with acks=all",
             "Start the missing brokers, or lower the topic's min.insync.replicas",
             name,
         )
-    behind = [part.id for part in partitions if len(part.isr) < len(part.replicas)]
-    if behind:
+    under_replicated = [part.id for part in partitions if len(part.isr) < len(part.replicas)]
+    if under_replicated:
         return warned(
-            f"replicas of {_partitions(behind)} are not in sync",
+            f"replicas of {_partitions(under_replicated)} are not in sync",
             "Start the missing brokers, or wait until their replicas have caught up",
             name,
         )
@@ -224,8 +224,8 @@ def check_in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> F
     return passed(f"all replicas are in sync; min.insync.replicas={needed}", name)
 
 
-def number(settings: Mapping[str, str], name: str) -> int | None:
-    """A setting that is a whole number; None if the brokers do not report it."""
+def int_setting(settings: Mapping[str, str], name: str) -> int | None:
+    """The value of a setting that is a whole number; None if the brokers do not report it."""
     try:
         return int(settings.get(name, ""))
     except ValueError:
@@ -235,7 +235,7 @@ def number(settings: Mapping[str, str], name: str) -> int | None:
 def write_permission(context: CheckContext) -> list[Finding]:
     """The user may write to the topic."""
     name, allowed = context.topic_name, context.topic.authorized_operations
-    if not allowed:  # whoever sees the topic may at least describe it
+    if not allowed:  # not reported: who sees the topic may at least describe it
         return [not_reported()]
     if AclOperation.WRITE not in allowed:
         return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
@@ -304,25 +304,26 @@ def _check_compacted(context: CheckContext) -> Finding:
 
 def record_size(context: CheckContext) -> list[Finding]:
     """The topic accepts the largest records that the client accepts."""
-    clients = context.settings.max_request_bytes
-    topics = number(context.topic_settings, "max.message.bytes")
+    client_limit = context.settings.max_request_bytes
+    topic_limit = int_setting(context.topic_settings, "max.message.bytes")
     name = context.topic_name
-    if topics is None:
+    if topic_limit is None:
         return [not_reported()]
-    if topics < clients:
+    if topic_limit < client_limit:
         return [
             warned(
-                f"the client accepts records up to {MAX_REQUEST_SIZE}={clients} bytes, but the "
-                f"brokers reject those above max.message.bytes={topics}",
+                f"the client accepts records up to {MAX_REQUEST_SIZE}={client_limit} bytes, but "
+                f"the brokers reject those above max.message.bytes={topic_limit}",
                 f"Raise the topic's max.message.bytes, or lower {MAX_REQUEST_SIZE}",
                 name,
             )
         ]
-    return [passed(f"the topic accepts {topics} bytes; the client sends at most {clients}", name)]
+    message = f"the topic accepts {topic_limit} bytes; the client sends at most {client_limit}"
+    return [passed(message, name)]
 
 
 def dead_letter_topic(context: CheckContext) -> list[Finding]:
-    """The topic for dead letters exists, and accepts any record."""
+    """The topic for dead letters exists, and accepts every dead letter."""
     name = context.sink.dead_letter_topic
     if name is None:
         return [not_applicable("on.record.error=fail")]
@@ -332,7 +333,7 @@ def dead_letter_topic(context: CheckContext) -> list[Finding]:
     except KafkaException as error:
         what = f"{context.user} may not describe it, or may not read its configuration"
         forbidden = warned(what, grant(context, name, "Describe", "DescribeConfigs"), name)
-        return [undescribed(context, name, error, forbidden)]
+        return [not_described(context, name, error, forbidden)]
     if allowed and AclOperation.WRITE not in allowed:
         what = f"{context.user} may not write to it"
         return [failed(what, grant(context, name, "Write"), name)]
@@ -343,7 +344,7 @@ def _dead_letter_size(name: str, settings: Mapping[str, str], max_request_bytes:
     if limits_from(settings).is_compacted:
         what = "it is compacted, so a dead letter without a key fails its task"
         return failed(what, "Set the topic's cleanup.policy=delete", name)
-    limit = number(settings, "max.message.bytes")
+    limit = int_setting(settings, "max.message.bytes")
     if limit is None:
         return not_reported()
     needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES

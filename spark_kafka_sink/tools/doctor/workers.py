@@ -1,4 +1,4 @@
-"""Checks of Spark on this machine: the Python of its workers, what is installed there."""
+"""Checks of the Python of Spark's workers, here and on the executors: packages and limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LAUNCHER = "kafka-nb-python"
 
-# What a Python would import, without importing it, and its limits: MiB, processes and threads.
+# Reports what a Python would import, without importing it, and its limits: MiB, processes, threads.
 _PROBE_FUNCTION = """
 def probe(names):
     import json, os, resource, socket, sys
@@ -63,14 +63,14 @@ def probe(names):
         "packages": packages,
     })
 """
-# The current folder, which -c puts on the path, does not count as installed.
+# What is in the current folder, which -c puts on the path, is not installed.
 _PROBE_SCRIPT = f"""
 import sys
 sys.path = [entry for entry in sys.path if entry]
 {_PROBE_FUNCTION}
 print(probe(sys.argv[1:]))
 """
-#: what a task imports; Spark itself brings pyspark
+#: what a task imports, apart from pyspark, which Spark itself provides
 _NEEDED = ("spark_kafka_sink", "pyspark_kafka_nb", "confluent_kafka", "numpy", "pyarrow")
 _PROBED = (*_NEEDED, "pyspark")
 _COMPARED = ("spark_kafka_sink", "pyspark")
@@ -85,7 +85,7 @@ _LEAST_THREADS = 256
 
 @dataclass(frozen=True)
 class WorkersPython:
-    """A command that Spark starts as Python, where it comes from, and what it starts."""
+    """A command that Spark starts as Python, the setting that names it, and its program's path."""
 
     command: str
     source: str
@@ -95,10 +95,10 @@ class WorkersPython:
 def workers_pythons(
     environment: Mapping[str, str], spark: SparkSession | None
 ) -> list[WorkersPython]:
-    """The Pythons that Spark starts, most often only one.
+    """The Pythons that Spark starts, usually one.
 
-    Data sources that Spark finds by name run in that of PYSPARK_DRIVER_PYTHON, tasks included;
-    everything else runs in that of ``spark.pyspark.python``.
+    Data sources that Spark looks up by name run in that of PYSPARK_DRIVER_PYTHON, even their tasks.
+    Everything else runs in that of ``spark.pyspark.python``.
     """
     variables = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
     for_formats = next((name for name in variables if environment.get(name)), None)
@@ -145,29 +145,31 @@ def spark_python(context: CheckContext) -> list[Finding]:
 
 
 def spark_packages(context: CheckContext) -> list[Finding]:
-    """That Python has this package, in the driver's version, its dependencies, and enough room."""
+    """That Python has the driver's version of this package, its dependencies, and enough room."""
     from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
 
     pythons = workers_pythons(os.environ, context.spark)
-    findings = [_packages(python, context.deadline) for python in pythons]
+    findings = [_check_packages(python, context.deadline) for python in pythons]
     return findings if has_data_sources() else [*findings, passed(NO_FORMAT)]
 
 
-def _packages(python: WorkersPython, deadline: Deadline) -> Finding:
+def _check_packages(python: WorkersPython, deadline: Deadline) -> Finding:
     try:
-        answer = _probed(python, deadline)
+        answer = _run_probe(python, deadline)
     except subprocess.TimeoutExpired:
         return failed("no answer in time", "Raise --timeout, or correct the path", python.command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return failed(f"does not run as Python: {type(error).__name__}", _switch(), python.command)
-    return _compared(answer, python.command)
+        return failed(
+            f"does not run as Python: {type(error).__name__}", _switch_advice(), python.command
+        )
+    return _compare(answer, python.command)
 
 
-def _switch() -> str:
+def _switch_advice() -> str:
     return f"Let Spark start the Python of the driver: {_use_this_python()}"
 
 
-def _compared(answer: Any, subject: str) -> Finding:
+def _compare(answer: Any, subject: str) -> Finding:
     """The finding for the answer of ``probe``."""
     packages: dict[str, str] = answer["packages"]
     missing = [name for name in _NEEDED if name not in packages]
@@ -175,7 +177,7 @@ def _compared(answer: Any, subject: str) -> Finding:
         return failed(
             f"{', '.join(missing)} not installed in {answer['path']}. Spark will report "
             "DATA_SOURCE_NOT_FOUND or ModuleNotFoundError",
-            f"{_switch()}; or install spark-kafka-sink there",
+            f"{_switch_advice()}; or install spark-kafka-sink there",
             subject,
         )
     if answer["python"] != list(sys.version_info[:2]):
@@ -184,15 +186,15 @@ def _compared(answer: Any, subject: str) -> Finding:
         return failed(
             f"is Python {theirs}, but the driver is Python {drivers}. "
             "Spark will report PYTHON_VERSION_MISMATCH",
-            _switch(),
+            _switch_advice(),
             subject,
         )
-    mine = {name: _version(name) for name in _COMPARED}
-    # Spark puts its own pyspark first, so it may be missing there.
+    driver = {name: _version(name) for name in _COMPARED}
+    # pyspark may be missing there, because Spark puts its own on the path.
     differing = [
-        f"{name} {packages[name]} (driver: {mine[name]})"
+        f"{name} {packages[name]} (driver: {driver[name]})"
         for name in _COMPARED
-        if name in packages and packages[name] != mine[name]
+        if name in packages and packages[name] != driver[name]
     ]
     if differing:
         return warned(
@@ -200,14 +202,14 @@ def _compared(answer: Any, subject: str) -> Finding:
             "Install the same versions on the driver and on all executors",
             subject,
         )
-    if (finding := _small(answer, subject)) is not None:
+    if (finding := _check_limits(answer, subject)) is not None:
         return finding
     shown = ", ".join(f"{name} {packages[name]}" for name in _COMPARED if name in packages)
     return passed(shown, subject)
 
 
-def _small(answer: Any, subject: str) -> Finding | None:
-    """A warning if the limits are below the smallest that were tried (docs/tuning.md)."""
+def _check_limits(answer: Any, subject: str) -> Finding | None:
+    """A warning if a limit is lower than the lowest that was tried (docs/tuning.md)."""
     memory_mib, threads = answer["memory_mib"], answer["threads"]
     least_mib = _LEAST_MIB if answer["has_small_pools"] else _LEAST_MIB_WITHOUT_LAUNCHER
     if memory_mib is not None and memory_mib < least_mib:
@@ -227,9 +229,9 @@ def _small(answer: Any, subject: str) -> Finding | None:
     return None
 
 
-def _probed(python: WorkersPython, deadline: Deadline) -> Any:
-    """Raises OSError, ValueError or SubprocessError if it does not answer."""
-    done = subprocess.run(
+def _run_probe(python: WorkersPython, deadline: Deadline) -> Any:
+    """The answer of ``probe``; raises OSError, ValueError or SubprocessError if there is none."""
+    process = subprocess.run(
         [python.path or python.command, "-c", _PROBE_SCRIPT, *_PROBED],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -237,7 +239,7 @@ def _probed(python: WorkersPython, deadline: Deadline) -> Any:
         timeout=deadline.remaining(),
         check=True,
     )
-    return json.loads(done.stdout)
+    return json.loads(process.stdout)
 
 
 def _version(package: str) -> str | None:
@@ -248,7 +250,7 @@ def _version(package: str) -> str | None:
 
 
 def executors(context: CheckContext) -> list[Finding]:
-    """The executors' Python is the same, with enough room. Only in a session (``diagnose``)."""
+    """The executors' Python is the same, with enough room. Needs a session (``diagnose``)."""
     spark = context.spark
     if spark is None:
         return [not_applicable("needs a running session")]
@@ -257,7 +259,7 @@ def executors(context: CheckContext) -> list[Finding]:
 
     source, names = _PROBE_FUNCTION, list(_PROBED)
 
-    # Nested, so that Spark pickles its code: the executors may lack this package.
+    # Nested, so that Spark pickles its code, since the executors may lack this package.
     def probe(_: int) -> str:
         scope: dict[str, Any] = {}
         exec(source, scope)  # noqa: S102 - the text above
@@ -265,8 +267,8 @@ def executors(context: CheckContext) -> list[Finding]:
 
     tasks = _cores(spark)
     rows = spark.range(0, tasks, 1, tasks)
-    asked = rows.select(F.udf(probe, useArrow=False)("id").alias("answer")).distinct()
-    (call,) = call_all(lambda df: df.collect(), [asked], context.deadline)
+    answers = rows.select(F.udf(probe, useArrow=False)("id").alias("answer")).distinct()
+    (call,) = call_all(lambda df: df.collect(), [answers], context.deadline)
     if isinstance(call.error, TimeoutError):
         return [
             warned(
@@ -286,7 +288,7 @@ def executors(context: CheckContext) -> list[Finding]:
     findings = []
     for text in sorted(row.answer for row in call.value or ()):
         answer = json.loads(text)
-        findings.append(_compared(answer, f"{answer['host']}:{answer['path']}"))
+        findings.append(_compare(answer, f"{answer['host']}:{answer['path']}"))
     return findings
 
 

@@ -26,20 +26,20 @@ from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 from spark_kafka_sink.transactions.transaction import Transaction
 
 KEY = "spark-kafka-sink doctor"
-# Brokers that do not hold back an offset answer within a round trip.
+# Brokers that do not hold an offset back answer within a round trip.
 _ANSWER_SECONDS = 1.0
-_ASK = "needs --write-test-record"
+_NOT_REQUESTED = "needs --write-test-record"
 
 
 def test_record(context: CheckContext) -> list[Finding]:
     """A record reaches the topic, through the sink's own producer."""
     name = context.topic_name
     if not context.write_test_record:
-        return [skipped(_ASK)]
+        return [skipped(_NOT_REQUESTED)]
     batch = pa.record_batch({"key": [KEY], "value": [f"test record {uuid.uuid4()}"]})
     (records,) = split_by_topic(batch, name).records
     try:
-        # Without a topic for dead letters: a record that is rejected is what doctor looks for.
+        # Without dead letters, so that a rejected record is an error.
         producer = NonBlockingProducer(replace(context.sink.producer, dead_letter_topic=None))
         try:
             producer.send(records).result(context.deadline.remaining())
@@ -52,9 +52,9 @@ def test_record(context: CheckContext) -> list[Finding]:
 
 @exactly_once_only
 def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Finding]:
-    """A transaction of doctor's own commits an offset, which brokers hold back until then."""
+    """A transaction of doctor's own commits an offset. Until then, brokers hold it back."""
     if not context.write_test_record:
-        return [skipped(_ASK)]
+        return [skipped(_NOT_REQUESTED)]
     name, topic = doctor_transactional_id(settings), settings.ledger_topic
     wait = BrokerWait(context.deadline, "--timeout", f"a transaction {name}")
     test_transaction = Transaction(context.sink.producer, name, settings.transaction_timeout_ms)
@@ -62,7 +62,7 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
     try:
         test_transaction.initialize([topic], wait)
         with closing(GroupOffset(context.settings, topic, name)) as group:
-            # The former one: some brokers know no group whose first offset is not committed yet.
+            # Some brokers do not know a group before its first offset is committed.
             group.write(CommittedOffset(0, KEY), wait)
             test_transaction.begin()
             test_transaction.send_offset(name, topic, offset, wait)
@@ -90,7 +90,7 @@ def transaction(context: CheckContext, settings: ExactlyOnceOptions) -> list[Fin
 
 
 def _is_held_back(group: GroupOffset, wait: BrokerWait) -> bool:
-    """Whether there is no answer about the group's offset."""
+    """Whether brokers do not answer what the group's offset is."""
     try:
         group.read(wait.capped(_ANSWER_SECONDS))
     except DeadlineExceeded:
