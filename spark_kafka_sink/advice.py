@@ -210,12 +210,12 @@ class Advice(Enum):
         "Correct kafka.ssl.truststore.location or .certificates, or kafka.ssl.truststore.type",
         "`ssl.ca.location failed`, `ssl.ca.pem`",
     )
-    LOGIN_REFUSED = (
+    LOGIN_REJECTED = (
         "The user, password or mechanism is wrong, or the listener has another "
         "kafka.security.protocol",
         "Correct the user name, password or mechanism (kafka.sasl.*), or kafka.security.protocol "
         "if the listener requires another one",
-        "`refuse the login`",
+        "`reject the login`",
     )
     NO_TOKEN = (
         "The token endpoint did not give a token",
@@ -360,18 +360,18 @@ class Advice(Enum):
         "Check that schema.registry.bearer.auth.issuer.endpoint.url is right and reachable",
         "`no token for the login at the schema registry` (`RegistryUnavailable`)",
     )
-    REGISTRY_TOKEN_REFUSED = (
-        "The token endpoint refuses the client",
+    REGISTRY_TOKEN_REJECTED = (
+        "The token endpoint rejects the client",
         "Correct schema.registry.bearer.auth.*",
         "`no token for the login at the schema registry` (`RegistryRefused`)",
     )
-    REGISTRY_LOGIN_REFUSED = (
+    REGISTRY_LOGIN_REJECTED = (
         "The user or the password is wrong, or the user lacks a right",
         "Correct schema.registry.basic.auth.user.info or schema.registry.bearer.auth.*, or grant "
         "the right to this user",
         "`RegistryRefused`, HTTP 401 or 403",
     )
-    REGISTRY_REQUEST_REFUSED = (
+    REGISTRY_REQUEST_REJECTED = (
         "The schema is not valid, or the URL is not a schema registry's",
         "Correct the schema or schema.registry.url",
         "`RegistryRefused`, another status",

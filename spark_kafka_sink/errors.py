@@ -21,7 +21,7 @@ class KafkaSinkError(Exception):
     """Root of all errors that this package raises."""
 
     #: Whether a restart of the query would fail in the same way, or do harm: a login that is
-    #: refused too often may be locked, and a fenced query would fence the one that fenced it.
+    #: rejected too often may be locked, and a fenced query would fence the one that fenced it.
     is_permanent = False
 
     def __reduce__(self) -> Any:
@@ -137,7 +137,7 @@ class RegistryUnavailable(KafkaSinkError):
 
 
 class RegistryRefused(KafkaSinkError):
-    """The schema registry refuses the login, the rights or the request.
+    """The schema registry rejects the login, the rights or the request.
 
     What to do: correct the ``schema.registry.*`` option that the message names, or grant the right.
     """
@@ -172,7 +172,7 @@ class BrokerUnavailable(KafkaSinkError):
 
 
 class AuthenticationFailed(KafkaSinkError):
-    """The brokers refuse the login, or TLS fails. Raised on the driver.
+    """The brokers reject the login, or TLS fails. Raised on the driver.
 
     What to do: correct the ``kafka.sasl.*``, ``kafka.ssl.*`` or ``kafka.security.protocol`` option.
     """

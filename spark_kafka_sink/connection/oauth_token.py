@@ -23,7 +23,7 @@ from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.threads import start_call
 
 _CALL_SECONDS = 10.0
-# Between two tokens that replace refused ones.
+# Between two tokens that replace rejected ones.
 _REPLACEMENT_SECONDS = 5.0
 # librdkafka requests a new token after this fraction of a token's lifetime.
 _SHARED_LIFE = 0.8
@@ -54,7 +54,7 @@ class TokenCall:
         self._pending_until = Deadline(_CALL_SECONDS, clock)
         #: until then, other clients get its token too
         self._shared_until: Deadline | None = None
-        #: the brokers refused the token
+        #: the brokers rejected the token
         self.is_discarded = False
         self._call = start_call(self._run, "oauth.callback")
 
@@ -138,7 +138,7 @@ class TokenFunction:
     dict of SASL extensions. It may be slow or hang.
 
     Clients of a process share calls and tokens, except for calls that hang and tokens that brokers
-    refuse. Used by one thread at a time.
+    reject. Used by one thread at a time.
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class TokenFunction:
         self._pending: TokenCall | None = None
         #: whose token, or failure, the client has received
         self._received: TokenCall | None = None
-        #: brokers refuse its token, and it is not replaced yet
-        self._is_refused = False
+        #: brokers reject its token, and it is not replaced yet
+        self._is_rejected = False
         self._next_replacement = Deadline(0.0, clock)
 
     def call(self) -> None:
@@ -164,7 +164,7 @@ class TokenFunction:
 
         If an earlier call still hangs, its token is used.
         """
-        self._is_refused = False
+        self._is_rejected = False
         self._deadline = Deadline(_CALL_SECONDS, self._clock)
         self._pending = self._latest_calls.call(
             self._settings, self._clock, self._received, self._pending
@@ -196,19 +196,19 @@ class TokenFunction:
             client.fail_token(outcome)
 
     def discard(self) -> None:
-        """Stop sharing the client's token, because brokers refuse it."""
+        """Stop sharing the client's token, because brokers reject it."""
         if self._received is not None:
             self._received.is_discarded = True
 
     def replace(self) -> None:
-        """Replace the client's token, because brokers refuse it: at once, but not too often."""
+        """Replace the client's token, because brokers reject it: at once, but not too often."""
         self.discard()
         if not self.is_pending:  # otherwise its successor is on the way
-            self._is_refused = self._received is not None
+            self._is_rejected = self._received is not None
             self._replace_if_due()
 
     def _replace_if_due(self) -> None:
-        if self._is_refused and self._next_replacement.expired:
+        if self._is_rejected and self._next_replacement.expired:
             self._next_replacement = Deadline(_REPLACEMENT_SECONDS, self._clock)
             self.call()
 

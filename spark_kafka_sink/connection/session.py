@@ -20,7 +20,7 @@ from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.secret import redacted
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
-_REFUSED = "the brokers refuse the last one"
+_REJECTED = "the brokers reject the last one"
 # librdkafka fetches another token 10 s after a failure, or after the next failure.
 _FETCH_SECONDS = 15.0
 
@@ -63,9 +63,9 @@ class Session(Generic[ClientT]):
                 self._has_asked_for_token = True
                 continue
             if isinstance(event, BrokerError):
-                if event.text.endswith(_REFUSED):
+                if event.text.endswith(_REJECTED):
                     continue
-                if _refuses_login(event):
+                if _rejects_login(event):
                     self._replace_token()
             yield event
         self._tokens.pass_on(self.client)
@@ -75,7 +75,7 @@ class Session(Generic[ClientT]):
         if self._fetches_tokens and self._next_fetch.expired:
             # The client would fetch the next one only when 80 % of the token's life is over.
             self._next_fetch = Deadline(_FETCH_SECONDS, self._clock)
-            self.client.fail_token(_REFUSED)
+            self.client.fail_token(_REJECTED)
 
     @property
     def awaits_token(self) -> bool:
@@ -87,7 +87,7 @@ class Session(Generic[ClientT]):
         self._tokens.discard()
 
 
-def _refuses_login(error: BrokerError) -> bool:
+def _rejects_login(error: BrokerError) -> bool:
     return error.code == ErrorCode.AUTHENTICATION and not error.text.startswith(_NO_TOKEN)
 
 
@@ -104,7 +104,7 @@ def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
     """Why the login has failed, and what to do, from the client's ``text``."""
     servers = settings["bootstrap.servers"]
     if not text.startswith(_NO_TOKEN):
-        return f"the brokers at {servers} refuse the login: {text}", Advice.LOGIN_REFUSED.remedy
+        return f"the brokers at {servers} reject the login: {text}", Advice.LOGIN_REJECTED.remedy
     reason = text.removeprefix(_NO_TOKEN)  # no broker was asked
     if settings.oauth_callback:
         return f"no token for the login at {servers}{reason}", token_remedy(settings)

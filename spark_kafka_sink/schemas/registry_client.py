@@ -36,11 +36,11 @@ _LONGEST_RETRY_MS = 1000
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 #: the registry's own codes: of a subject, a version, a schema
 _NO_SUCH_SCHEMA = range(40401, 40404)
-_REFUSALS = {
-    401: ("the login", Advice.REGISTRY_LOGIN_REFUSED),
-    403: ("access", Advice.REGISTRY_LOGIN_REFUSED),
+_REJECTIONS = {
+    401: ("the login", Advice.REGISTRY_LOGIN_REJECTED),
+    403: ("access", Advice.REGISTRY_LOGIN_REJECTED),
 }
-_OTHER_REFUSAL = ("the request", Advice.REGISTRY_REQUEST_REFUSED)
+_OTHER_REJECTION = ("the request", Advice.REGISTRY_REQUEST_REJECTED)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RegistryClient:
 
     Raises InvalidOption for settings that contradict each other, LibraryUnavailable if the extra
     ``[registry]`` is not installed. Every method raises RegistryUnavailable if no usable answer
-    arrives, and RegistryRefused if the login or the request is refused.
+    arrives, and RegistryRefused if the login or the request is rejected.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -214,8 +214,8 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
             f"no token for the login at the schema registry {registry.url} from {url}: "
             f"{error.message}"
         )
-        if _is_refusal(error.__context__):
-            return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REFUSED.remedy}")
+        if _is_rejection(error.__context__):
+            return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REJECTED.remedy}")
         advice = advice_on_text(problem, Advice.REGISTRY_TOKEN_UNAVAILABLE)
         return RegistryUnavailable(f"{problem}. {advice.remedy}")
     # Some errors have no text, but each has a type.
@@ -223,8 +223,8 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
     return _unavailable(registry, subject, registry.hide_secrets(text))
 
 
-def _is_refusal(cause: BaseException | None) -> bool:
-    """Whether the token's endpoint has refused; otherwise it did not answer.
+def _is_rejection(cause: BaseException | None) -> bool:
+    """Whether the token's endpoint has rejected the client; otherwise it did not answer.
 
     ``cause``: of authlib, or of the HTTP library, which differs between versions of the client.
     """
@@ -262,10 +262,10 @@ def _answer_error(
             f"{reason}. {Advice.SCHEMA_INCOMPATIBLE.remedy}",
             subject=subject,
         )
-    what, advice = _REFUSALS.get(status, _OTHER_REFUSAL)
+    what, advice = _REJECTIONS.get(status, _OTHER_REJECTION)
     advice = advice_on_text(f"{registry.url} {reason}", advice)
     return RegistryRefused(
-        f"{place} refuses {what} for the subject {subject}, HTTP {status}: {reason}. "
+        f"{place} rejects {what} for the subject {subject}, HTTP {status}: {reason}. "
         f"{advice.remedy}"
     )
 

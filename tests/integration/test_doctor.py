@@ -140,7 +140,7 @@ def test_a_test_record_takes_the_way_of_the_sinks_records(examine, topics):
 def test_a_wrong_password_fails(examine):
     results = examine({"kafka.sasl.password": "planted-secret-wrong"})
     assert results["login"].outcome is Outcome.FAILED
-    assert "refuse the login" in results["login"].message
+    assert "reject the login" in results["login"].message
     assert "Correct the user name, password" in results["login"].advice
     assert results["cluster"].message == "needs login"
 

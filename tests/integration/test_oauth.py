@@ -197,7 +197,7 @@ def test_the_driver_says_why_there_is_no_token(options, function, reason):
 
 def test_brokers_that_refuse_the_token_are_named(options, kafka):
     options["oauth.callback"] = "token_functions:refused"
-    with pytest.raises(AuthenticationFailed, match="refuse the login") as raised:
+    with pytest.raises(AuthenticationFailed, match="reject the login") as raised:
         check(read_options(options))
     assert kafka.bootstrap_servers in str(raised.value)
 

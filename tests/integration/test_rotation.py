@@ -107,7 +107,7 @@ def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_t
     set_password(reauthenticating, "second")
     error = stream.error(write_until_it_fails)
     assert error.startswith(("DeadlineExceeded: ", "AuthenticationFailed: "))
-    assert "refuse the login" in error
+    assert "reject the login" in error
     assert "kafka.sasl.*" in error
     assert '"first"' not in error
     stream.start(scram(reauthenticating, topic, "second"))

@@ -324,7 +324,7 @@ def test_the_driver_learns_the_brokers_version_with_any_login(
 
 # --- what is wrong, said by the driver ------------------------------------------------------------
 
-REFUSED = "AuthenticationFailed: the brokers at .* refuse the login: .*"
+REFUSED = "AuthenticationFailed: the brokers at .* reject the login: .*"
 NO_TLS = "AuthenticationFailed: no TLS connection to "
 NO_CERTIFICATE = rf"{NO_TLS}.*alert .*certificate.*Set or correct kafka\.ssl\.keystore"
 

@@ -140,7 +140,7 @@ def test_a_login_that_the_broker_refuses_fails_on_the_driver(spark, kafka, own_t
     }
     started = time.monotonic()
     with pytest.raises(
-        Exception, match=r"AuthenticationFailed: the brokers at .* refuse the login"
+        Exception, match=r"AuthenticationFailed: the brokers at .* reject the login"
     ):
         save(rows(spark, 1), kafka.bootstrap_servers, own_topics.create(), **options)
     assert time.monotonic() - started < 3 + SPARK_SECONDS

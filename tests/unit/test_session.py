@@ -105,7 +105,7 @@ def test_a_client_without_a_token_function_awaits_no_token(session):
         (
             REFUSED,
             "",
-            "the brokers at b:1 refuse the login: invalid token. Correct the user name, pa",
+            "the brokers at b:1 reject the login: invalid token. Correct the user name, pa",
         ),
         (NO_TOKEN, "module:function", "b:1: no route to host. Correct oauth.callback or what"),
         (NO_TOKEN, msk_iam.CALLBACK, "'spark-kafka-sink[msk-iam]', and provide credentials where"),
