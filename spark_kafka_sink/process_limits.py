@@ -47,13 +47,13 @@ def naming_memory_limit() -> Iterator[None]:
 
 
 def thread_limit_reached(problem: str) -> LimitReached:
-    """For a thread that did not start; it may also have lacked memory."""
+    """The error for a thread that did not start, perhaps for lack of memory."""
     if free_address_space() < _THREAD_BYTES:
         return memory_limit_reached(problem)
     limits = []
-    of_user = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    if of_user != resource.RLIM_INFINITY:
-        limits.append(f"{of_user} for its user (ulimit -u)")
+    user_limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if user_limit != resource.RLIM_INFINITY:
+        limits.append(f"{user_limit} for its user (ulimit -u)")
     for path in _PIDS_MAX:
         with suppress(OSError, ValueError):  # which is "max" without a limit
             limits.append(f"{int(Path(path).read_text())} for its container (pids.max)")
@@ -64,7 +64,7 @@ def thread_limit_reached(problem: str) -> LimitReached:
 
 
 def _address_space() -> int:
-    """In bytes; 0 where only the limit is known."""
+    """The bytes in use; 0 where only the limit is known."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     return 0

@@ -25,7 +25,7 @@ def _add(settings: ClientSettings, added: Mapping[str, str]) -> ClientSettings:
 
 
 def producer_settings(translated: ClientSettings, buffer_memory_bytes: int) -> ClientSettings:
-    """What tasks with equal options share.
+    """The settings of the producer that tasks with equal options share.
 
     The producer bounds its own buffer and fetches metadata itself, so librdkafka's limits must not
     take effect first, and its periodic refresh is off.
@@ -75,10 +75,10 @@ def sending_settings(options: ProducerOptions) -> ClientSettings:
     return _add(options.client, added)
 
 
-def asking(statistics_interval_ms: int) -> dict[str, str]:
-    """What preflight's and doctor's clients, which send no records, have instead of a producer's.
+def query_settings(statistics_interval_ms: int) -> dict[str, str]:
+    """The settings of clients that only ask: preflight's and doctor's.
 
-    The statistics say whether it is connected; its errors say what its log lines would.
+    The statistics say whether a client is connected; its errors say what its log lines would.
     """
     return {
         # A user without the right to write must be able to log in, too.
@@ -88,9 +88,9 @@ def asking(statistics_interval_ms: int) -> dict[str, str]:
     }
 
 
-def asking_settings(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
-    """For preflight's client."""
-    return _add(settings, asking(statistics_interval_ms))
+def preflight_settings(settings: ClientSettings, statistics_interval_ms: int) -> ClientSettings:
+    """The user's settings and ``query_settings``, for preflight's client."""
+    return _add(settings, query_settings(statistics_interval_ms))
 
 
 def group_settings(settings: ClientSettings, group: str) -> ClientSettings:

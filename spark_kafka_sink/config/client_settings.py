@@ -282,7 +282,7 @@ def _endpoint_check(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _constant_backoff(settings: Mapping[str, str]) -> dict[str, str]:
-    """In Java the time between attempts to connect grows only if its maximum is set too."""
+    """Java's behaviour: the time between attempts to connect grows only if a maximum is set."""
     backoff = settings.get("reconnect.backoff.ms")
     if backoff is None or "reconnect.backoff.max.ms" in settings:
         return {}

@@ -148,11 +148,11 @@ def _check_column_format(column: ColumnFormat, *, is_latest: bool) -> None:
 
 def _client_settings(texts: Mapping[str, str]) -> dict[str, str]:
     """The settings of the registry's client, named without prefix; raises InvalidOption."""
-    in_table = {option.name for option in table.ONLY_WITH_REGISTRY}
+    known = {option.name for option in table.ONLY_WITH_REGISTRY}
     settings = {
         name.removeprefix(REGISTRY_PREFIX): text
         for name, text in texts.items()
-        if name.startswith(REGISTRY_PREFIX) and name not in in_table
+        if name.startswith(REGISTRY_PREFIX) and name not in known
     }
     return check_settings(
         {

@@ -37,7 +37,7 @@ class _Idle(Generic[ClientT]):
 
 
 class IdleClients(Generic[KeyT, ClientT]):
-    """At most one idle client for each key, and in all as many as ``most`` says.
+    """Keeps idle clients: at most one for each key, and at most ``most()`` in all.
 
     A thread reads their events, and closes those that are idle for too long. It ends with the last
     client.

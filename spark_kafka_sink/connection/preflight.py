@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from spark_kafka_sink.advice import Advice, explain
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.config.added_settings import asking_settings
+from spark_kafka_sink.config.added_settings import preflight_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet, unsupported
@@ -131,7 +131,7 @@ def topic_exists(options: SinkOptions, timeout_seconds: float) -> bool:
 
 
 def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, int]:
-    """Of each request, by its API key, the newest version of all brokers that were connected.
+    """The newest version of each request among the connected brokers, by API key.
 
     Empty if none answers by the deadline. Raises AuthenticationFailed or InvalidOption.
     """
@@ -166,13 +166,14 @@ def _check_exactly_once(settings: ClientSettings, topic: str) -> None:
         broker_ids = _broker_ids(brokers, deadline)
         if not broker_ids:
             raise _NoAnswer
-        if lacking := unsupported(brokers.newest_versions):
-            raise InvalidOption(f"{lacking}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
+        if problem := unsupported(brokers.newest_versions):
+            raise InvalidOption(f"{problem}. {Advice.EXACTLY_ONCE_UNSUPPORTED.remedy}")
         broker = _broker_configuration(brokers, broker_ids, deadline)
         brokers.client.fetch_topic_configurations([topic], deadline.remaining())
-        of_topic = brokers.wait_for(ConfigurationDescription, deadline)
-    of_broker = {} if broker is None else broker.settings
-    for sentence in unmet(of_broker, topic, {} if of_topic is None else of_topic.settings):
+        topic_answer = brokers.wait_for(ConfigurationDescription, deadline)
+    broker_settings = {} if broker is None else broker.settings
+    topic_settings = {} if topic_answer is None else topic_answer.settings
+    for sentence in unmet(broker_settings, topic, topic_settings):
         _log.warning("exactly-once: %s", sentence)
 
 
@@ -191,7 +192,7 @@ class _Brokers:
         #: the text of the client's latest error
         self.problem = ""
         new_client = partial(Client, reports_versions=reports_versions)
-        self._session = Session(new_client, asking_settings(settings, _STATE_INTERVAL_MS))
+        self._session = Session(new_client, preflight_settings(settings, _STATE_INTERVAL_MS))
         self.client = self._session.client
 
     @property

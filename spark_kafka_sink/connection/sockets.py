@@ -56,7 +56,7 @@ def reason(error: OSError) -> str:
 
 
 def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """What librdkafka's settings mean to Python's TLS. Raises OSError if a file is unusable.
+    """librdkafka's settings as Python's TLS. Raises OSError if a file is unusable.
 
     It presents the client's own certificate only if that and its key are PEM files.
     """

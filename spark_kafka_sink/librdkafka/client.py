@@ -402,7 +402,7 @@ class Client:
         self._fetch_configurations(c.RESOURCE_BROKER, [str(broker_id)], timeout)
 
     def fetch_topic_configurations(self, topics: Sequence[str], timeout: float) -> None:
-        """Like ``fetch_broker_configuration``, for the settings of topics, all at once."""
+        """Request the settings of topics, all at once, as ``fetch_broker_configuration`` does."""
         self._fetch_configurations(c.RESOURCE_TOPIC, topics, timeout)
 
     def _fetch_configurations(self, kind: int, names: Sequence[str], timeout: float) -> None:

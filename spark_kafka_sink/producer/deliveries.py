@@ -226,7 +226,7 @@ class IncompleteDeliveries:
                 yield FailedRecords(delivery.delivery_id, UNASSIGNED, code, True, outstanding)
 
     def collect_report(self) -> DeliveryReport:
-        """What happened since the last call; the next report begins empty."""
+        """The report of what happened since the last call; the next one begins empty."""
         report = self.report.build(buffer_memory_bytes=self._limit_bytes)
         self.report = ReportBuilder()
         self._retried_before = self._retried_requests
@@ -253,7 +253,7 @@ class IncompleteDeliveries:
         return self._buffered_bytes + self._additional_bytes(records) <= self._limit_bytes
 
     def _additional_bytes(self, records: RecordColumns) -> int:
-        """What these records add; an Arrow batch counts once for all its deliveries."""
+        """The bytes that these records add; an Arrow batch counts once for all its deliveries."""
         is_new = id(records.batch) not in self._batches
         own_bytes = records.own_bytes + len(records) * BYTES_PER_RECORD
         return own_bytes + (records.batch_bytes if is_new else 0)

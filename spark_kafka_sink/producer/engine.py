@@ -112,7 +112,7 @@ class Engine:
 
     @contextmanager
     def closed_on_failure(self, request: SendRequest) -> Iterator[None]:
-        """After an error, accept no more of the request's records."""
+        """If the block raises, accept no more of the request's records."""
         try:
             yield
         except BaseException:
@@ -297,7 +297,7 @@ class Engine:
     def _too_large(
         self, delivery: Delivery, failed: FailedRecords, *, is_batch: bool
     ) -> TooLarge | None:
-        """What the error about records says that were rejected for their size."""
+        """The error for records that were rejected for their size; None for other failures."""
         if failed.code != ErrorCode.MSG_SIZE_TOO_LARGE or not failed.positions:
             return None
         records = self.deliveries.records(failed)

@@ -69,7 +69,7 @@ MetadataState = NoMetadata | TopicError | Metadata
 
 @dataclass(frozen=True)
 class NoLimits:
-    """What its brokers reject is not known yet, or not needed."""
+    """It is not known yet, or not needed, what the topic's brokers reject."""
 
 
 @dataclass(frozen=True)

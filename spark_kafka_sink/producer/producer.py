@@ -222,7 +222,7 @@ class NonBlockingProducer:
                 raise self._deadline_exceeded(timeout_seconds)
 
     def wait_for(self, delivery: Delivery, timeout_seconds: float) -> None:
-        """Like ``flush``, for the records of one send."""
+        """Wait like ``flush``, but for the records of one send."""
         deadline = Deadline(timeout_seconds, self._clock)
         while not delivery.is_complete:
             with self._access(deadline) as is_granted:
@@ -267,7 +267,7 @@ class NonBlockingProducer:
             self._raise_failure()
 
     def collect_report(self) -> DeliveryReport:
-        """What happened since the last call; the next report begins empty.
+        """The report of what happened since the last call; the next one begins empty.
 
         Call it after ``flush`` or ``close``.
         """

@@ -220,6 +220,6 @@ class SendBuffer:
 
 
 def _failed(request: SendRequest, code: int, positions: tuple[int, ...] = ()) -> FailedRecords:
-    """Without ``positions``, the records do not become dead letters."""
+    """The remaining records, failed; without ``positions``, they do not become dead letters."""
     count = len(request.remaining)
     return FailedRecords(request.delivery.delivery_id, UNASSIGNED, code, False, count, positions)

@@ -24,7 +24,7 @@ from spark_kafka_sink.records.record_size import BATCH_OVERHEAD_BYTES, are_small
 
 @dataclass(frozen=True)
 class TopicLimits:
-    """As Kafka's ``LogValidator`` applies them; the defaults reject nothing.
+    """Limits of a topic, as Kafka's ``LogValidator`` applies them; the defaults reject nothing.
 
     ``max_batch_bytes``: the topic's ``max.message.bytes``, for a batch as it is sent.
     """
@@ -71,7 +71,7 @@ NO_LIMITS = TopicLimits()
 
 
 def limits_from(settings: Mapping[str, str]) -> TopicLimits:
-    """From a topic's configuration by name; what is missing, empty or negative limits nothing.
+    """The limits of a topic's ``settings``; what is missing, empty or negative limits nothing.
 
     Up to Kafka 3.9, ``message.timestamp.difference.max.ms`` is both limits of timestamps; since 3.6
     only where the limit of its own is not set.

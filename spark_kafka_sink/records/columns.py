@@ -49,7 +49,7 @@ class HeaderColumn:
     other_buffers: tuple[npt.NDArray[np.uint8], ...] = ()
 
     def appended_only(self) -> HeaderColumn:
-        """Without the headers that the records had before others were appended."""
+        """The appended headers, without those that the records had before."""
         ends, width = self.starts[1:], len(self.other_buffers)
         kept, starts = ranges(ends - width, np.full(len(ends), width))
         return replace(self, starts=starts, names=self.names[kept], values=self.values.take(kept))

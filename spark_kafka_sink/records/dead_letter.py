@@ -50,10 +50,10 @@ def dead_letters(
     has_new = _has_new_timestamp(rejected, now_ms)
     has_json = rejected.has(INVALID_HEADER)
     letters = []
-    for new, as_json in product((False, True), repeat=2):
-        rows = np.flatnonzero((has_new == new) & (has_json == as_json))
+    for new, is_json in product((False, True), repeat=2):
+        rows = np.flatnonzero((has_new == new) & (has_json == is_json))
         if len(rows):
-            letters.append(_dead_letters(rejected.take(rows), topic, origin, new, as_json))
+            letters.append(_dead_letters(rejected.take(rows), topic, origin, new, is_json))
     return letters
 
 

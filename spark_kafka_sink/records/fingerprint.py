@@ -47,7 +47,7 @@ _MASKS: _Words = (
 
 @dataclass
 class Fingerprint:
-    """Of all records of a task, regardless of their order.
+    """The fingerprint of all records of a task, regardless of their order.
 
     Two 64-bit sums over the hashes of the records: it detects accidents, not an attacker who
     chooses the records.
@@ -103,10 +103,8 @@ def _rejected_hashes(rejected: RejectedRecords) -> _Words:
         return record_hashes(records)
     sendable, unsendable = np.flatnonzero(~is_unsendable), np.flatnonzero(is_unsendable)
     text_hashes = [_text_hash(texts[row] or b"") for row in unsendable.tolist()]
-    without_headers = replace(records.take(unsendable), headers=None)
-    hashes = _mixed(
-        record_hashes(without_headers) + np.array(text_hashes, dtype=np.uint64) * _HEADER
-    )
+    headerless = replace(records.take(unsendable), headers=None)
+    hashes = _mixed(record_hashes(headerless) + np.array(text_hashes, dtype=np.uint64) * _HEADER)
     return np.concatenate([record_hashes(records.take(sendable)), hashes])
 
 

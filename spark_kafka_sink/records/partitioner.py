@@ -151,13 +151,13 @@ def murmur2(keys: BytesColumn) -> npt.NDArray[np.uint32]:
         (max(0, len(memory) - 3),), dtype="<u4", buffer=memory, strides=(1,)
     )
     whole = lengths >> 2
-    in_all = int(whole.min())
+    common_words = int(whole.min())
     if len(lengths) <= _FEW_KEYS:
-        in_all = min(in_all, _LONG_KEY_WORDS)
-    for number in range(in_all):
+        common_words = min(common_words, _LONG_KEY_WORDS)
+    for number in range(common_words):
         hashes = (hashes * _M) ^ _mixed(words[offsets + 4 * number])
-    rows, shortest = np.arange(len(lengths)), in_all
-    for number in range(in_all, int(whole.max())):
+    rows, shortest = np.arange(len(lengths)), common_words
+    for number in range(common_words, int(whole.max())):
         if number >= shortest:  # some keys have no more whole words
             rows = rows[whole[rows] > number]
             shortest = int(whole[rows].min())

@@ -56,7 +56,7 @@ def largest_partition_bytes(partitioned: PartitionedRecords, limit: int) -> int:
 
 
 def _largest_body(records: RecordColumns) -> int:
-    """At most the bytes of a key and a value."""
+    """An upper limit of the bytes of a key and its value."""
     largest = int(records.values.lengths.max())
     return largest if records.keys is None else largest + int(records.keys.lengths.max())
 
@@ -74,7 +74,7 @@ def partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
 
 
 def least_partition_bytes(partitioned: PartitionedRecords) -> npt.NDArray[np.int64]:
-    """At least the size of one batch for each partition; quicker to know."""
+    """A lower limit of ``partition_bytes``, which is quicker to compute."""
     records = partitioned.records
     sizes = records.values.lengths + _LEAST_RECORD_OVERHEAD_BYTES
     if records.keys is not None:

@@ -143,7 +143,7 @@ def _one_per_row(problems: Sequence[RowProblem], rows: int) -> list[RowProblem]:
 
 
 def _masks(problems: Sequence[RowProblem], rows: int) -> dict[str, npt.NDArray[np.bool_]]:
-    """By error, which rows have it."""
+    """The rows of each error, as bool[rows]."""
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     for problem in problems:
         masks.setdefault(problem.error, np.zeros(rows, dtype=bool))[problem.rows] = True

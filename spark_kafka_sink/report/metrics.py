@@ -244,10 +244,10 @@ def is_micro_batch(progress: Mapping[str, Any]) -> bool:
 
 
 def offsets_behind_latest(progress: Mapping[str, Any]) -> dict[str, int]:
-    """By source: how far its slowest partition is behind the latest record.
+    """How far the slowest partition of each source is behind the latest record.
 
-    Only of sources that report it, such as Spark's Kafka source; of sources with the same name, the
-    largest.
+    Only for sources that report it, such as Spark's Kafka source. Of sources with the same name,
+    the largest counts.
     """
     behind: dict[str, int] = {}
     for source in progress["sources"]:

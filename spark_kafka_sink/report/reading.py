@@ -41,7 +41,7 @@ class ReportFiles:
         self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines read
 
     def new(self) -> Iterator[Report | SkippedLine]:
-        """What was written since the last call, oldest first; raises OSError."""
+        """The lines since the last call, parsed, oldest first; raises OSError."""
         for line, file, number in self.lines():
             yield _report_or_skipped(line, file, number)
 
@@ -139,7 +139,7 @@ def _number_of_ms(value: Any) -> float:
 
 
 def printable(text: str) -> str:
-    """Without control characters: a topic may come from user data, and terminals execute them."""
+    """The text without control characters: it may come from user data, and terminals obey them."""
     shown = (
         " " if character.isspace() else character if character.isprintable() else "�"
         for character in text

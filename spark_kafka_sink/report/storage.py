@@ -45,7 +45,7 @@ class Folder(Protocol):
     """A folder, which need not exist yet. Every method may raise any Exception, and may hang."""
 
     def names(self, subfolder: str = "") -> list[str]:
-        """What is in the folder, or in a folder of it; nothing if that does not exist."""
+        """The names in the folder, or in a subfolder; none if it does not exist."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file. ``name`` may begin with the name of a subfolder."""
@@ -56,7 +56,7 @@ class Folder(Protocol):
 
 
 class LocalFolder:
-    """Without pyarrow, which would take longer to import than all the rest."""
+    """A folder of this machine, without pyarrow, whose import takes longer than all the rest."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

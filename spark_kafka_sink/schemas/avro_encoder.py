@@ -213,7 +213,7 @@ def _int(node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
 
 
 def _long(node: Primitive, arrow_type: pa.DataType, path: str) -> Writer | None:
-    """As Spark's ``to_avro``: a long is written as it is, whatever the logical type says."""
+    """The writer of a long, which Spark's ``to_avro`` writes as it is for any logical type."""
     if arrow_type in {pa.int64(), pa.duration("us")}:
         return writers.Integer(path, "i8")
     kind = node.logical_type

@@ -30,9 +30,9 @@ def encode_in_parts(
     array: pa.Array,
     prefix: bytes | pa.Array,
 ) -> Encoded:
-    """What ``encode`` makes of the rows, some of them at a time; each row has one problem at most.
+    """The rows as ``encode`` returns them, some at a time; a row has at most one problem.
 
-    ``prefix``: of all rows, or of each row.
+    ``prefix``: one for all rows, or one for each row.
     """
     count = len(array)
     rows = max(count * _BYTES_AT_ONCE // max(array.nbytes, 1), 1)

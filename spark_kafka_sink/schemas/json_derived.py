@@ -115,7 +115,7 @@ def _map(spark_type: Mapping[str, Any], path: str, problems: list[str]) -> dict[
 
 
 def _nullable(schema: dict[str, Any], is_nullable: bool) -> dict[str, Any]:
-    """As Confluent's serializer for Java derives it."""
+    """The schema with null, as Confluent's serializer for Java derives it."""
     return {"oneOf": [_NULL, schema]} if is_nullable else schema
 
 

@@ -308,9 +308,9 @@ def _dates(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
 
 
 def _timestamps(array: pa.Array, path: str, problems: list[RowProblem]) -> pa.Array:
-    """With a time zone, the instant in UTC; without one, the date and time without an offset.
+    """Texts of instants in UTC, or without a time zone of dates and times without an offset.
 
-    With as many digits of a second as are not zero.
+    Trailing zeros of the fraction of a second are left out.
     """
     texts = array.view(pa.timestamp("us")).cast(pa.large_string())
     texts = pc.binary_replace_slice(texts, 10, 11, "T")

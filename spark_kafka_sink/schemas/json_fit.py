@@ -44,7 +44,7 @@ def check_fit(schema: str, spark_type: Any, column: str) -> Fit:
 
 
 def _fit(root: Any, schemas: Sequence[Any], kind: Any, path: str) -> Fit:
-    """What all of the schemas say of values that are not null."""
+    """The result of all schemas together, for values that are not null."""
     parts = [part for schema in schemas for part in _parts(root, schema)]
     for i, part in enumerate(parts):
         for keyword in [name for name in ("anyOf", "oneOf") if name in part]:
@@ -95,7 +95,7 @@ def _parts(root: Any, schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _inner(kind: Any, parts: Sequence[Any]) -> Iterator[tuple[str, Any, bool, list[Any]]]:
-    """Of each type inside: its name, itself, whether it is nullable, and its schemas."""
+    """The types inside: for each the name, the type, whether it is nullable, and the schemas."""
     if type_name(kind) == "array":
         items = [True if "prefixItems" in part else part.get("items", True) for part in parts]
         items = [isinstance(schema, list) or schema for schema in items]

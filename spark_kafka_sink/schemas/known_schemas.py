@@ -30,7 +30,7 @@ _PREFIX = "kafka-nb-schema-"
 
 @dataclass(frozen=True)
 class WantedSchema:
-    """What the registry is asked for. ``schema`` None: the subject's latest version."""
+    """A schema to ask the registry for. ``schema`` None: the subject's latest version."""
 
     subject: str
     format: str

@@ -27,7 +27,7 @@ class ColumnType:
 def prepare(
     options: SinkOptions, types: Mapping[str, ColumnType], folder: Path | None
 ) -> Serializer | None:
-    """What the tasks need to serialize the columns; None if they are sent as they are.
+    """The tasks' serializer of the columns; None if they are sent as they are.
 
     With the option ``topic``, its schemas are registered or looked up here. ``folder``: the
     application's on the driver, or None. Raises SchemaMismatch, UnsupportedType,

@@ -61,7 +61,7 @@ def _plain(scalar: pa.Scalar) -> Any:  # noqa: PLR0911 - one per kind of type
 
 
 def _time(scalar: pa.TimestampScalar) -> str:
-    """In UTC. ``as_py`` knows neither the years beyond 9999 nor all zones that Spark has."""
+    """The text in UTC. ``as_py`` knows neither years beyond 9999 nor all of Spark's time zones."""
     kind = scalar.type
     ticks = pa.array([scalar.value], pa.int64()).view(pa.timestamp(kind.unit))
     text = str(ticks.cast(pa.string())[0]).replace(" ", "T")

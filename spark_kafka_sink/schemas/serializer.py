@@ -48,7 +48,7 @@ class ColumnSchema:
     spark_type: Any
 
     def wanted(self, topic: str, options: SerializationOptions) -> WantedSchema:
-        """What the registry is asked for a topic."""
+        """The schema that the registry is asked for, for a topic."""
         subject = {
             "topic": f"{topic}-{self.format.column}",
             "record": self.name,
@@ -59,7 +59,7 @@ class ColumnSchema:
         )
 
     def encoder(self, schema: str, arrow_type: pa.DataType, subject: str) -> Encoder:
-        """With a schema of the subject; raises SchemaMismatch if the column does not fit."""
+        """The encoder for a schema of the subject; raises SchemaMismatch if they do not fit."""
         column = self.format
         try:
             return encoder(column.format, schema, self.spark_type, arrow_type, column.column)
@@ -106,16 +106,16 @@ class Serializer:
         lost = [problem.rows for problem in unserializable]
         lost += [group.rows for group in groups if group.topic is None]
         # Key and value: the reader of a dead letter cannot tell which of them was not serialized.
-        as_json = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
+        json_rows = np.unique(np.concatenate(lost)) if lost else np.zeros(0, dtype=np.int64)
         id_headers = {}
         is_header = self.options.id_location == "header"
         for column, schemas, values in zip(present, registered, encoded, strict=True):
             name = column.format.column
             if is_header:
-                id_headers[name] = _id_header(groups, schemas, values, as_json)
+                id_headers[name] = _id_header(groups, schemas, values, json_rows)
             index = batch.schema.get_field_index(name)
-            with_lost = replace_by_json(values, batch.column(name), as_json)
-            batch = batch.set_column(index, name, with_lost)
+            column_values = replace_by_json(values, batch.column(name), json_rows)
+            batch = batch.set_column(index, name, column_values)
         size = 0 if is_header else len(_PREFIX_MAGIC) + _ID_BYTES
         sizes = {column.format.column: size for column in present}
         return Serialized(batch, unserializable, sizes, id_headers)
@@ -123,7 +123,7 @@ class Serializer:
     def _registered(
         self, columns: Sequence[ColumnSchema], groups: Sequence[_TopicGroup]
     ) -> list[list[RegisteredSchema | None]]:
-        """Of each column, the schema of each group; those of new topics are requested at once."""
+        """Each column's schemas by group; those of new topics are requested at once."""
         topics = [group.topic for group in groups]
         wanted = [
             [None if topic is None else column.wanted(topic, self.options) for topic in topics]
@@ -176,7 +176,7 @@ class Serializer:
 def _prefix(
     groups: Sequence[_TopicGroup], schemas: Sequence[RegisteredSchema | None], count: int
 ) -> bytes | pa.Array:
-    """What precedes the value of every row, or of each."""
+    """The bytes before the values: the same for all rows, or one prefix for each row."""
     width = len(_PREFIX_MAGIC) + _ID_BYTES
     prefixes = np.zeros((count, width), dtype=np.uint8)
     for group, schema in zip(groups, schemas, strict=True):
@@ -193,7 +193,7 @@ def _id_header(
     groups: Sequence[_TopicGroup],
     schemas: Sequence[RegisteredSchema | None],
     values: pa.Array,
-    as_json: npt.NDArray[np.int64],
+    json_rows: npt.NDArray[np.int64],
 ) -> BytesColumn:
     """The header with the schema's GUID; null for records without it."""
     texts = [b"" if schema is None else _header(schema) for schema in schemas]
@@ -208,7 +208,7 @@ def _id_header(
     valid = memory.validity(values)
     if valid is not None:
         addresses[~valid], lengths[~valid] = 0, 0
-    addresses[as_json], lengths[as_json] = 0, 0
+    addresses[json_rows], lengths[json_rows] = 0, 0
     return BytesColumn(addresses, lengths, buffer)
 
 

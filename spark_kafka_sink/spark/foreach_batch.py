@@ -123,11 +123,11 @@ def foreach_batch(
         report = DeliveryReport(tasks=1, failed_tasks=1, query_id=query_id)
         try:
             # Our own tasks pickled these; the format's commit messages are pickled too.
-            of_tasks = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
-            report = total(of_tasks)
+            task_reports = [pickle.loads(row.report) for row in _collect(frame)]  # noqa: S301
+            report = total(task_reports)
             # Spark may run no task for a micro-batch without rows.
             report = replace(report, query_id=report.query_id or query_id)
-            write_batch_marker(named, None, batch_id, len(of_tasks))
+            write_batch_marker(named, None, batch_id, len(task_reports))
         except Exception:
             reports.publish_failed(replace(report, batch_id=batch_id))
             raise
@@ -167,7 +167,7 @@ class _Reports:
 
 
 def _select_used(batch: DataFrame, used: Sequence[str]) -> DataFrame:
-    """Without the other columns, which Spark would pass to Python too."""
+    """The batch without the other columns, which Spark would pass to Python too."""
     names = batch.schema.names
     columns = [name for name in used if name in names]
     if len(columns) == len(names):
@@ -179,9 +179,9 @@ def _select_used(batch: DataFrame, used: Sequence[str]) -> DataFrame:
 
 
 def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, SinkOptions]:
-    """With exactly-once, repartitioned by content into a fixed number of partitions.
+    """With exactly-once, the batch repartitioned by content into a fixed number of partitions.
 
-    A restarted query has the same number, even if the setting of its session has changed.
+    A restarted query has the same number, even if its session's setting has changed.
     """
     settings = options.exactly_once
     if settings is None or settings.partitions is not None:
@@ -225,7 +225,7 @@ def _collect(frame: DataFrame) -> list[Row]:
 
 @dataclass(frozen=True)
 class WriteToKafka:
-    """What every task runs, as Spark shows it in plans: writes a partition, returns its report."""
+    """Writes a partition in a task, and returns its report; Spark shows the name in plans."""
 
     options: SinkOptions
     serializer: Serializer | None
@@ -265,7 +265,7 @@ _END_FIELD = StructField(_IS_END, BooleanType())
 
 @dataclass(frozen=True)
 class AddEndRows:
-    """What every task runs first; ``schema``: of a task without rows."""
+    """Appends the end rows in a task; ``schema``: for a task without rows."""
 
     schema: pa.Schema
 

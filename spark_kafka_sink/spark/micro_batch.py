@@ -47,7 +47,7 @@ def warn_of_speculation(spark: SparkSession) -> None:
 def prepare_serializer(
     schema: StructType, options: SinkOptions, folder: Path | None = None
 ) -> Serializer | None:
-    """On the driver, before the tasks; raises what ``schemas.preparation`` raises."""
+    """Prepare the serializer, before the tasks; raises what ``schemas.preparation`` raises."""
     if options.serialization is None:
         return None
     from spark_kafka_sink.schemas.preparation import prepare
@@ -57,7 +57,7 @@ def prepare_serializer(
 
 
 def prepare_reports(options: SinkOptions) -> None:
-    """On the driver, before the tasks."""
+    """Prepare the folder of reports, before the tasks."""
     path = options.values[table.REPORT_PATH]
     if path is not None:
         from spark_kafka_sink.report.folder import prepare
@@ -68,7 +68,7 @@ def prepare_reports(options: SinkOptions) -> None:
 def write_batch_marker(
     options: SinkOptions, query_id: str | None, batch_id: int, tasks: int
 ) -> None:
-    """On the driver, with exactly-once: record that all tasks of a micro-batch have committed.
+    """With exactly-once, record that all tasks of a micro-batch have committed.
 
     Raises what ``transactions.batch_marker.write`` raises.
     """

@@ -142,7 +142,7 @@ def checkpointed_partitions(spark: SparkSession) -> int:
 
 
 def application_folder() -> Path | None:
-    """In a Python worker: the folder of Spark's block manager, one on the driver and each executor.
+    """The folder of Spark's block manager in a Python worker, on the driver or on an executor.
 
     Spark creates that folder for the application, removes it at the end, and names it in the
     environment of every Python worker. In other processes that variable may name another folder.
@@ -155,7 +155,7 @@ def application_folder() -> Path | None:
 
 
 def column_types(schema: StructType, names: Sequence[str]) -> dict[str, ColumnType]:
-    """Of those columns that the schema has; a type that Arrow lacks becomes null there."""
+    """The types of the columns that the schema has; one that Arrow lacks is null in Arrow."""
     import pyarrow as pa
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_type
@@ -251,7 +251,7 @@ _WORKER_NAMES = (_WORKER, "__main__")
 
 
 def check_worker() -> None:
-    """On the driver: raise InvalidOption if tasks of this PySpark could not see where rows end."""
+    """Raise InvalidOption if tasks of this PySpark could not see where rows end; on the driver."""
     spec = importlib.util.find_spec(_WORKER)
     # Loaders of folders and of zip files have this method, but share no class.
     get_code = getattr(spec and spec.loader, "get_code", None)
@@ -263,7 +263,7 @@ def check_worker() -> None:
 
 
 def rows_socket() -> socket.socket:
-    """In a task: the socket that brings its rows, to be closed by the caller.
+    """The socket that brings a task's rows; the caller closes it.
 
     Raises InvalidOption if this PySpark's workers have none.
     """
@@ -285,7 +285,7 @@ def rows_socket() -> socket.socket:
 
 
 def require_end_of_rows() -> None:
-    """After the last row: raise RowsIncomplete unless Spark has marked the end of the rows.
+    """Raise RowsIncomplete unless Spark has marked the end of the rows; after the last row.
 
     Rows come as an Arrow stream. If the query fails or is stopped, Spark closes the socket in the
     middle of it; pyarrow treats that as the end of the stream, and so does Spark's

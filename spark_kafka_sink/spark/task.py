@@ -119,8 +119,8 @@ def _send(
         # Before the first batch is requested from Spark, so that the two overlap.
         sender.prefetch([options.topic])
     for batch in batches:
-        as_sent = batch if serializer is None else serializer.serialize(batch, options.topic)
-        split = split_by_topic(as_sent, options.topic, first_row=rows)
+        encoded = batch if serializer is None else serializer.serialize(batch, options.topic)
+        split = split_by_topic(encoded, options.topic, first_row=rows)
         if split.rejected and options.dead_letter_topic is None:
             first = split.rejected[0]
             raise InvalidRecord(f"{_place(origin)}, row {first.records.rows[0]}: {first.reason}")
@@ -147,7 +147,7 @@ def _timed(batches: Iterable[pa.RecordBatch], waited: Counter[Wait]) -> Iterator
 
 
 def _sender(options: SinkOptions, origin: Origin) -> AbstractContextManager[Sender]:
-    """What sends the rows: a producer that outlives the task, or a transaction of this task."""
+    """The sender of the rows: a producer that outlives the task, or a transaction of this task."""
     if options.exactly_once is None:
         from spark_kafka_sink.producer.cache import process_cache
 

@@ -26,7 +26,7 @@ else:
 
 @dataclass
 class KafkaCommitMessage(WriterCommitMessage):
-    """What a task reports to the driver."""
+    """A task's message to the driver."""
 
     report: DeliveryReport
 

@@ -66,7 +66,7 @@ class LedgerReader:
         self._marker, self._layout, self._entry = marker, layout, entry
 
     def read_or_assume_claim(self, wait: BrokerWait) -> Ledger:
-        """Like ``read``, but a late answer means an open claim, perhaps of a dead task."""
+        """Read the ledger; a late answer means an open claim, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
         # Read last: it stays valid until a claim fences this task's transactional id.
         return Ledger(marker, self.read_layout_or_assume_claim(wait), entry)
@@ -130,7 +130,7 @@ class Turn:
 
     @property
     def seconds(self) -> float:
-        """Until it is this task's turn."""
+        """The time until it is this task's turn."""
         return max(0.0, self._at - self._clock())
 
 

@@ -111,7 +111,7 @@ def marker_group(prefix: str) -> str:
 
 
 def layout_group(prefix: str) -> str:
-    """Also the transactional id of the tasks that write the layout."""
+    """The group of the layout, and the transactional id of the tasks that write it."""
     return f"{prefix}.layout"
 
 
@@ -218,14 +218,14 @@ class Decision(Enum):
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the ledger contains for a task."""
+    """The part of the ledger that concerns a task."""
 
     marker: BatchMarker | None
     layout: Layout | None
     entry: CommitEntry | None
 
     def decide(self, task: Task) -> Decision:
-        """What the task does, from the ledger as it is after its ``init_transactions``.
+        """The task's next step; the ledger was read after its ``init_transactions``.
 
         Spark starts a micro-batch only when the one before is marked as complete, so the marker
         names this one or the one before, unless something was restored, deleted or bypassed.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spark_kafka_sink.config.added_settings import (
-    asking,
-    asking_settings,
     group_settings,
+    preflight_settings,
+    query_settings,
     sending_settings,
 )
 from spark_kafka_sink.config.options import parse
@@ -50,7 +50,7 @@ def test_each_use_keeps_the_users_settings_and_the_function_for_tokens():
     )
     for added in (
         sending_settings(options),
-        asking_settings(options.client, 10),
+        preflight_settings(options.client, 10),
         group_settings(options.client, "g"),
     ):
         assert added.oauth_callback == "module:function"
@@ -60,5 +60,5 @@ def test_each_use_keeps_the_users_settings_and_the_function_for_tokens():
 def test_a_client_that_only_asks_needs_no_right_to_write():
     client = producer_options().client
     assert client["enable.idempotence"] == "true"
-    assert asking_settings(client, 10)["enable.idempotence"] == "false"
-    assert asking(10).items() <= asking_settings(client, 10).items()
+    assert preflight_settings(client, 10)["enable.idempotence"] == "false"
+    assert query_settings(10).items() <= preflight_settings(client, 10).items()

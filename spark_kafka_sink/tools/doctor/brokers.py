@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from spark_kafka_sink.config.added_settings import asking
+from spark_kafka_sink.config.added_settings import query_settings
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files
 from spark_kafka_sink.connection.oauth_token import resolve
@@ -61,7 +61,7 @@ class Brokers:
         self._patience: Deadline | None = None
         configuration: dict[str, Any] = {
             **settings,
-            **asking(_STATISTICS_MS),
+            **query_settings(_STATISTICS_MS),
             "stats_cb": self._on_statistics,
             "error_cb": self._on_error,
         }

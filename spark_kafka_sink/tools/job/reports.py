@@ -50,11 +50,11 @@ class MicroBatch:
         )
 
     def delivered_records(self) -> Counter[str] | None:
-        """By topic; None if that is not known."""
+        """Delivered records by topic; None if that is not known."""
         return None if self.report is None else Counter(self.report["records_by_topic"])
 
     def failed_records(self) -> Counter[str] | None:
-        """By topic; None if that is not known."""
+        """Failed records by topic; None if that is not known."""
         return None if self.report is None else Counter(self.report["failed_records_by_topic"])
 
     def dead_letters(self) -> Counter[str] | None:

@@ -112,7 +112,7 @@ class _QueryRun:
             return self.build_rows(self.spark, self.configuration)
 
     def _handle_signals(self) -> None:
-        """From now on, signals end the query after its micro-batch."""
+        """Make signals end the query after its micro-batch, from now on."""
         self.stop.begin()
         handle_signals(self.stop)
         handle_java_signals(self.spark, SIGNALS, self.stop.request)

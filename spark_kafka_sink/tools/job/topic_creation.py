@@ -92,7 +92,7 @@ class _Admin(Brokers):
         answers[topic].result(seconds)
 
     def leaders(self, topic: str, deadline: Deadline) -> list[bool] | None:
-        """By partition, whether it has a leader; None if the topic does not exist."""
+        """Whether each partition has a leader; None if the topic does not exist."""
         try:
             partitions = self.topic(topic, deadline).partitions
         except KafkaException as error:

@@ -33,7 +33,7 @@ def rate(records_per_second: float | None) -> str:
 
 
 def utc(time: datetime) -> str:
-    """Without a time zone, which is written once beside all times."""
+    """The time without its zone, which is written once beside all times."""
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 

@@ -86,12 +86,12 @@ class Interval(Figures):
 
     @property
     def records_per_second(self) -> float | None:
-        """Over the whole time, including waits between micro-batches."""
+        """The rate over the whole time, including waits between micro-batches."""
         return self.records * 1000 / self.elapsed_ms if self.elapsed_ms else None
 
     @property
     def records_per_task_second(self) -> float | None:
-        """While the longest tasks ran."""
+        """The rate while the longest tasks ran."""
         return self.records * 1000 / self.longest_tasks_ms if self.longest_tasks_ms else None
 
     @property

@@ -131,7 +131,7 @@ def _edges(count: int) -> list[float]:
 
 
 def _write_text(axes: Axes, text: str) -> None:
-    """In place of an empty plot."""
+    """Write a text in place of an empty plot."""
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
 
