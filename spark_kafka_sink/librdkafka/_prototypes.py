@@ -191,7 +191,6 @@ queue_get_main = prototype("rd_kafka_queue_get_main", c_void_p, c_void_p)
 queue_destroy = prototype("rd_kafka_queue_destroy", None, c_void_p)
 queue_poll = prototype("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
 set_log_queue = prototype("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
-outq_len = prototype("rd_kafka_outq_len", c_int, c_void_p)
 fatal_error = prototype("rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
 
 # --- Login ---------------------------------------------------------------------------------------
@@ -303,7 +302,6 @@ config_entry_value = prototype("rd_kafka_ConfigEntry_value", c_char_p, c_void_p)
 
 # --- Transactions --------------------------------------------------------------------------------
 
-error_is_fatal = prototype("rd_kafka_error_is_fatal", c_int, c_void_p)
 error_is_retriable = prototype("rd_kafka_error_is_retriable", c_int, c_void_p)
 error_txn_requires_abort = prototype("rd_kafka_error_txn_requires_abort", c_int, c_void_p)
 init_transactions = prototype("rd_kafka_init_transactions", c_void_p, c_void_p, c_int)

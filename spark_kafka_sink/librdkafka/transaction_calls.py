@@ -17,14 +17,13 @@ class CallFailed:
     """Why a call failed, and what may be done next, according to librdkafka.
 
     ``is_retriable``: the call may be repeated, and resumes.
-    ``requires_abort``: the transaction can only be aborted. ``is_fatal``: the client is unusable.
+    ``requires_abort``: the transaction can only be aborted.
     """
 
     code: int
     text: str
     is_retriable: bool
     requires_abort: bool
-    is_fatal: bool
 
 
 def init_transactions(client: Client, seconds: float) -> CallFailed | None:
@@ -85,7 +84,6 @@ class OffsetCall:
                 "no answer from the coordinator",
                 is_retriable=True,
                 requires_abort=False,
-                is_fatal=False,
             )
         return self._outcome.result()
 
@@ -112,7 +110,6 @@ def _failure(error: Any) -> CallFailed | None:
             c.error_string(error).decode(errors="replace"),
             bool(c.error_is_retriable(error)),
             bool(c.error_txn_requires_abort(error)),
-            bool(c.error_is_fatal(error)),
         )
     finally:
         c.error_destroy(error)

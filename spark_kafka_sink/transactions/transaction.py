@@ -262,7 +262,7 @@ class Transaction:
                 failure = calls.transaction_failure(client) if fatal is None else None
             if fatal is not None:
                 failure = CallFailed(
-                    fatal.code, fatal.text, is_retriable=False, requires_abort=False, is_fatal=True
+                    fatal.code, fatal.text, is_retriable=False, requires_abort=False
                 )
             if failure is None:
                 raise

@@ -40,6 +40,7 @@ from spark_kafka_sink.records.arrow import split_by_topic
 from spark_kafka_sink.records.partitioner import group_by_partition, murmur2, unpartitioned
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+outq_len = c.prototype("rd_kafka_outq_len", ctypes.c_int, ctypes.c_void_p)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -56,7 +57,7 @@ def client(cluster):
 
 def queued(client):
     """Records neither acknowledged nor failed, plus events not polled."""
-    return c.outq_len(client.handle)
+    return outq_len(client.handle)
 
 
 def flush(client):
