@@ -105,7 +105,7 @@ def group_settings(settings: ClientSettings, group: str) -> ClientSettings:
         # Between requests for an offset that is not stable, or that is still being loaded.
         "retry.backoff.ms": "50",
         "retry.backoff.max.ms": "50",
-        # Half of it is the pause between two connections, also if none has failed.
+        # Half of it is the pause between two connections, even if none has failed.
         "reconnect.backoff.ms": str(min(20, int(settings.get("reconnect.backoff.ms", 20)))),
         # Errors are events, and an idle client would log that its brokers are down.
         "log_level": "0",

@@ -210,7 +210,7 @@ def _store_type(settings: Mapping[str, str], store: str) -> str:
 
 
 def pem_in_lines(text: str) -> str:
-    r"""PEM text with the line breaks that OpenSSL needs and Java does not, also those of ``\n``."""
+    r"""PEM text with the line breaks that OpenSSL needs and Java does not, and those of ``\n``."""
     result = _PEM.sub(_block_in_lines, _ESCAPED_BREAK.sub("\n", text))
     return Secret(result) if isinstance(text, Secret) else result
 

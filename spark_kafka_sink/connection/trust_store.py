@@ -41,7 +41,7 @@ def certificates(location: str, kind: str, password: str | None) -> str:
 @cache  # Spark plans each micro-batch again, and every plan reads the options
 def _certificates(location: str, kind: str, password: str | None, _version: object) -> str:
     listing = _listing(location, kind, password)
-    # Java trusts the first certificate of every entry, also of one with a key.
+    # Java trusts the first certificate of every entry, even of one with a key.
     first = [_CERTIFICATE.search(entry) for entry in _ENTRY.split(listing)[1:]]
     certificates = [matched[0] for matched in first if matched is not None]
     if not certificates:

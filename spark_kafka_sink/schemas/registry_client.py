@@ -87,7 +87,7 @@ class RegistryClient:
             with _readable_pem(options) as files:
                 self._client = SchemaRegistryClient({**settings, **files})
             _trust_as_registry(self._client, options)
-        except Exception as error:  # noqa: BLE001 - also those of its HTTP library
+        except Exception as error:  # noqa: BLE001 - including those of its HTTP library
             raise InvalidOption(
                 "the schema registry's client rejects its settings (schema.registry.*): "
                 f"{options.hide_secrets(str(error))}"

@@ -138,7 +138,7 @@ class Brokers:
         return None
 
     def group(self, name: str, deadline: Deadline) -> Any:
-        """``confluent_kafka.ConsumerGroupDescription``, also of a group that does not exist."""
+        """``confluent_kafka.ConsumerGroupDescription``, even of a group that does not exist."""
         while True:
             seconds = _seconds(deadline)
             answers = self._client.describe_consumer_groups(

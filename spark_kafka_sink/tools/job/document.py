@@ -115,7 +115,7 @@ class Document:
 
     def _plain(self, node: yaml.Node, path: Path, origin: Place) -> Any:
         """The data of a node; records the places of everything in it."""
-        if len(path) > _DEEPEST:  # also if it contains itself through an alias
+        if len(path) > _DEEPEST:  # for instance, it contains itself through an alias
             raise invalid([Mistake(self.place(path), path, "nested too deeply")])
         if isinstance(node, yaml.ScalarNode):
             return None if node.tag == _NULL else node.value
@@ -160,7 +160,7 @@ class Document:
         if replaced is not None:
             del parent[replaced]
             del self._places[(*path[:-1], replaced)]
-        # What was inside a replaced mapping has no place any more.
+        # Drop the places inside a replaced mapping.
         self._places = {p: place for p, place in self._places.items() if p[: len(path)] != path}
         for depth in range(1, len(path)):
             self._places.setdefault(path[:depth], origin)
