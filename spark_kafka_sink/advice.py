@@ -74,8 +74,9 @@ class Advice(Enum):
         "Set kafka.compression.type=none, or upgrade the brokers",
     )
     _UNKNOWN_PARTITION = (
-        "The column partition names a partition that the topic does not have",
-        "Correct it, or make it null",
+        "The column partition names a partition that the topic does not have, or the topic has "
+        "fewer partitions than before",
+        "Correct the column, or make it null; if the topic was created again, repeat the task",
     )
     _MSG_TIMED_OUT = (
         "A record was not acknowledged within kafka.delivery.timeout.ms",

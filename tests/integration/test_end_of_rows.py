@@ -16,7 +16,6 @@ from long_micro_batch import (
     SETTINGS,
     SLEEP,
     LongMicroBatch,
-    await_records,
     every_row_is_committed_once,
 )
 from pyspark.errors import StreamingQueryException
@@ -73,15 +72,12 @@ def test_a_task_that_fails_while_another_one_sends(batch):
 
 @pytest.mark.parametrize("way", ["format", "foreach_batch"])
 def test_a_query_that_is_stopped(batch, topics, topic):
-    stopped = batch.start(EVERY_TWENTIETH, SLEEP)
-    await_records(topics, topic)
-    stopped.stop()
+    batch.start_sending(topics, topic).stop()
 
 
 @pytest.mark.parametrize("way", ["foreach_batch"])
 def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
-    cancelled = batch.start(EVERY_TWENTIETH, SLEEP)
-    await_records(topics, topic)
+    cancelled = batch.start_sending(topics, topic)
     spark.sparkContext.cancelJobGroup(str(cancelled.runId))
     with pytest.raises(StreamingQueryException, match="cancelled"):
         cancelled.awaitTermination(60)

@@ -52,11 +52,7 @@ class LongMicroBatch:
         return writer.start()
 
     def complete(self):
-        """Start the query without any effect, until the micro-batch is complete.
-
-        Some seconds after Spark 3.5 has interrupted a task, it may end a Python worker of that task
-        that it has given to another one: "Socket is closed".
-        """
+        """Start the query without any effect, until the micro-batch is complete."""
         deadline = Deadline(_SECONDS)
         while True:
             query = self.start()
@@ -67,8 +63,28 @@ class LongMicroBatch:
             error = query.exception()
             if error is None:
                 return
-            assert "java.net.SocketException: Socket" in str(error), error
+            assert is_of_earlier_task(error), error
             assert not deadline.expired
+
+    def start_sending(self, topics, topic):
+        """Start the query with rows that take time; a task of it has sent some, and it runs."""
+        while True:
+            query = self.start(EVERY_TWENTIETH, SLEEP)
+            wait_until(
+                lambda query=query: query.exception() or has_records(topics, topic), _SECONDS
+            )
+            if (error := query.exception()) is None:
+                return query
+            assert is_of_earlier_task(error), error
+
+
+def is_of_earlier_task(error):
+    """Whether a task failed because of one that Spark had interrupted some seconds before.
+
+    Spark 3.5 may end a Python worker of that task that it has given to another one. And if that
+    worker was still starting its transaction, it fences the next attempt.
+    """
+    return any(name in str(error) for name in ("java.net.SocketException", "TransactionFenced"))
 
 
 def await_micro_batch(query):
@@ -76,9 +92,13 @@ def await_micro_batch(query):
     wait_until(lambda: query.lastProgress or query.exception(), _SECONDS)
 
 
+def has_records(topics, topic):
+    """Whether a task of a query that runs has sent some rows."""
+    return any(topics.ends(topic)[1].values())
+
+
 def await_records(topics, topic):
-    """Until a task of a query that runs has sent some rows."""
-    wait_until(lambda: any(topics.ends(topic)[1].values()), _SECONDS)
+    wait_until(lambda: has_records(topics, topic), _SECONDS)
 
 
 def every_row_is_committed_once(topics, topic):

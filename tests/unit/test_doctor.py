@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 
@@ -91,7 +92,8 @@ def test_a_check_that_hangs_fails_and_the_whole_ends_in_time(run):
     assert time.monotonic() - started < 30
     released.set()
     assert [result.outcome for result in results] == [Outcome.FAILED, Outcome.SKIPPED]
-    assert results[0].message == "no answer after 0.5 s"
+    # The time that it was given or took, which the machine's load changes.
+    assert re.fullmatch(r"no answer after \d+\.\d s", results[0].message)
     assert "--timeout" in results[0].advice
     assert results[1].message == "no time left: 0.5 s have passed"
 
