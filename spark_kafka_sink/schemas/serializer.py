@@ -48,7 +48,7 @@ class ColumnSchema:
     spark_type: Any
 
     def wanted(self, topic: str, options: SerializationOptions) -> WantedSchema:
-        """The schema that the registry is asked for, for a topic."""
+        """The schema to request from the registry for a topic."""
         subject = {
             "topic": f"{topic}-{self.format.column}",
             "record": self.name,

@@ -23,6 +23,7 @@ class FakeClient:
         self.unreported: Counter[str] = Counter()  # by topic
         self.undivided_records = 0
         self.ends_at_rejection = False
+        self.rejects_all = False  # records of such a delivery, not only its first
         self.events: list[Event] = []
         self.tokens: list[tuple[str, int, str, Mapping[str, str]]] = []
         self.token_failures: list[str] = []
@@ -40,8 +41,8 @@ class FakeClient:
         batch.enqueued += taken
         self.unreported[batch.partitioned.records.topic] += taken
         if is_first and batch.delivery_id in self.rejects:
-            position = int(batch.partitioned.positions[0])
-            return [Rejection(position, self.rejects[batch.delivery_id])]
+            rejected = positions if self.rejects_all else positions[:1]
+            return [Rejection(int(p), self.rejects[batch.delivery_id]) for p in rejected]
         return []
 
     @contextmanager

@@ -6,6 +6,7 @@ from streams import direct
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.spark.private_api import has_data_sources
 
 ROWS = 8_000
 PARTITIONS = 2
@@ -68,6 +69,7 @@ class LongMicroBatch:
 
     def start_sending(self, topics, topic):
         """Start the query with rows that take time; a task of it has sent some, and it runs."""
+        deadline = Deadline(_SECONDS)
         while True:
             query = self.start(EVERY_TWENTIETH, SLEEP)
             wait_until(
@@ -76,6 +78,7 @@ class LongMicroBatch:
             if (error := query.exception()) is None:
                 return query
             assert is_of_earlier_task(error), error
+            assert not deadline.expired
 
 
 def is_of_earlier_task(error):
@@ -84,7 +87,8 @@ def is_of_earlier_task(error):
     Spark 3.5 may end a Python worker of that task that it has given to another one. And if that
     worker was still starting its transaction, it fences the next attempt.
     """
-    return any(name in str(error) for name in ("java.net.SocketException", "TransactionFenced"))
+    is_fenced = not has_data_sources() and "TransactionFenced" in str(error)
+    return is_fenced or "java.net.SocketException: Socket" in str(error)
 
 
 def await_micro_batch(query):

@@ -524,6 +524,22 @@ def test_a_chosen_partition_that_the_topic_does_not_have_gives_a_dead_letter_at_
     assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 1}
 
 
+def test_only_the_records_whose_partition_was_chosen_become_dead_letters(engine):
+    partition = pa.array([None, 9, None, 9], pa.int32())
+    delivery = engine.send_values("t", ["a", "b", "c", "d"], partition=partition)
+    engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_PARTITION
+    engine.client.rejects_all = True
+    engine.know("t", DLQ)
+    assert engine.dead == {("t", "_UNKNOWN_PARTITION"): 2}
+    engine.client.rejects.clear()
+    engine.client.unreported.clear()
+    engine.client.positions.clear()
+    engine.know("t")
+    assert engine.sent(delivery) == [0, 2]
+    engine.report(delivery, [0, 2])
+    assert delivery.is_complete
+
+
 @pytest.mark.parametrize("columns", [{}, {"partition": pa.array([None, 20], pa.int32())}])
 def test_records_of_a_topic_that_has_fewer_partitions_now_are_sent_again(engine, columns):
     """Its metadata is from before it was created again."""
