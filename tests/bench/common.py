@@ -132,8 +132,8 @@ def create_topics(servers: str, names: Iterable[str], partitions: int = 1) -> No
 def _are_served(admin: AdminClient, topics: Iterable[NewTopic]) -> bool:
     """Whether the broker serves every partition of the topics, in one request.
 
-    One that is being created may accept a producer's second batch after it refused the first, and
-    then refuses the first for good: Java's idempotent producer retries it until it expires.
+    One that is being created may accept a producer's second batch after it rejected the first, and
+    then rejects the first for good: Java's idempotent producer retries it until it expires.
     """
     partitions = [TopicPartition(t.topic, n) for t in topics for n in range(t.num_partitions)]
     try:

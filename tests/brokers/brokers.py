@@ -114,7 +114,7 @@ class Broker:
         wait_until_ready(self.bootstrap_servers, self._keep_running, deadline, str(self._log))
 
     def _keep_running(self) -> None:
-        """ZooKeeper refuses a broker until it has noticed the end of the former one."""
+        """ZooKeeper rejects a broker until it has noticed the end of the former one."""
         if not is_running(self._processes[-1].pid):
             if "NodeExists" not in (text := self._log.read_text(errors="replace")):
                 raise LocalServerError(f"{self.kind.name} ended: {text[-3000:]}")

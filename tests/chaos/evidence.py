@@ -217,10 +217,10 @@ def error_name(text: str) -> str:
 
 def partitions_change(text: str) -> PartitionsChange | None:
     """What the PartitionsChanged in the text says; None if it does not name the number to set."""
-    refusals = re.findall(
+    rejections = re.findall(
         r"errors\.PartitionsChanged: micro-batch (\d+)\b.*?\bwith (\d+) partitions", text, re.DOTALL
     )
-    return PartitionsChange(*map(int, refusals[-1])) if refusals else None
+    return PartitionsChange(*map(int, rejections[-1])) if rejections else None
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -225,7 +225,7 @@ def ledger_matches_records(
     return Check(name, expected.size, violations)
 
 
-def refused_micro_batches_are_completed(
+def rejected_micro_batches_are_completed(
     failures: Iterable[Failure],
     attempts: Sequence[Attempt],
     committed: Reading,
@@ -234,11 +234,11 @@ def refused_micro_batches_are_completed(
     """Exactly-once: PartitionsChanged is true, and its advice helps.
 
     It names the number with which the micro-batch was begun, and that number completes it. Of the
-    refused query nothing is visible, and of the refused tasks nothing is there at all.
+    rejected query nothing is visible, and of the rejected tasks nothing is there at all.
     """
-    refused = [failure for failure in failures if failure.name == _PARTITIONS_CHANGED]
+    rejected = [failure for failure in failures if failure.name == _PARTITIONS_CHANGED]
     violations = []
-    for failure in refused:
+    for failure in rejected:
         said = partitions_change(failure.text)
         if said is None:
             violations.append(f"no micro-batch or number is named: {failure.text[-500:]}")
@@ -254,18 +254,18 @@ def refused_micro_batches_are_completed(
             "was not completed with it": done != set(range(number)),
             "was acknowledged in part without it": any(e.outcome == ACKNOWLEDGED for e in ours),
             "is visible in part without it": _has_rows(committed, ours),
-            "was sent in part by a refused task": _has_rows(
+            "was sent in part by a rejected task": _has_rows(
                 uncommitted, [attempt for attempt in ours if attempt.outcome == _PARTITIONS_CHANGED]
             ),
         }
         violations += [
-            f"micro-batch {said.batch}, refused with {failure.partitions} partitions instead of "
+            f"micro-batch {said.batch}, rejected with {failure.partitions} partitions instead of "
             f"{number}, {what}"
             for what, is_so in wrong.items()
             if is_so
         ]
-    name = "a micro-batch that PartitionsChanged refuses is completed with the former number"
-    return Check(name, len(refused), _sentence(violations, "wrong"))
+    name = "a micro-batch that PartitionsChanged rejects is completed with the former number"
+    return Check(name, len(rejected), _sentence(violations, "wrong"))
 
 
 def _has_rows(reading: Reading, attempts: Iterable[Attempt]) -> bool:
@@ -277,7 +277,7 @@ def reports_match_records(committed: Reading, attempts: Sequence[Attempt]) -> Ch
     """What an attempt's report counts as acknowledged is there, partition by partition.
 
     What it counts as failed is not, except for what it counts as possibly persisted, and for what
-    was dropped before it was sent again: a broker that has lost its leadership refuses records that
+    was dropped before it was sent again: a broker that has lost its leadership rejects records that
     the new leader has. A row that an attempt has sent twice counts once. Attempts that were killed
     have no report.
     """

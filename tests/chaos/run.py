@@ -306,7 +306,7 @@ def _checks(
         invariants.ledger_matches_records(
             committed, ledger, layouts, spark_partition_of_key, ROWS_PER_BATCH
         ),
-        invariants.refused_micro_batches_are_completed(failures, attempts, committed, uncommitted),
+        invariants.rejected_micro_batches_are_completed(failures, attempts, committed, uncommitted),
         invariants.sentinel_is_last_completed(marked and marked[0], completed),
     ]
 

@@ -210,7 +210,7 @@ def test_a_micro_batch_that_is_written_with_two_numbers_of_partitions_is_found()
         assert "micro-batch 7 was written with [2, 3]" in violation
 
 
-REFUSED = Failure(
+REJECTED = Failure(
     "topic",
     "PartitionsChanged",
     "spark_kafka_sink.errors.PartitionsChanged: micro-batch 4, partition 1: this micro-batch was "
@@ -220,8 +220,8 @@ REFUSED = Failure(
     run="second",
     partitions=3,
 )
-#: the former number begins, is stopped, and goes on when the other one was refused
-AROUND_REFUSAL = [
+#: the former number begins, is stopped, and goes on when the other one was rejected
+AROUND_REJECTION = [
     attempt(4, 0),
     attempt(4, 1, outcome=""),
     *(
@@ -233,45 +233,45 @@ AROUND_REFUSAL = [
 ]
 
 
-def refusal_check(failure=REFUSED, attempts=AROUND_REFUSAL, committed=GOOD, uncommitted=GOOD):
-    return invariants.refused_micro_batches_are_completed(
+def rejection_check(failure=REJECTED, attempts=AROUND_REJECTION, committed=GOOD, uncommitted=GOOD):
+    return invariants.rejected_micro_batches_are_completed(
         [failure], attempts, committed, uncommitted
     )
 
 
 def test_what_partitions_changed_says_is_understood():
-    assert partitions_change(REFUSED.text) == PartitionsChange(4, 2)
+    assert partitions_change(REJECTED.text) == PartitionsChange(4, 2)
     assert (
         partitions_change("spark_kafka_sink.errors.PartitionsChanged: micro-batch 4 was begun")
         is None
     )
 
 
-def test_a_refused_micro_batch_is_completed_with_the_former_number():
-    assert holds(refusal_check())
-    assert refusal_check().checked == 1
-    incomplete = refusal_check(attempts=[a for a in AROUND_REFUSAL if a.id != 201])
+def test_a_rejected_micro_batch_is_completed_with_the_former_number():
+    assert holds(rejection_check())
+    assert rejection_check().checked == 1
+    incomplete = rejection_check(attempts=[a for a in AROUND_REJECTION if a.id != 201])
     assert "was not completed with it" in incomplete.violations[0]
 
 
-def test_a_refusal_without_a_reason_is_found():
-    other = [attempt for attempt in AROUND_REFUSAL if attempt.run == "second"]
-    assert "was not begun with it" in refusal_check(attempts=other).violations[0]
-    itself = refusal_check(replace(REFUSED, partitions=2))
+def test_a_rejection_without_a_reason_is_found():
+    other = [attempt for attempt in AROUND_REJECTION if attempt.run == "second"]
+    assert "was not begun with it" in rejection_check(attempts=other).violations[0]
+    itself = rejection_check(replace(REJECTED, partitions=2))
     assert "ran with it" in itself.violations[0]
-    silent = replace(REFUSED, text="spark_kafka_sink.errors.PartitionsChanged: micro-batch 4")
-    assert "no micro-batch or number" in refusal_check(silent).violations[0]
+    silent = replace(REJECTED, text="spark_kafka_sink.errors.PartitionsChanged: micro-batch 4")
+    assert "no micro-batch or number" in rejection_check(silent).violations[0]
 
 
-def test_a_refused_query_that_sends_is_found():
+def test_a_rejected_query_that_sends_is_found():
     acknowledged = [
         replace(attempt, outcome="acknowledged") if attempt.id == 102 else attempt
-        for attempt in AROUND_REFUSAL
+        for attempt in AROUND_REJECTION
     ]
-    assert "was acknowledged in part" in refusal_check(attempts=acknowledged).violations[0]
+    assert "was acknowledged in part" in rejection_check(attempts=acknowledged).violations[0]
     sent = replace(GOOD, attempt=np.where(GOOD.row == 50, 101, GOOD.attempt).astype(np.uint64))
-    assert "is visible in part" in refusal_check(committed=sent).violations[0]
-    assert "was sent in part" in refusal_check(uncommitted=sent).violations[0]
+    assert "is visible in part" in rejection_check(committed=sent).violations[0]
+    assert "was sent in part" in rejection_check(uncommitted=sent).violations[0]
 
 
 def reported(batch, partition, acknowledged=None, failed=0, possibly_persisted=0, unsent=0):

@@ -55,7 +55,7 @@ def test_a_broker_that_is_cut_off_loses_its_partitions_and_still_answers(togethe
     wait_until(lambda: len(seen_by(together, witness)[0].isrs) == 3)
 
 
-def test_brokers_refuse_corrupted_records(together):
+def test_brokers_reject_corrupted_records(together):
     node = wait_until(lambda: together.leader(TOPIC, 1))
     proxy = together.proxies[node]
     delivered = []

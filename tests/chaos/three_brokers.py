@@ -272,7 +272,7 @@ class ThreeBrokers:
             for partition in range(partitions)
         }
         while True:
-            # A client keeps the leaders' epochs of its last answer, and is then refused.
+            # A client keeps the leaders' epochs of its last answer, and is then rejected.
             admin = AdminClient({"bootstrap.servers": self.internal_servers, "log_level": 0})
             try:
                 futures = admin.list_offsets(

@@ -103,7 +103,7 @@ def test_the_cells_write_a_stream_show_its_reports_and_stop_it(session, topics, 
         }
 
 
-def test_a_refused_login_fails_the_cell_that_waits_for_the_stream(session):
+def test_a_rejected_login_fails_the_cell_that_waits_for_the_stream(session):
     answer, printed = session.answer, session.printed[-1]
     assert answer.returncode == 1, answer.stdout + answer.stderr[-5000:]
     assert re.search(r"^WarmUpResult\(.*problem=.*reject the login", printed, re.MULTILINE)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def create_again(topics, name):
-    """Brokers refuse the name until they have deleted the former topic."""
+    """Brokers reject the name until they have deleted the former topic."""
     deadline = Deadline(SECONDS)
     while True:
         try:

@@ -267,22 +267,22 @@ def test_rights_on_the_querys_own_prefix_are_enough_and_are_what_doctor_advises(
     )
     ids = ResourceType.TRANSACTIONAL_ID
     acls.allow("bob", ledger, AclOperation.READ)
-    refused = examine(exactly_once, write_test_record=True)["ledger_topic"]
-    assert (refused.outcome, refused.subject) == (Outcome.FAILED, ledger)
-    assert f"--operation Describe --operation Read --topic {ledger}" in refused.advice
+    rejected = examine(exactly_once, write_test_record=True)["ledger_topic"]
+    assert (rejected.outcome, rejected.subject) == (Outcome.FAILED, ledger)
+    assert f"--operation Describe --operation Read --topic {ledger}" in rejected.advice
     acls.allow("alice", ledger, AclOperation.READ, AclOperation.DESCRIBE)
 
     acls.allow("bob", prefix, AclOperation.READ, kind=ResourceType.GROUP, pattern=PREFIXED)
-    refused = examine(exactly_once, write_test_record=True)["ledger_groups"]
-    assert refused.outcome is Outcome.FAILED
-    assert f"--operation Read --group {prefix} --resource-pattern-type prefixed" in refused.advice
+    rejected = examine(exactly_once, write_test_record=True)["ledger_groups"]
+    assert rejected.outcome is Outcome.FAILED
+    assert f"--operation Read --group {prefix} --resource-pattern-type prefixed" in rejected.advice
     acls.allow("alice", prefix, AclOperation.READ, kind=ResourceType.GROUP, pattern=PREFIXED)
 
     acls.allow("bob", prefix, AclOperation.WRITE, kind=ids, pattern=PREFIXED)
-    refused = examine(exactly_once, write_test_record=True)["transaction"]
-    assert refused.outcome is Outcome.FAILED
+    rejected = examine(exactly_once, write_test_record=True)["transaction"]
+    assert rejected.outcome is Outcome.FAILED
     rights = "--operation Write --operation Describe"
-    assert f"{rights} --transactional-id {prefix} --resource-pattern-type" in refused.advice
+    assert f"{rights} --transactional-id {prefix} --resource-pattern-type" in rejected.advice
     acls.allow(
         "alice", prefix, AclOperation.WRITE, AclOperation.DESCRIBE, kind=ids, pattern=PREFIXED
     )

@@ -79,20 +79,20 @@ def test_a_null_topic_stops_the_task_and_nothing_of_its_batch_is_sent(
     assert topics.read(topic) == []
 
 
-def test_overwrite_is_refused(spark, bootstrap_servers):
+def test_overwrite_is_rejected(spark, bootstrap_servers):
     df = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(Exception, match=r"mode\(\"overwrite\"\) is not supported"):
         save(df, bootstrap_servers, mode="overwrite", topic="t")
 
 
 @pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_spark_refuses_the_modes_that_depend_on_existing_data(spark, bootstrap_servers, mode):
+def test_spark_rejects_the_modes_that_depend_on_existing_data(spark, bootstrap_servers, mode):
     df = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         save(df, bootstrap_servers, mode=mode, topic="t")
 
 
-def test_reading_is_refused_with_advice(spark):
+def test_reading_is_rejected_with_advice(spark):
     with pytest.raises(Exception, match=r"read topics with Spark's own format\(\"kafka\"\)"):
         spark.read.format("kafka-nb").load()
 

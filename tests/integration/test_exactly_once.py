@@ -343,7 +343,7 @@ def test_a_topic_that_allows_only_small_batches_gets_all_records_in_order(sink, 
     assert [value.decode() for value in sink.topics.read_committed(topic)] == rows
 
 
-def test_batch_writes_are_refused(spark, sink):
+def test_batch_writes_are_rejected(spark, sink):
     writer = spark.range(1).selectExpr("string(id) as value").write.format("kafka-nb")
     with pytest.raises(Exception, match=r"InvalidOption: .*needs a streaming query"):
         writer.options(**sink.options).mode("append").save()

@@ -96,7 +96,7 @@ def test_javas_login_works_as_in_sparks_own_sink(spark, kafka, provider, topics,
     assert len(scopes) == 1  # Spark's own, and this sink's from driver and tasks
 
 
-def test_the_driver_says_that_the_provider_refuses_the_secret(kafka, provider, topics):
+def test_the_driver_says_that_the_provider_rejects_the_secret(kafka, provider, topics):
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
         "kafka.security.protocol": "SASL_PLAINTEXT",

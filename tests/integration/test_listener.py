@@ -164,5 +164,5 @@ def test_a_listener_of_a_connect_session_reads_the_reports_of_its_server(
     assert done.returncode == 0, done.stderr[-5000:]
     shown = json.loads(done.stdout.splitlines()[-1])
     assert shown["records"] == {"format": 3, "foreach_batch": 3}
-    assert "set the option report.path" in shown["refusal"]
+    assert "set the option report.path" in shown["rejection"]
     assert len(topics.read(topic)) == 6

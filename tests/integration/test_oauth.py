@@ -124,14 +124,14 @@ def test_all_clients_of_an_exactly_once_micro_batch_share_one_token(options):
 
 
 @pytest.mark.parametrize("act", [check, lambda options: write_partition(batches(1), options)])
-def test_a_token_that_brokers_refuse_is_replaced_at_once(options, act):
-    options["oauth.callback"] = "token_functions:refused_at_first"
+def test_a_token_that_brokers_reject_is_replaced_at_once(options, act):
+    options["oauth.callback"] = "token_functions:rejected_at_first"
     act(read_options(options))
     assert options.calls() == 2
 
 
 def ends_early(options):
-    """Let brokers refuse the first token soon after they have accepted it, long before its end."""
+    """Let brokers reject the first token soon after they have accepted it, long before its end."""
     configuration = json.loads(options["kafka.sasl.oauthbearer.config"])
     configuration["first_seconds"] = 2.0
     options["kafka.sasl.oauthbearer.config"] = json.dumps(configuration)
@@ -159,8 +159,8 @@ def test_a_transaction_survives_that_its_token_ends_earlier_than_it_claims(optio
     assert topics.read_committed(options["topic"]) == [b"%d" % number for number in range(5)]
 
 
-def test_the_ledger_is_read_with_another_token_if_brokers_refuse_the_first(options):
-    options["oauth.callback"] = "token_functions:refused_at_first"
+def test_the_ledger_is_read_with_another_token_if_brokers_reject_the_first(options):
+    options["oauth.callback"] = "token_functions:rejected_at_first"
     settings = read_options(options).producer.client
     with closing(GroupOffset(settings, options["topic"], "a-group")) as offset:
         assert offset.read(BrokerWait(Deadline(60), "a minute", "reading")) is None
@@ -195,8 +195,8 @@ def test_the_driver_says_why_there_is_no_token(options, function, reason):
     assert "Correct oauth.callback or what it needs" in str(raised.value)
 
 
-def test_brokers_that_refuse_the_token_are_named(options, kafka):
-    options["oauth.callback"] = "token_functions:refused"
+def test_brokers_that_reject_the_token_are_named(options, kafka):
+    options["oauth.callback"] = "token_functions:rejected"
     with pytest.raises(AuthenticationFailed, match="reject the login") as raised:
         check(read_options(options))
     assert kafka.bootstrap_servers in str(raised.value)
@@ -293,7 +293,7 @@ def test_a_token_endpoint_gives_the_token(options, topics, endpoint):
 
 
 @pytest.mark.slow
-def test_a_token_of_an_endpoint_that_brokers_refuse_is_replaced_after_ten_seconds(options, topics):
+def test_a_token_of_an_endpoint_that_brokers_reject_is_replaced_after_ten_seconds(options, topics):
     now = time.time()
     early = token_functions.unsecured_jwt({"sub": "alice", "iat": now + 600, "exp": now + 900})
     tokens = iter([early])

@@ -99,7 +99,7 @@ def summary(read, **sent):
     return f"{read} records read from the dead letter topic, {in_all}\n"
 
 
-def test_what_the_sink_refused_is_replayed(replays, topics):
+def test_what_the_sink_rejected_is_replayed(replays, topics):
     orders = topics.create()
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     batch = pa.record_batch(
@@ -305,7 +305,7 @@ def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topi
     assert set(written.values()) <= {1, 2}
 
 
-def test_a_record_that_is_refused_again_ends_the_replay_until_it_is_repaired(replays, topics):
+def test_a_record_that_is_rejected_again_ends_the_replay_until_it_is_repaired(replays, topics):
     topic = topics.create()
     replays.add(dead_letter("NULL_TOPIC", None, value=b"bad"), dead_letter("A", topic, value=b"ok"))
     code, lines, said = replays.run()

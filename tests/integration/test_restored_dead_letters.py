@@ -36,7 +36,7 @@ def letter(error="A", topic="t", at=NOON, **fields):
     return dead_letter(error, topic, timestamp=round(at.timestamp() * 1000), **fields)
 
 
-def test_a_dead_letter_becomes_the_row_that_was_refused(spark):
+def test_a_dead_letter_becomes_the_row_that_was_rejected(spark):
     headers = [("a", b"\xff"), ("a", None), ("kafka-nbx", b"")]
     frame = read(spark, letter(key=b"k", value=b"", headers=headers, partition="5"))
     check_schema(frame.schema, topic=None)

@@ -173,14 +173,14 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
     stream.start(options)
     stream.write("before")
     mutual_tls.acls.take_away("alice", topic, AclOperation.WRITE)
-    error = stream.error(lambda: stream.write("refused"))
-    # Spark may choose a worker whose producer is new: brokers then refuse it a producer id.
+    error = stream.error(lambda: stream.write("rejected"))
+    # Spark may choose a worker whose producer is new: brokers then reject it a producer id.
     assert "TOPIC_AUTHORIZATION_FAILED" in error or "Cluster authorization failed" in error
     assert "Grant this user" in error
     mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
     stream.start(options)
     stream.write("after")
-    assert values(topics, topic) == ["after", "before", "refused"]
+    assert values(topics, topic) == ["after", "before", "rejected"]
 
 
 # --- certificates ---------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_after_a_failure_the_certificate_is_read_again_from_its_file(
     mutual_tls.acls.allow("bob", topic, AclOperation.WRITE)
     mutual_tls.acls.take_away("alice", topic, AclOperation.WRITE)
     if api != EXACTLY_ONCE:  # whose tasks have a client each
-        assert "TOPIC_AUTHORIZATION_FAILED" in stream.error(lambda: stream.write("refused"))
+        assert "TOPIC_AUTHORIZATION_FAILED" in stream.error(lambda: stream.write("rejected"))
         stream.start(options)
     stream.write("as bob")
     assert {"as alice", "as bob"} <= set(values(topics, topic))
@@ -222,7 +222,7 @@ def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_the
     try:
         write_pem(trustme.CA().issue_cert("127.0.0.1"), mutual_tls.certificate)
         mutual_tls.restart(1)
-        error = stream.error(lambda: stream.write("refused"))
+        error = stream.error(lambda: stream.write("rejected"))
         assert error.startswith(("DeadlineExceeded: ", "AuthenticationFailed: "))
         assert "certificate" in error
     finally:
@@ -230,4 +230,4 @@ def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_the
         mutual_tls.restart(1)
     stream.start(options)
     stream.write("after")
-    assert values(topics, topic) == ["after", "before", "refused"]
+    assert values(topics, topic) == ["after", "before", "rejected"]

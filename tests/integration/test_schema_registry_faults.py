@@ -46,12 +46,12 @@ def ids(stub, records):
     ("failure", "error"),
     [
         (GONE, "RegistryUnavailable.*503"),
-        ((200, b"<html>a proxy's page</html>"), "RegistryUnavailable|RegistryRefused"),
-        ((401, b'{"error_code": 401, "message": "who are you?"}'), "RegistryRefused.*who are you"),
+        ((200, b"<html>a proxy's page</html>"), "RegistryUnavailable|RegistryRejected"),
+        ((401, b'{"error_code": 401, "message": "who are you?"}'), "RegistryRejected.*who are you"),
         ((409, b'{"error_code": 409, "message": "READER_FIELD"}'), "SchemaIncompatible.*READER_"),
     ],
 )
-def test_what_a_registry_refuses_ends_the_query_before_a_record_moves(
+def test_what_a_registry_rejects_ends_the_query_before_a_record_moves(
     spark, bootstrap_servers, topics, stub, failure, error
 ):
     topic = topics.create()

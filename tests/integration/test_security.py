@@ -324,7 +324,7 @@ def test_the_driver_learns_the_brokers_version_with_any_login(
 
 # --- what is wrong, said by the driver ------------------------------------------------------------
 
-REFUSED = "AuthenticationFailed: the brokers at .* reject the login: .*"
+REJECTED = "AuthenticationFailed: the brokers at .* reject the login: .*"
 NO_TLS = "AuthenticationFailed: no TLS connection to "
 NO_CERTIFICATE = rf"{NO_TLS}.*alert .*certificate.*Set or correct kafka\.ssl\.keystore"
 
@@ -333,22 +333,22 @@ MISTAKES = {
     "wrong password, SCRAM": (
         "sasl_ssl",
         lambda s: scram(password="wrong") | trusting(s.ca),
-        f"{REFUSED}invalid credentials with SASL mechanism SCRAM-SHA-512",
+        f"{REJECTED}invalid credentials with SASL mechanism SCRAM-SHA-512",
     ),
     "unknown user, PLAIN": (
         "sasl_ssl",
         lambda s: plain(user="eve") | trusting(s.ca),
-        f"{REFUSED}Invalid username or password",
+        f"{REJECTED}Invalid username or password",
     ),
     "wrong password without TLS": (
         "sasl_plaintext",
         lambda s: scram(password="wrong"),
-        f"{REFUSED}invalid credentials",
+        f"{REJECTED}invalid credentials",
     ),
     "mechanism that the brokers lack": (
         "sasl_ssl",
         lambda s: scram() | {"sasl.mechanism": "SCRAM-SHA-256"} | trusting(s.ca),
-        f"{REFUSED}supported mechanisms: PLAIN,SCRAM-SHA-512",
+        f"{REJECTED}supported mechanisms: PLAIN,SCRAM-SHA-512",
     ),
     "wrong authority": (
         "sasl_ssl",
@@ -428,7 +428,7 @@ def test_the_driver_says_that_a_right_to_write_is_missing(spark, store, sasl_ssl
 # --- what is wrong, said by the tasks -------------------------------------------------------------
 
 
-def test_a_task_says_that_its_login_is_refused(spark, store, sasl_ssl, topics):
+def test_a_task_says_that_its_login_is_rejected(spark, store, sasl_ssl, topics):
     sink_options = options(
         sasl_ssl,
         "SASL_SSL",

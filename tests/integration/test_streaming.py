@@ -49,7 +49,7 @@ def test_complete_mode_writes_the_whole_result_each_time(
     assert written == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"b", b"1")]
 
 
-def test_update_mode_through_the_format_is_refused_by_spark(spark, bootstrap_servers, tmp_path):
+def test_update_mode_through_the_format_is_rejected_by_spark(spark, bootstrap_servers, tmp_path):
     words = stream_of(spark, tmp_path / "in", ["a"])
     writer = counts(words).writeStream.format("kafka-nb").outputMode("update").option("topic", "t")
     writer = writer.option("kafka.bootstrap.servers", bootstrap_servers)

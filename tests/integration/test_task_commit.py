@@ -131,7 +131,7 @@ def test_a_missing_topic_is_created_where_brokers_do_so(spark, bootstrap_servers
     assert [r.value for r in topics.read(topic)] == [b"x0", b"x1", b"x2"]
 
 
-def test_a_login_that_the_broker_refuses_fails_on_the_driver(spark, kafka, own_topics):
+def test_a_login_that_the_broker_rejects_fails_on_the_driver(spark, kafka, own_topics):
     options = {
         "kafka.security.protocol": "SASL_PLAINTEXT",
         "kafka.sasl.mechanism": "PLAIN",

@@ -115,7 +115,7 @@ def test_the_rest_of_a_partly_committed_micro_batch_is_written(sink):
 
 
 @pytest.mark.parametrize("column", ["key", "value", "headers", "partition", "timestamp"])
-def test_rows_that_differ_from_those_committed_before_are_refused(sink, column):
+def test_rows_that_differ_from_those_committed_before_are_rejected(sink, column):
     restore(sink, "partly")
     rows = [{name: value for name, value in row.items() if name != column} for row in ROWS[2][0]]
     with pytest.raises(ReplayDiffers, match="has committed 5 different rows"):

@@ -362,7 +362,7 @@ def test_a_client_asks_for_a_token_and_connects_when_it_has_one():
         (lambda client: client.set_token("t", 2**50, "", {"no 1": ""}), "extension keys must only"),
     ],
 )
-def test_a_token_that_is_missing_or_refused_is_an_error(report, reason):
+def test_a_token_that_is_missing_or_rejected_is_an_error(report, reason):
     client = Client(OAUTH, asks_for_tokens=True)
     events_until(client, TokenNeeded)
     report(client)

@@ -25,7 +25,7 @@ def test_a_user_who_may_write_nothing_can_log_in(cluster):
     cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * 10)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": "true"}
     with closing(Brokers(settings)) as brokers:
-        for _ in range(20):  # a refusal would come after the login
+        for _ in range(20):  # a rejection would come after the login
             assert brokers.log_in(Deadline(10))
 
 
@@ -77,7 +77,7 @@ def test_brokers_that_only_claim_to_hold_back_offsets_fail(cluster, prefix_is_gi
         (ErrorCode.INVALID_TRANSACTION_TIMEOUT, "kafka.transaction.timeout.ms=600000 is more"),
     ],
 )
-def test_a_transaction_that_is_refused_fails(cluster, code, text):
+def test_a_transaction_that_is_rejected_fails(cluster, code, text):
     cluster.push_errors(INIT_PRODUCER_ID, [ErrorCode.NO_ERROR, code])
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t", **EXACTLY_ONCE}
     results = diagnose(options, timeout_seconds=120, write_test_record=True)

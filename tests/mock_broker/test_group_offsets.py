@@ -108,7 +108,7 @@ def test_a_user_who_may_not_see_the_group_is_told_so(cluster, settings):
     ],
 )
 @CALLS
-def test_a_refused_request_is_an_error(cluster, offset, call, request_kind, code, advice):
+def test_a_rejected_request_is_an_error(cluster, offset, call, request_kind, code, advice):
     cluster.push_errors(request_kind, [code])
     with pytest.raises(TransactionFailed, match=f"the ledger p: .*Grant this user {advice}"):
         call(offset, wait())

@@ -513,7 +513,7 @@ def test_a_topic_that_vanishes_for_a_while_fails_no_record_within_the_budget(
 def test_with_dead_letters_the_records_of_a_topic_that_vanishes_for_a_while_keep_their_order(
     producer, records, cluster, monkeypatch, grace_seconds, has_timestamps
 ):
-    """The client drops them if the topic is older than the grace, and refuses more that long."""
+    """The client drops them if the topic is older than the grace, and rejects more that long."""
     monkeypatch.setattr(added_settings, "MISSING_TOPIC_SECONDS", grace_seconds)
     cluster.create_topic("two", partitions=2)
     p = producer(kafka_linger_ms="60000", on_record_error="dead-letter", dead_letter_topic="dead")
@@ -666,12 +666,12 @@ def test_result_after_a_close_says_so_unless_the_records_failed_before(
     cluster.push_errors(PRODUCE, [ErrorCode.MSG_SIZE_TOO_LARGE])
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = new_producer(kafka_linger_ms="500")
-    refused = p.send(records(["v"]))
-    wait_until(refused.done)
+    rejected = p.send(records(["v"]))
+    wait_until(rejected.done)
     unsent = p.send(records(["w"], topic="missing"))
     assert p.close(0)
     with pytest.raises(DeliveryFailed, match="MSG_SIZE_TOO_LARGE"):
-        refused.result(0)
+        rejected.result(0)
     with pytest.raises(ProducerClosed):
         unsent.result(0)
 
@@ -841,7 +841,7 @@ def test_two_hundred_open_close_cycles_leave_nothing_behind(new_producer, record
 def test_retries_without_idempotence_reorder_even_with_one_request_in_flight(
     producer, records, cluster
 ):
-    """Why that is refused: librdkafka sends the next request before it retries the failed one."""
+    """Why that is rejected: librdkafka sends the next request before it retries the failed one."""
     p = producer(
         client={"max.in.flight.requests.per.connection": "1"},
         kafka_linger_ms="0",

@@ -54,5 +54,5 @@ class FakeEngine(Engine):
     ) -> None:
         """librdkafka's report on records of one partition."""
         self.client.unreported[delivery.topic] -= len(positions)
-        refused = tuple(positions) if code else ()
-        self.answer(reported(delivery.delivery_id, partition, code, len(positions), refused))
+        rejected = tuple(positions) if code else ()
+        self.answer(reported(delivery.delivery_id, partition, code, len(positions), rejected))

@@ -67,7 +67,7 @@ while values("spark_streaming_query_active") != {"format": 0, "foreach_batch": 0
 spark.streams.removeListener(listener)
 result = {
     "records": values("kafka_producer_record_send_total"),
-    "refusal": start_error,
+    "rejection": start_error,
 }
 spark.stop()
 print(json.dumps(result))

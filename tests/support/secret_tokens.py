@@ -36,7 +36,7 @@ def made(_: str) -> tuple[str, float]:
     return token(), time.time() + 600
 
 
-def refused(_: str) -> tuple[str, float]:
+def rejected(_: str) -> tuple[str, float]:
     """What brokers do not accept."""
     return unsecured_jwt({**_PLANTED, "sub": "", "iat": 0, "exp": 1}), time.time() + 60
 

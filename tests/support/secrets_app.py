@@ -60,7 +60,7 @@ CASES = {
         "kafka.sasl.jaas.config": JAAS,
         "kafka.sasl.mechanism": "PLAIN",
     },
-    "login refused": {
+    "login rejected": {
         **GOOD,
         "kafka.sasl.jaas.config": JAAS,
         "kafka.sasl.mechanism": "PLAIN",
@@ -132,7 +132,7 @@ MSK = {
     "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required "
     'awsRoleArn="planted-secret-role";',
 }
-REFUSED = secured["token_endpoint"].replace("/token", "/refused")
+REJECTED = secured["token_endpoint"].replace("/token", "/rejected")
 CASES |= {
     "works with SCRAM": {**SECURED, **SCRAM},
     "works with PLAIN, PKCS12 and JKS": {
@@ -144,16 +144,16 @@ CASES |= {
     "works with a function": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:made"},
     "works with an endpoint": {**SECURED, **ENDPOINT},
     "works with MSK": {**SECURED, **MSK},
-    "password refused": {**SECURED, **PLAIN, "kafka.sasl.password": "planted-secret-wrong"},
+    "password rejected": {**SECURED, **PLAIN, "kafka.sasl.password": "planted-secret-wrong"},
     "key password wrong": {**SECURED, **PLAIN, "kafka.ssl.key.password": "planted-secret-wrong"},
-    "token refused": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:refused"},
+    "token rejected": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:rejected"},
     "token malformed": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:malformed"},
     "function fails": {**SECURED, **TOKENS, "oauth.callback": "secret_tokens:fails"},
-    "endpoint refuses": {
-        **SECURED, **ENDPOINT, "kafka.sasl.oauthbearer.token.endpoint.url": REFUSED
+    "endpoint rejects": {
+        **SECURED, **ENDPOINT, "kafka.sasl.oauthbearer.token.endpoint.url": REJECTED
     },
 }  # fmt: skip
-EXAMINED = ("works with SCRAM", "works with a function", "password refused", "function fails")
+EXAMINED = ("works with SCRAM", "works with a function", "password rejected", "function fails")
 
 rows = spark.range(3).selectExpr("string(id) as value")
 Path(folder, "words").mkdir()

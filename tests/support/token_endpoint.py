@@ -12,11 +12,11 @@ from http_stub import served
 
 @contextmanager
 def token_endpoint(make: Callable[[], str], tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Its URL; it gives what ``make`` returns to clients with a secret, at ``/refused`` to none."""
+    """Its URL. Clients with a secret get what ``make`` returns, except at ``/rejected``."""
 
     def answer(path: str, headers: Message) -> tuple[int, object]:
         has_secret = headers.get("Authorization", "").startswith("Basic ")
-        if has_secret and path != "/refused":
+        if has_secret and path != "/rejected":
             return 200, {"access_token": make(), "expires_in": 600}
         return 401, {"error": "invalid_client"}
 

@@ -42,16 +42,16 @@ def _encoded(part: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
 
 
-def refused(_: str) -> tuple[str, float]:
+def rejected(_: str) -> tuple[str, float]:
     """What brokers do not accept."""
     return unsecured_jwt({"sub": "", "iat": 0, "exp": 1}), time.time() + 600
 
 
-def refused_at_first(configuration: str) -> tuple[str, float] | tuple[str, float, str]:
+def rejected_at_first(configuration: str) -> tuple[str, float] | tuple[str, float, str]:
     """Like ``unsecured``, except that brokers do not accept what the first call returns."""
     is_first = not Path(json.loads(configuration)["log"]).exists()
     token = unsecured(configuration)
-    return refused(configuration) if is_first else token
+    return rejected(configuration) if is_first else token
 
 
 def ends_early_at_first(configuration: str) -> tuple[str, float, str]:

@@ -160,7 +160,7 @@ class Topics:
                 return
             assert not deadline.expired, f"broker {node} does not lead {behind}"
             chosen = [TopicPartition(topic, partition.id) for partition in behind]
-            # An answer per partition: one that is not in sync yet is refused.
+            # An answer per partition: one that is not in sync yet is rejected.
             self._admin.elect_leaders(ElectionType.PREFERRED, chosen).result(_SECONDS)
             time.sleep(deadline.slice(0.1))  # there is no event when it is
 

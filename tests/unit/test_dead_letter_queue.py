@@ -492,7 +492,7 @@ def test_a_record_that_may_be_stored_neither_becomes_a_dead_letter_nor_is_sent_a
 
 
 @pytest.mark.parametrize("is_delegated", [True, False])
-def test_records_that_the_client_refuses_for_one_answer_wait_for_the_next_one(engine, is_delegated):
+def test_records_that_the_client_rejects_for_one_answer_wait_for_the_next_one(engine, is_delegated):
     """The client calls a topic missing for some seconds after an answer that it is there."""
     delivery = engine.send_values("t", ["a"])
     engine.client.rejects[delivery.delivery_id] = ErrorCode.UNKNOWN_TOPIC
@@ -500,7 +500,7 @@ def test_records_that_the_client_refuses_for_one_answer_wait_for_the_next_one(en
         engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
     else:
         engine.know("t", DLQ)
-    engine.client.unreported["t"] -= 1  # the fake counts what it refuses
+    engine.client.unreported["t"] -= 1  # the fake counts what it rejects
     engine.handle([])
     assert engine.sent(delivery) == [0]  # not again without an answer
     engine.client.rejects.clear()
@@ -509,7 +509,7 @@ def test_records_that_the_client_refuses_for_one_answer_wait_for_the_next_one(en
     assert engine.dead == {}
 
 
-def test_records_behind_those_that_the_client_refuses_wait_too(engine):
+def test_records_behind_those_that_the_client_rejects_wait_too(engine):
     """It may accept them a moment later."""
     first, second = engine.send_values("t", ["a"]), engine.send_values("t", ["b"])
     engine.client.rejects[first.delivery_id] = ErrorCode.UNKNOWN_TOPIC

@@ -45,7 +45,7 @@ def test_slice_ends_with_the_deadline(clock, elapsed, expected):
 
 
 @pytest.mark.parametrize("seconds", [-0.001, -math.inf, math.nan])
-def test_timeout_that_is_no_length_of_time_is_refused(clock, seconds):
+def test_timeout_that_is_no_length_of_time_is_rejected(clock, seconds):
     with pytest.raises(ValueError, match="0 or more seconds"):
         Deadline(seconds, clock)
 

@@ -311,10 +311,10 @@ def test_a_folder_that_can_be_created_is_left_to_the_job(tmp_path):
 
 
 def test_files_that_cannot_be_appended_to_are_reported(tmp_path, monkeypatch):
-    def refuse(self, name, line):
+    def reject(self, name, line):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(LocalFolder, "append_line", refuse)
+    monkeypatch.setattr(LocalFolder, "append_line", reject)
     finding = examine_path(tmp_path)
     assert finding.outcome is Outcome.PASSED
     assert finding.message.endswith("each report becomes a new file")

@@ -117,7 +117,7 @@ def test_the_latest_schema_of_each_column_is_named(registry):
     assert len(checked) == 2
 
 
-def test_a_refused_login_fails_and_hides_the_password(registry):
+def test_a_rejected_login_fails_and_hides_the_password(registry):
     registry.authorization = "Basic nobody"
     ((outcome, _, message),) = results(
         registry, **{"schema.registry.basic.auth.user.info": Secret("me:swordfish")}

@@ -68,7 +68,7 @@ def test_a_dry_run_checks_the_columns_against_the_formats(tmp_path, monkeypatch)
     assert re.search("failed +columns .*the column value has no Avro schema", said)
 
 
-def test_a_missing_config_is_refused_with_the_usage(capsys):
+def test_a_missing_config_is_rejected_with_the_usage(capsys):
     with pytest.raises(SystemExit) as raised:
         main([])
     assert raised.value.code == 2

@@ -250,7 +250,7 @@ def test_an_option_that_differs_only_in_case_is_there_a_second_time():
         ("name: &a {b: *a}", "nested too deeply"),
     ],
 )
-def test_what_is_not_a_mapping_in_yaml_is_refused_with_its_line(text, expected):
+def test_what_is_not_a_mapping_in_yaml_is_rejected_with_its_line(text, expected):
     assert any(expected in line for line in mistakes(text))
 
 
@@ -366,13 +366,13 @@ def test_outside_databricks_a_reference_to_a_scope_says_what_to_write():
         "kafka.sasl.jaas.config: '" + JAAS.replace('"u"', '"${env:USER}"') + "'",
     ],
 )
-def test_a_secret_that_is_written_out_is_refused_and_not_shown(line):
+def test_a_secret_that_is_written_out_is_rejected_and_not_shown(line):
     (line,) = mistakes(add_login(line), USER="u")
     assert "is a secret: write ${env:NAME}, ${file:PATH} or, on Databricks, ${secrets:" in line
     assert "hunter2" not in line
 
 
-def test_a_secret_in_set_is_refused_and_not_shown():
+def test_a_secret_in_set_is_rejected_and_not_shown():
     (line,) = mistakes(GOOD, "sink.options.kafka.sasl.password=hunter2")
     assert line.startswith("--set sink.options.kafka.sasl.password: sink.options.kafka.sasl.pass")
     assert "is a secret" in line
@@ -387,7 +387,7 @@ def test_a_secret_in_set_is_refused_and_not_shown():
         "proxy",
     ],
 )
-def test_secrets_of_the_schema_registry_are_refused_too(name):
+def test_secrets_of_the_schema_registry_are_rejected_too(name):
     registry = f"""topic: numbers
     value.format: avro
     schema.registry.url: https://registry
@@ -414,7 +414,7 @@ def test_secrets_of_the_schema_registry_are_refused_too(name):
         "pem_private_key",
     ],
 )
-def test_the_sources_secrets_are_refused_too(name):
+def test_the_sources_secrets_are_rejected_too(name):
     text = GOOD.replace("format: rate", f"format: rate\n  options: {{{name}: hunter2}}")
     (line,) = mistakes(text)
     assert f"source.options.{name}: is a secret" in line

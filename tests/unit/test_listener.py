@@ -276,12 +276,12 @@ def test_a_line_that_is_no_report_is_logged_once(folder, caplog):
     assert caplog.text.count("line 1, was skipped: a report of version 2") == 1
 
 
-def test_a_folder_that_may_not_be_read_is_refused(folder, monkeypatch):
-    def refused(path):
+def test_a_folder_that_may_not_be_read_is_rejected(folder, monkeypatch):
+    def rejected(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     folder.mkdir(exist_ok=True)
-    monkeypatch.setattr(os, "scandir", refused)
+    monkeypatch.setattr(os, "scandir", rejected)
     with pytest.raises(KafkaSinkError, match=r"reports cannot be read: .*Permission denied"):
         KafkaSinkListener(folder)
 
@@ -289,10 +289,10 @@ def test_a_folder_that_may_not_be_read_is_refused(folder, monkeypatch):
 def test_a_folder_that_cannot_be_read_is_logged_once(folder, monkeypatch, caplog):
     listener = KafkaSinkListener(folder)
 
-    def refused(_):
+    def rejected(_):
         raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr(module.ReportFiles, "new", refused)
+    monkeypatch.setattr(module.ReportFiles, "new", rejected)
     for _ in range(2):
         assert listener._values() == {}
     assert caplog.text.count("reports cannot be read") == 1
@@ -305,6 +305,6 @@ def test_a_file_uri_is_a_folder_of_this_machine(folder):
     assert total(listener, RECORDS) == {QUERY_ID: 7}
 
 
-def test_a_folder_of_another_machine_is_refused():
+def test_a_folder_of_another_machine_is_rejected():
     with pytest.raises(KafkaSinkError, match="only folders of this machine, not s3://bucket/a"):
         KafkaSinkListener("s3://bucket/a")

@@ -205,7 +205,7 @@ def test_the_server_listens_on_loopback_until_it_is_closed(listener):
 
 
 @pytest.mark.parametrize("port", [70000, -1])
-def test_a_port_that_cannot_exist_is_refused(listener, port):
+def test_a_port_that_cannot_exist_is_rejected(listener, port):
     with pytest.raises(KafkaSinkError, match=rf"127\.0\.0\.1:{port}: .*choose another port"):
         listener.serve_metrics(port)
 

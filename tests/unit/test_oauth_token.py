@@ -266,17 +266,17 @@ def test_a_call_that_hangs_holds_up_no_client_that_asks_later(login, function):
     returns.set()
 
 
-def test_no_other_client_gets_a_token_that_brokers_refuse(login, numbered):
-    refused = login.ask()
+def test_no_other_client_gets_a_token_that_brokers_reject(login, numbered):
+    rejected = login.ask()
     login.tokens.discard()
     others = [login.another().ask(), login.another().ask()]
-    assert (refused, others) == (f"{VALUE}-0", [f"{VALUE}-1"] * 2)
+    assert (rejected, others) == (f"{VALUE}-0", [f"{VALUE}-1"] * 2)
     # The first client's next errors are about the token that it has.
     login.tokens.discard()
     assert login.another().ask() == f"{VALUE}-1"
 
 
-def test_a_token_that_brokers_refuse_is_replaced_at_once_but_once_in_five_seconds(login, numbered):
+def test_a_token_that_brokers_reject_is_replaced_at_once_but_once_in_five_seconds(login, numbered):
     login.ask()
     for number, seconds in [(1, 0.0), (2, 5.0)]:
         login.client.tokens.clear()
@@ -288,12 +288,12 @@ def test_a_token_that_brokers_refuse_is_replaced_at_once_but_once_in_five_second
         login.tokens.replace()
         login.tokens.pass_on(login.client)
         assert len(numbered) == number + 1
-    login.clock.now += 5.0  # the last refusal is not forgotten
+    login.clock.now += 5.0  # the last rejection is not forgotten
     login.client.tokens.clear()
     assert login.pass_on_until_answered().tokens[0][0] == f"{VALUE}-3"
 
 
-def test_a_refused_token_that_others_have_replaced_needs_no_call(login, numbered):
+def test_a_rejected_token_that_others_have_replaced_needs_no_call(login, numbered):
     other = login.another()
     assert login.ask() == other.ask() == f"{VALUE}-0"
     for client in (login, other):

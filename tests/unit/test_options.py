@@ -321,7 +321,7 @@ def test_topic_name_that_kafka_allows_is_accepted(topic):
 
 
 @pytest.mark.parametrize("topic", ["", " ", ".", "..", "a b", "a/b", "é", "a\0", "a" * 250])
-def test_topic_name_that_kafka_would_refuse_is_rejected(topic):
+def test_topic_name_that_kafka_would_reject_is_rejected(topic):
     assert re.match("topic=.* is not a valid topic name: allowed are", rejection(topic=topic))
 
 

@@ -64,8 +64,8 @@ def test_rows_that_end_with_the_connection_are_not(number):
 
 
 def test_a_worker_without_daemon_says_what_to_leave_out():
-    refused = pytest.raises(InvalidOption, match=r"remove spark\.python\.use\.daemon")
-    with connected("rwb") as (_, rows), refused:
+    rejected = pytest.raises(InvalidOption, match=r"remove spark\.python\.use\.daemon")
+    with connected("rwb") as (_, rows), rejected:
         run_as_worker(require_end_of_rows, rows)
 
 
@@ -101,7 +101,7 @@ def test_looking_leaves_sparks_connection_open():
         assert rows.read(3) == b"row"
 
 
-def test_where_the_rows_come_from_elsewhere_exactly_once_is_refused(tmp_path):
+def test_where_the_rows_come_from_elsewhere_exactly_once_is_rejected(tmp_path):
     with pytest.raises(InvalidOption, match="not supported with this PySpark"):
         rows_socket()
     (tmp_path / "rows").write_bytes(b"")
@@ -124,7 +124,7 @@ def test_the_installed_pyspark_is_supported():
 
 
 @pytest.mark.parametrize("source", ["", "def main(rows, out): ...", "def run(infile): ..."])
-def test_a_pyspark_with_another_worker_is_refused_on_the_driver(monkeypatch, tmp_path, source):
+def test_a_pyspark_with_another_worker_is_rejected_on_the_driver(monkeypatch, tmp_path, source):
     (tmp_path / "other_worker.py").write_text(source)
     spec = importlib.util.spec_from_file_location("pyspark.worker", tmp_path / "other_worker.py")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)

@@ -71,7 +71,7 @@ def test_a_version_of_which_nothing_is_said_has_no_notes():
         ("- 2026-01-31\n", "- 2026-01-31\n\n- the first\n", "changes outside"),
     ],
 )
-def test_a_changelog_in_another_form_is_refused(right, wrong, message):
+def test_a_changelog_in_another_form_is_rejected(right, wrong, message):
     changed = CHANGELOG.replace(right, wrong, 1)
     assert changed != CHANGELOG
     with pytest.raises(ValueError, match=message):

@@ -128,7 +128,7 @@ def test_without_a_dead_letter_topic_there_is_nothing_to_replay(load):
         load(dead_letter_topic=None, on_record_error=None)
 
 
-def test_a_login_that_java_lacks_is_refused_with_advice(load):
+def test_a_login_that_java_lacks_is_rejected_with_advice(load):
     with pytest.raises(InvalidConfiguration, match="Set a login for the source") as raised:
         load(
             kafka_security_protocol="SASL_SSL",
@@ -206,7 +206,7 @@ def test_the_sources_own_login_wins():
     }
 
 
-def test_librdkafkas_names_become_javas_or_are_refused_with_them():
+def test_librdkafkas_names_become_javas_or_are_rejected_with_them():
     assert source(ssl_ca_location="/ca.pem", ssl_endpoint_identification_algorithm="none") == {
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": "/ca.pem",
@@ -266,7 +266,7 @@ def test_a_time_is_in_utc_unless_it_says_otherwise(text, hour):
         (["--config", "c", "--checkpoint", "c", "--since", "noon"], "noon is not a time such as"),
     ],
 )
-def test_a_wrong_command_is_refused_with_the_usage(arguments, expected, capsys):
+def test_a_wrong_command_is_rejected_with_the_usage(arguments, expected, capsys):
     with pytest.raises(SystemExit) as raised:
         main(arguments)
     assert raised.value.code == 2

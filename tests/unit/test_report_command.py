@@ -190,12 +190,12 @@ def test_a_page_that_cannot_be_written_leaves_the_former_one(tmp_path, capsys, m
 
 def test_a_folder_that_may_not_be_read_is_exit_code_2(tmp_path, capsys, monkeypatch):
     write(tmp_path, 0)
-    monkeypatch.setattr(os, "scandir", refused)
+    monkeypatch.setattr(os, "scandir", rejected)
     assert main(["report", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: Permission denied\n"
 
 
-def refused(path):
+def rejected(path):
     raise PermissionError(13, "Permission denied", str(path))
 
 

@@ -206,10 +206,10 @@ def test_storage_is_tried_once_before_the_tasks(tmp_path, caplog):
 def test_where_files_cannot_be_appended_to_each_report_is_a_file(tmp_path, monkeypatch, caplog):
     """As in volumes of Databricks."""
 
-    def refuse(self, name, line):
+    def reject(self, name, line):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(LocalFolder, "append_line", refuse)
+    monkeypatch.setattr(LocalFolder, "append_line", reject)
     monkeypatch.setattr(report_folder, "_MOST_SMALL_FILES", 3)
     for batch_id in range(5):
         append(report(batch_id), str(tmp_path))
@@ -231,11 +231,11 @@ def test_a_report_behind_a_line_that_was_cut_off_is_a_line_of_its_own(tmp_path):
 def test_a_full_disk_is_a_warning(tmp_path, monkeypatch, caplog):
     append(report(0), str(tmp_path))
 
-    def refuse(self, name, line):
+    def reject(self, name, line):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(LocalFolder, "append_line", refuse)
-    monkeypatch.setattr(LocalFolder, "write", refuse)
+    monkeypatch.setattr(LocalFolder, "append_line", reject)
+    monkeypatch.setattr(LocalFolder, "write", reject)
     append(report(1), str(tmp_path))
     assert "No space left" in caplog.text
 

@@ -104,7 +104,7 @@ def test_a_field_of_a_task_that_adds_up_is_counted_from_its_start():
     assert ReportBuilder().build() == DeliveryReport()
 
 
-def test_a_builder_refuses_names_that_a_report_lacks():
+def test_a_builder_rejects_names_that_a_report_lacks():
     builder = ReportBuilder()
     builder.metadata_request = 1
     with pytest.raises(TypeError, match="metadata_request"):

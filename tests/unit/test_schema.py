@@ -116,7 +116,7 @@ def test_type_of_the_topic_column_does_not_matter_when_the_option_is_given():
     assert check_schema(schema(("value", TEXT), ("topic", LongType())), "t") is None
 
 
-def test_missing_value_is_refused():
+def test_missing_value_is_rejected():
     assert problems(("key", TEXT)) == "column value (string or binary) is required but missing"
 
 
@@ -171,7 +171,7 @@ def test_topic_must_come_from_somewhere():
     assert misspelt == f"{sentence} (found topics)"
 
 
-def test_repeated_column_is_refused():
+def test_repeated_column_is_rejected():
     twice = (("value", TEXT), ("value", TEXT), ("key", TEXT), ("key", BYTES), ("x", TEXT))
     message = problems(*twice)
     assert message.startswith("more than one column is named key, value; select one, and rename")
@@ -202,7 +202,7 @@ class Point(UserDefinedType):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_what_spark_cannot_pass_is_refused_only_by_the_format(columns, problem):
+def test_what_spark_cannot_pass_is_rejected_only_by_the_format(columns, problem):
     all_columns = schema(("value", TEXT), *columns)
     assert check_schema(all_columns, "t") is None
     sink = KafkaSink({**SERVERS, "topic": "t"})
@@ -273,12 +273,12 @@ def test_format_is_called_kafka_nb():
     assert KafkaSink.name() == "kafka-nb"
 
 
-def test_reading_is_refused():
+def test_reading_is_rejected():
     with pytest.raises(UnsupportedSaveMode, match=r'only writes; .*format\("kafka"\)'):
         KafkaSink(dict(SERVERS)).schema()
 
 
-def test_overwriting_a_topic_is_refused():
+def test_overwriting_a_topic_is_rejected():
     sink = KafkaSink({**SERVERS, "topic": "t"})
     with pytest.raises(UnsupportedSaveMode, match=r'use mode\("append"\)'):
         sink.writer(schema(("value", TEXT)), overwrite=True)

@@ -15,7 +15,7 @@ from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
 
 LOST = BrokerError(ErrorCode.TRANSPORT, "connection refused")
-REFUSED = BrokerError(ErrorCode.AUTHENTICATION, "invalid token")
+REJECTED = BrokerError(ErrorCode.AUTHENTICATION, "invalid token")
 NO_TOKEN = BrokerError(
     ErrorCode.AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: no route to host"
 )
@@ -46,9 +46,9 @@ def test_tokens_are_passed_on_without_events_too(session, calls):
     assert calls == ["pass_on"]
 
 
-def test_a_login_that_brokers_refuse_replaces_the_token(session, calls):
-    session.client.events += [LOST, REFUSED]
-    assert list(session.poll()) == [LOST, REFUSED]
+def test_a_login_that_brokers_reject_replaces_the_token(session, calls):
+    session.client.events += [LOST, REJECTED]
+    assert list(session.poll()) == [LOST, REJECTED]
     assert calls == ["replace", "pass_on"]
 
 
@@ -65,26 +65,26 @@ def test_a_client_that_fetches_tokens_itself_is_made_to_fetch_another():
     clock = FakeClock()
     session = Session(lambda *_, **__: FakeClient(), ENDPOINT, clock)
 
-    def refused_again():
-        session.client.events.append(REFUSED)
-        assert list(session.poll()) == [REFUSED]
+    def rejected_again():
+        session.client.events.append(REJECTED)
+        assert list(session.poll()) == [REJECTED]
         return session.client.token_failures
 
-    (reason,) = refused_again()
+    (reason,) = rejected_again()
     own = BrokerError(ErrorCode.AUTHENTICATION, f"{NO_TOKEN.text}: {reason}")
     session.client.events.append(own)  # what librdkafka makes of it
     assert list(session.poll()) == []
-    assert refused_again() == [reason]  # again and again would put the next one off
+    assert rejected_again() == [reason]  # again and again would put the next one off
     clock.now += 15
-    assert refused_again() == [reason, reason]
+    assert rejected_again() == [reason, reason]
 
 
-def test_settings_that_the_client_refuses_are_an_invalid_option():
-    def refuse(*_, **__):
+def test_settings_that_the_client_rejects_are_an_invalid_option():
+    def reject(*_, **__):
         raise ValueError("no provider for SASL mechanism X")
 
     with pytest.raises(InvalidOption, match=r"mechanism X\. Correct the option"):
-        Session(refuse, ClientSettings(()))
+        Session(reject, ClientSettings(()))
 
 
 def test_a_client_with_a_token_function_awaits_its_token_until_that_was_passed_on(calls):
@@ -103,7 +103,7 @@ def test_a_client_without_a_token_function_awaits_no_token(session):
     ("error", "callback", "sentence"),
     [
         (
-            REFUSED,
+            REJECTED,
             "",
             "the brokers at b:1 reject the login: invalid token. Correct the user name, pa",
         ),
@@ -117,6 +117,6 @@ def test_a_client_without_a_token_function_awaits_no_token(session):
         (LOST, "", "connection refused"),
     ],
 )
-def test_a_login_that_brokers_refuse_is_told_from_one_without_a_token(error, callback, sentence):
+def test_a_login_that_brokers_reject_is_told_from_one_without_a_token(error, callback, sentence):
     settings = ClientSettings((("bootstrap.servers", "b:1"),), callback)
     assert sentence in explained(error, settings)

@@ -71,9 +71,9 @@ def test_the_manual_is_read_while_a_forked_process_lives():
         ("linger.mss", "5", "No such configuration property"),
     ],
 )
-def test_a_refusal_says_why(name, value, why):
+def test_a_rejection_says_why(name, value, why):
     assert why in str(setting_problem(name, value))
 
 
-def test_a_value_within_its_range_is_not_refused():
+def test_a_value_within_its_range_is_not_rejected():
     assert setting_problem("linger.ms", "5") is None

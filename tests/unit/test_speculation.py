@@ -62,9 +62,9 @@ def test_without_speculation_there_is_no_warning(speculation):
 
 
 def test_a_session_that_hides_the_setting_gets_no_warning():
-    def refuse(name, default):
+    def reject(name, default):
         raise PySparkException("CONFIG_NOT_AVAILABLE")
 
     session = Session(None)
-    session.conf.get = refuse
+    session.conf.get = reject
     register(session)

@@ -7,14 +7,14 @@ import pytest
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 
 VERIFY = "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed"
-REFUSED = "ssl://127.0.0.1:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert"
+REJECTED = "ssl://127.0.0.1:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f"{REFUSED} bad certificate: SSL alert number 42", True),
-        (f"{REFUSED} certificate unknown: SSL alert number 46", True),
+        (f"{REJECTED} bad certificate: SSL alert number 42", True),
+        (f"{REJECTED} certificate unknown: SSL alert number 46", True),
         ("Receive failed: SSL routines::tlsv13 alert certificate required", True),
         ("Receive failed: SSL routines::tlsv1 alert unknown ca", True),
         ("SSL routines::ssl/tls alert handshake failure", False),

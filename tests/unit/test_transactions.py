@@ -86,7 +86,7 @@ def test_foreach_batch_under_spark_connect_needs_the_prefix():
 
 
 @pytest.mark.parametrize("origin", [Origin("a-query", None, 0), Origin("a-query", "1", None)])
-def test_a_task_without_a_micro_batch_is_refused(origin):
+def test_a_task_without_a_micro_batch_is_rejected(origin):
     with (
         pytest.raises(InvalidOption, match="passes no id of a micro-batch"),
         exactly_once(OPTIONS, SETTINGS, origin),
