@@ -33,7 +33,7 @@ from stub_registry import StubRegistry, basic, running_stub
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import (
     LimitReached,
-    RegistryRejected,
+    RegistryRefused,
     RegistryUnavailable,
     SchemaIncompatible,
     SchemaMismatch,
@@ -231,7 +231,7 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
     registry.add("u-value", REQUIRED)
     result = prepared(registry, "u", **LATEST).serialize(batch(ROWS[:1]), "u")
     assert read(REQUIRED, result.batch.column("value")[0].as_py()[5:]) == ROWS[0]
-    with pytest.raises(RegistryRejected, match="AVRO, not JSON"):
+    with pytest.raises(RegistryRefused, match="AVRO, not JSON"):
         prepared(registry, "u", value_format="json", **LATEST)
 
 
@@ -527,7 +527,7 @@ def test_rows_of_many_topics_have_the_ids_of_their_own_subjects(registry, schema
 
 def test_a_registry_without_guids_is_told_apart(registry):
     registry.gives_guids = False
-    with pytest.raises(RegistryRejected, match="GUID"):
+    with pytest.raises(RegistryRefused, match="GUID"):
         prepared(registry, schema_id_location="header").serialize(batch(), "t")
 
 
@@ -639,7 +639,7 @@ def test_a_column_without_a_record_has_no_subject_that_is_named_after_one(regist
 
 def test_a_login_that_is_rejected_is_named_and_hides_the_password(registry):
     registry.authorization = "Basic nobody"
-    with pytest.raises(RegistryRejected, match="the login") as caught:
+    with pytest.raises(RegistryRefused, match="the login") as caught:
         prepared(registry, **{"schema.registry.basic.auth.user.info": "me:swordfish"})
     assert "swordfish" not in str(caught.value)
 
@@ -692,7 +692,7 @@ def test_a_thread_for_a_question_that_does_not_start_names_the_limit(registry, m
 def test_a_failure_ends_the_questions_and_loses_no_answer(registry, topics):
     registry.failing_subject = "t3-value"
     serializer = prepared(registry, topic=None)
-    with pytest.raises(RegistryRejected, match="t3-value"):
+    with pytest.raises(RegistryRefused, match="t3-value"):
         serializer.serialize(topics, None)
     asked = set(registry.requests)
     assert len(asked) < 200
