@@ -231,6 +231,11 @@ class BadBatches:
             partitions = messages.partitioned.partitions.tolist()
             proof.next_bytes.update(dict(zip(partitions, sizes, strict=True)))
 
+    def note_failed(self, topic: str) -> None:
+        """Some of what was passed on has failed: the sizes of the rest prove nothing."""
+        if topic in self._proofs:
+            self._proofs[topic].next_bytes.clear()
+
     def check(self, request: SendRequest, partitioned: PartitionedRecords) -> Checked:
         """Give the request the messages for its records, without those that would be rejected."""
         topic, delivery_id = request.delivery.topic, request.delivery.delivery_id

@@ -259,6 +259,7 @@ class Engine:
             # The topic's limits are not known, or have changed, or do not show this one.
             self._send_again(delivery, failed)
         else:
+            self._bad_batches.note_failed(delivery.topic)
             self._apply_rejection(queue, delivery, failed, is_batch=failed.count > 1)
         self._end_failure(delivery, failed)
 

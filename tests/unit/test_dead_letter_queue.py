@@ -63,6 +63,19 @@ def test_a_configuration_that_may_not_be_read_limits_nothing(engine):
     assert engine.sent(delivery) == [0]
 
 
+def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches(engine):
+    large = engine.send_values("t", ["v" * 600_000])
+    engine.answer(TopicDescription("t", 0, 1, (0,)))
+    engine.answer(ConfigurationDescription("t", ErrorCode.REQUEST_TIMED_OUT, {}))
+    engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
+    engine.know(DLQ)
+    assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
+    batch, later = engine.send_values("t", ["v" * 600_000]), engine.send_values("t", ["v" * 500_000])
+    assert (engine.sent(batch), engine.sent(later)) == ([0], [])
+    engine.report(batch, [0])
+    assert engine.sent(later) == [0]
+
+
 def test_a_configuration_without_an_answer_leaves_the_topics_of_other_requests_waiting(engine):
     first, second = engine.send_values("t", ["a"]), engine.send_values("u", ["b"])
     engine.answer(TopicDescription("t", 0, 1, (0,)))
