@@ -2,8 +2,8 @@
 
 Names of the headers: ``kafka-nb.error``, ``.message``, ``.topic``, ``.partition`` (what the row's
 column said), ``.query.id``, ``.batch.id``, ``.task.partition`` and ``.row`` (counted from 0 in its
-task). ``.timestamp`` (milliseconds since the epoch) is there only if brokers do not accept the
-record's own timestamp, and ``.headers`` (JSON) only if its headers cannot be sent.
+task). ``.timestamp`` (milliseconds since the epoch) is there only if the dead letter cannot keep
+the record's own timestamp, and ``.headers`` (JSON) only if its headers cannot be sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spark_kafka_sink.records.column_table import RECORD_COLUMNS, Column, Kept, Kind
+from spark_kafka_sink.records.column_table import COLUMNS, RECORD_COLUMNS, Column, Kept, Kind
 from spark_kafka_sink.records.columns import BytesColumn, RecordColumns, appended
 from spark_kafka_sink.records.rejection import (
     INVALID_HEADER,
@@ -34,9 +34,11 @@ _KEPT_NUMBERS = [
     if column.kept is Kept.AS_HEADER and column.kind is Kind.NUMBERS
 ]
 
-# Kafka's default of message.timestamp.after.max.ms (KIP-1030), which the topic for dead letters is
-# likely to have.
-_LATEST_MS = 3_600_000
+# Brokers reject later timestamps by default (message.timestamp.after.max.ms, KIP-1030). They may
+# reject earlier ones too, or delete the dead letter within minutes, as older than the retention.
+_FAR_MS = 3_600_000
+
+_NO_TIMESTAMP = COLUMNS["timestamp"].if_null
 
 
 def dead_letters(
@@ -62,8 +64,8 @@ def _has_new_timestamp(rejected: RejectedRecords, now_ms: int) -> npt.NDArray[np
     timestamps = rejected.records.timestamps_ms
     if timestamps is None:
         return is_invalid
-    late: npt.NDArray[np.bool_] = timestamps - now_ms > _LATEST_MS
-    return is_invalid | late
+    is_near: npt.NDArray[np.bool_] = np.abs(timestamps - now_ms) <= _FAR_MS
+    return is_invalid | ~(is_near | (timestamps == _NO_TIMESTAMP))
 
 
 def _dead_letters(
@@ -86,7 +88,7 @@ def _dead_letters(
         "row": records.rows.tolist(),
     }
     if has_new_timestamp and timestamps is not None:
-        columns["timestamp"], timestamps = timestamps.tolist(), None
+        columns["timestamp"], timestamps = _kept_timestamps(timestamps, rejected), None
     originals = records.headers
     if has_headers_as_json and originals is not None and rejected.headers_json is not None:
         columns["headers"] = rejected.headers_json
@@ -102,6 +104,16 @@ def _dead_letters(
         own_bytes=records.own_bytes + len(added[0].buffer),
         **_no_kept_numbers(),
     )
+
+
+def _kept_timestamps(
+    timestamps: npt.NDArray[np.int64], rejected: RejectedRecords
+) -> list[int | None]:
+    """0 stands for none, unless the row has it, which is an error of rows."""
+    is_null = timestamps == _NO_TIMESTAMP
+    if INVALID_TIMESTAMP in rejected.also:
+        is_null &= ~rejected.also[INVALID_TIMESTAMP]
+    return [None if null else t for null, t in zip(is_null, timestamps.tolist(), strict=True)]
 
 
 def _no_kept_numbers() -> dict[str, Any]:

@@ -91,6 +91,7 @@ def assert_split(topics, topic, dead_letter_topic, good, bad):
 
 def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, dead_letter_topic):
     topic = own_topics.create(2)
+    now_ms = int(time.time() * 1000)
     header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     batch = pa.record_batch(
         {
@@ -98,7 +99,7 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
             "key": ["k", "k", None, "k", "k", "k"],
             "topic": [topic, None, "a b", topic, topic, topic],
             "partition": pa.array([1, None, 0, -3, None, None], pa.int32()),
-            "timestamp": pa.array([1_000, 2_000, 3_000, None, -5, 6_000], pa.timestamp("ms")),
+            "timestamp": pa.array([1_000, now_ms, 3_000, None, -5, 6_000], pa.timestamp("ms")),
             "headers": pa.array(
                 [[("h", b"0")], [("h", b"1")], None, [], [], [(None, b"x")]], header
             ),
@@ -127,7 +128,10 @@ def test_bad_rows_become_dead_letters_with_what_they_were(own_topics, options, d
     assert headers[b"null topic"]["h"] == b"1"
     assert headers[b"time"]["kafka-nb.timestamp"] == b"-5"
     assert "kafka-nb.timestamp" not in headers[b"null topic"]
-    assert letters[b"null topic"].timestamp_ms == 2_000
+    assert letters[b"null topic"].timestamp_ms == now_ms
+    # Brokers would soon delete a dead letter from 1970, as older than the topic's retention.
+    assert headers[b"bad topic"]["kafka-nb.timestamp"] == b"3000"
+    assert letters[b"bad topic"].timestamp_ms >= now_ms
     assert letters[b"null topic"].key == b"k"
     assert letters[b"bad topic"].key is None
     assert "null topic" in headers[b"null topic"]["kafka-nb.message"].decode()

@@ -70,7 +70,10 @@ def test_a_record_that_was_too_large_alone_says_nothing_about_larger_batches(eng
     engine.report(large, [0], ErrorCode.MSG_SIZE_TOO_LARGE)
     engine.know(DLQ)
     assert engine.dead == {("t", "MSG_SIZE_TOO_LARGE"): 1}
-    batch, later = engine.send_values("t", ["v" * 600_000]), engine.send_values("t", ["v" * 500_000])
+    batch, later = (
+        engine.send_values("t", ["v" * 600_000]),
+        engine.send_values("t", ["v" * 500_000]),
+    )
     assert (engine.sent(batch), engine.sent(later)) == ([0], [])
     engine.report(batch, [0])
     assert engine.sent(later) == [0]
