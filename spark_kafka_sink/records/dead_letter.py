@@ -64,8 +64,9 @@ def _has_new_timestamp(rejected: RejectedRecords, now_ms: int) -> npt.NDArray[np
     timestamps = rejected.records.timestamps_ms
     if timestamps is None:
         return is_invalid
-    is_near: npt.NDArray[np.bool_] = np.abs(timestamps - now_ms) <= _FAR_MS
-    return is_invalid | ~(is_near | (timestamps == _NO_TIMESTAMP))
+    is_near = np.abs(timestamps - now_ms) <= _FAR_MS
+    is_new: npt.NDArray[np.bool_] = is_invalid | ~(is_near | (timestamps == _NO_TIMESTAMP))
+    return is_new
 
 
 def _dead_letters(
