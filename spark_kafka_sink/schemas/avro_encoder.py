@@ -6,6 +6,7 @@ In this order: the encoder, the writer of each type, the fields of a record, the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ class AvroEncoder:
                 f"the column {column} does not fit its Avro schema: " + ". ".join(problems),
                 problems=tuple(problems),
             )
+        if isinstance(node, Primitive) and node.type == "bytes":
+            self._writer = _without_length(self._writer)
 
     def encode(self, array: pa.Array, prefix: bytes | pa.Array = b"") -> Encoded:
         """Each row as ``prefix``, or that of the row, and its value in Avro; a null stays null."""
@@ -71,6 +74,18 @@ class AvroEncoder:
         is_large = memory.exceeds_binary(len(data))
         values = memory.binary_array(offsets, data, valid=valid, is_large=is_large)
         return Encoded(values, level.problems)
+
+
+def _without_length(writer: Writer) -> Writer:
+    """A writer of ``bytes`` that are not a part of anything.
+
+    Confluent's clients write and read them without their length (AbstractKafkaAvroSerializer).
+    """
+    if not isinstance(writer, writers.Required):
+        return writer
+    if not isinstance(writer.inner, writers.Bytes | writers.Decimal):
+        return writer
+    return replace(writer, inner=replace(writer.inner, has_length=False))
 
 
 _INTEGERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}

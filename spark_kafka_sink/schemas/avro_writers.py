@@ -202,16 +202,18 @@ class Float:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Binaries, or strings, with their length."""
+    """Binaries, or strings, after their length unless not ``has_length``."""
 
     is_text_as_bytes: bool = False
+    has_length: bool = True
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         offsets, data = memory.byte_strings(memory.plain(array))
         lengths = np.diff(offsets)
         if active is not None:
             lengths *= active
-        level.add_varints(zigzag(lengths), active)
+        if self.has_length:
+            level.add_varints(zigzag(lengths), active)
         level.add_strings(offsets, data, active)
 
 
@@ -277,7 +279,7 @@ def _text(texts: pa.Array, row: int) -> str:
 
 @dataclass(frozen=True)
 class Decimal:
-    """Decimals with ``size`` bytes; 0: as many as needed, after their length.
+    """Decimals with ``size`` bytes; 0: as many as needed, after their length if ``has_length``.
 
     ``digits``: the most that a value may have, in the column's scale; None: any value fits.
     ``scale``: that of the schema, if it is not the column's.
@@ -287,6 +289,7 @@ class Decimal:
     size: int
     digits: int | None = None
     scale: int | None = None
+    has_length: bool = True
 
     def write(self, level: Level, array: pa.Array, active: Mask | None) -> None:
         if self.digits is not None:
@@ -305,7 +308,8 @@ class Decimal:
             pieces = _big_endian(lower, upper, self.size, self.size)
         else:
             lengths = _byte_lengths(lower, upper)
-            level.add_varints(zigzag(lengths), active)
+            if self.has_length:
+                level.add_varints(zigzag(lengths), active)
             pieces = _big_endian(lower, upper, lengths, int(lengths.max(initial=1)))
         for piece in pieces:
             level.add(piece, active)

@@ -1,4 +1,4 @@
-"""fastavro as the judge of bytes, with decimals as Java writes them."""
+"""fastavro as the judge of bytes, with decimals and whole values of bytes as Java writes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,23 @@ def _decimal_bytes(value: Decimal | bytes, schema: Any) -> bytes:
 fastavro.write.LOGICAL_WRITERS["bytes-decimal"] = _decimal_bytes
 
 
+def _is_bytes(schema: Any) -> bool:
+    """As a whole value; Confluent's clients write such a value without its length."""
+    return schema == "bytes" or (isinstance(schema, dict) and schema["type"] == "bytes")
+
+
 def avro_bytes(schema: Any, value: Any) -> bytes:
+    """A whole value."""
+    data = part_bytes(schema, value)
+    if not _is_bytes(schema):
+        return data
+    stream = io.BytesIO(data)
+    fastavro.schemaless_reader(stream, fastavro.parse_schema("long"), None)
+    return stream.read()
+
+
+def part_bytes(schema: Any, value: Any) -> bytes:
+    """A field, an element, or a branch."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
@@ -32,6 +48,8 @@ def avro_bytes(schema: Any, value: Any) -> bytes:
 
 def avro_value(schema: Any, data: bytes) -> Any:
     """As of the type alone, without its logical type."""
+    if _is_bytes(schema):
+        return data
     if isinstance(schema, dict):
         schema = {name: value for name, value in schema.items() if name != "logicalType"}
     return fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(schema), None)
