@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME = re.compile(r"[^\W\d]\w*")
 
 
 def is_name(name: Any) -> bool:
+    """Whether Java's Avro accepts the name, with letters of any alphabet."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def is_portable_name(name: str) -> bool:
+    """Whether Avro's specification allows the name, and so all its libraries accept it."""
+    return is_name(name) and name.isascii()
 
 
 def is_full_name(name: str) -> bool:
@@ -18,6 +24,6 @@ def is_full_name(name: str) -> bool:
 
 
 def allowed_name(name: str) -> str:
-    """A similar name that Avro allows."""
+    """A similar name that is portable."""
     replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return replaced if is_name(replaced) else f"_{replaced}"
+    return replaced if is_portable_name(replaced) else f"_{replaced}"

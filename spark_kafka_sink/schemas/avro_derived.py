@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spark_kafka_sink.avro_names import allowed_name, is_name
+from spark_kafka_sink.avro_names import allowed_name, is_portable_name
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
 
 _SIMPLE: Mapping[str, Any] = {
@@ -122,7 +122,7 @@ class _Derivation:
     def _check_name(self, name: str, others: set[str], path: str) -> None:
         if name in others:
             self.problems.append(f"{path}: two fields have this name; rename one of them")
-        elif not is_name(name):
+        elif not is_portable_name(name):
             self.problems.append(
                 f"{path}: Avro does not allow the name {name!r}; rename the field, such as to "
                 f"{allowed_name(name)}"

@@ -13,7 +13,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.serialization_options import ColumnFormat, SerializationOptions
 from spark_kafka_sink.schemas.formats import derived_schema, encoder, record_name
 from spark_kafka_sink.schemas.known_schemas import resolve
-from spark_kafka_sink.schemas.serializer import ColumnSchema, Serializer
+from spark_kafka_sink.schemas.serializer import ColumnSchema, Serializer, id_header
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,12 @@ def prepare(
     serializer = Serializer(serialization, columns, {})
     if options.topic is None:
         return serializer
-    wanted = {column.wanted(options.topic, serialization): column for column in columns}
-    serializer.known = resolve(serialization.registry, list(wanted), folder)
-    for wanted_schema, column in wanted.items():
+    wanted = [(column.wanted(options.topic, serialization), column) for column in columns]
+    serializer.known = resolve(serialization.registry, list(dict(wanted)), folder)
+    if serialization.id_location == "header":
+        for registered in serializer.known.values():
+            id_header(registered)  # a check
+    for wanted_schema, column in wanted:
         if wanted_schema.schema is None:
             arrow_type = types[column.format.column].arrow
             column.encoder(

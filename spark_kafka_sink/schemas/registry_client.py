@@ -121,7 +121,7 @@ class RegistryClient:
     def latest(self, subject: str, schema_format: str) -> RegisteredSchema:
         """The subject's latest version; also raises SchemaNotFound.
 
-        Raises RegistryRefused if it is not a schema of that format, or refers to others.
+        Raises RegistryRefused if it is not a schema of that format, refers to others, or has rules.
         """
         answer = self._ask_for_schema(subject, lambda: self._client.get_latest_version(subject))
         schema = answer.schema
@@ -134,6 +134,13 @@ class RegistryClient:
             raise RegistryRefused(
                 f"the latest schema of the subject {subject} refers to other subjects, which this "
                 "sink does not follow; register one schema that contains them"
+            )
+        rules = schema.rule_set
+        if rules and (rules.domain_rules or getattr(rules, "encoding_rules", None)):
+            raise RegistryRefused(
+                f"the latest schema of the subject {subject} has rules, such as for the encryption "
+                "of fields, which this sink does not apply. If records may be written without "
+                "them, set the schema's text as value.schema or key.schema"
             )
         return RegisteredSchema(answer.schema_id, answer.guid, schema.schema_str)
 

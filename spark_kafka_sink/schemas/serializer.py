@@ -196,7 +196,7 @@ def _id_header(
     json_rows: npt.NDArray[np.int64],
 ) -> BytesColumn:
     """The header with the schema's GUID; null for records without it."""
-    texts = [b"" if schema is None else _header(schema) for schema in schemas]
+    texts = [b"" if schema is None else id_header(schema) for schema in schemas]
     buffer = np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8)
     addresses = np.zeros(len(values), dtype=np.uint64)
     lengths = np.zeros(len(values), dtype=np.int64)
@@ -212,7 +212,8 @@ def _id_header(
     return BytesColumn(addresses, lengths, buffer)
 
 
-def _header(schema: RegisteredSchema) -> bytes:
+def id_header(schema: RegisteredSchema) -> bytes:
+    """The header's value. Raises RegistryRefused if the registry gave the schema no GUID."""
     if schema.guid is None:
         raise RegistryRefused(
             "schema.id.location=header needs GUIDs, which this schema registry does not give; "

@@ -537,6 +537,14 @@ def test_an_invalid_schema_is_rejected(schema: str, reason: str) -> None:
         AvroEncoder(schema, pa.string(), "value")
 
 
+def test_names_may_have_letters_of_any_alphabet() -> None:
+    """As in Java, and so in schemas that Spark's ``to_avro`` has derived."""
+    schema = record({"größe": "int", "名前": "string"}, name="Größen.名簿")
+    array = pa.array([{"größe": 1, "名前": "x"}])
+    array = array.cast(pa.struct({"größe": pa.int32(), "名前": pa.string()}))
+    assert encode(schema, array).values.to_pylist() == [b"\2\2x"]
+
+
 def test_a_primitive_may_be_named_without_quotes() -> None:
     array = pa.array(["x"])
     assert AvroEncoder("string", array.type, "v").encode(array).values.to_pylist() == [b"\2x"]

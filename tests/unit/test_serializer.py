@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -233,6 +234,39 @@ def test_the_latest_schema_of_the_subject_is_used(registry):
     assert read(REQUIRED, result.batch.column("value")[0].as_py()[5:]) == ROWS[0]
     with pytest.raises(RegistryRefused, match="AVRO, not JSON"):
         prepared(registry, "u", value_format="json", **LATEST)
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_rejected"),
+    [
+        ({"domainRules": [{"name": "e", "type": "ENCRYPT", "mode": "WRITEREAD"}]}, True),
+        ({"domainRules": [{"name": "c", "type": "CEL", "kind": "CONDITION"}]}, True),
+        ({"migrationRules": [{"name": "m", "type": "JSONATA", "mode": "UPGRADE"}]}, False),
+        ({"domainRules": []}, False),
+        (None, False),
+    ],
+)
+def test_the_latest_schema_may_have_no_rules_for_writers(registry, rules, is_rejected):
+    registry.add("t-value", REQUIRED)
+    registry.subjects["t-value"][0]["ruleSet"] = rules
+    rejected = pytest.raises(RegistryRefused, match="has rules, such as for the encryption")
+    with rejected if is_rejected else nullcontext():
+        prepared(registry, **LATEST)
+
+
+def test_columns_with_the_same_latest_schema_must_both_fit(registry):
+    registry.add("com.Order", REQUIRED)
+    named = {
+        f"{part}_{option}": value
+        for part in ("key", "value")
+        for option, value in (
+            ("format", "avro"),
+            ("record_name", "com.Order"),
+            ("subject_name_strategy", "record"),
+        )
+    }
+    with pytest.raises(SchemaMismatch, match="column key does not fit"):
+        prepared(registry, **LATEST, **named)
 
 
 @pytest.mark.parametrize(
@@ -528,7 +562,10 @@ def test_rows_of_many_topics_have_the_ids_of_their_own_subjects(registry, schema
 def test_a_registry_without_guids_is_told_apart(registry):
     registry.gives_guids = False
     with pytest.raises(RegistryRefused, match="GUID"):
-        prepared(registry, schema_id_location="header").serialize(batch(), "t")
+        prepared(registry, schema_id_location="header")
+    serializer = prepared(registry, topic=None, schema_id_location="header")
+    with pytest.raises(RegistryRefused, match="GUID"):
+        serializer.serialize(batch(topic=pa.array(["t"] * 3)), None)
 
 
 def test_both_columns_have_formats(registry):
