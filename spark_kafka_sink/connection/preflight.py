@@ -22,7 +22,7 @@ from spark_kafka_sink.config.added_settings import preflight_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet, unsupported
-from spark_kafka_sink.connection.session import Session, explained
+from spark_kafka_sink.connection.session import Session, concerns_login, explained
 from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -229,7 +229,7 @@ class _Brokers:
         return answers
 
     def _note(self, error: BrokerError) -> None:
-        if error.code == ErrorCode.AUTHENTICATION:
+        if concerns_login(error.code, error.text):
             if self._session.awaits_token:
                 return  # the rejected token, which may be an old one, is being replaced
             raise AuthenticationFailed(explained(error, self.settings))

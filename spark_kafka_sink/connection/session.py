@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -21,6 +22,8 @@ from spark_kafka_sink.secret import redacted
 
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafka's text
 _REJECTED = "the brokers reject the last one"
+# librdkafka's text if the connection ends before the broker has seen the login.
+_LOST = re.compile(r"handshake failed: Local: (Broker transport failure|Timed out)")
 # librdkafka fetches another token 10 s after a failure, or after the next failure.
 _FETCH_SECONDS = 15.0
 
@@ -87,15 +90,20 @@ class Session(Generic[ClientT]):
         self._tokens.discard()
 
 
+def concerns_login(code: int, text: str) -> bool:
+    """Whether an error is a failed login, and not a connection that was lost on the way to it."""
+    return code == ErrorCode.AUTHENTICATION and not _LOST.search(text)
+
+
 def _rejects_login(error: BrokerError) -> bool:
-    return error.code == ErrorCode.AUTHENTICATION and not error.text.startswith(_NO_TOKEN)
+    return concerns_login(error.code, error.text) and not error.text.startswith(_NO_TOKEN)
 
 
 def explained(error: BrokerError, settings: ClientSettings) -> str:
     """The text of an error between client and brokers, and what to do about a failed login."""
     if error.code == ErrorCode.CRIT_SYS_RESOURCE:
         return str(thread_limit_reached(error.text))
-    if error.code != ErrorCode.AUTHENTICATION:
+    if not concerns_login(error.code, error.text):
         return error.text
     return ". ".join(login_failure(error.text, settings))
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import struct
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from types import SimpleNamespace
 
 import pytest
 from black_hole import black_hole
-from kafka_proxy import METADATA, KafkaProxy
+from kafka_proxy import API_VERSIONS, METADATA, KafkaProxy
 from mock_cluster import ADD_OFFSETS_TO_TXN, OFFSET_FETCH
 
 from spark_kafka_sink.connection import preflight
 from spark_kafka_sink.errors import BrokerUnavailable, InvalidOption, TopicUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 
+SASL_HANDSHAKE = 17
 NOBODY = "127.0.0.1:1"
 
 
@@ -153,6 +157,35 @@ def test_a_broker_that_hangs_up_counts_as_unreachable(options, cluster, monkeypa
         with pytest.raises(BrokerUnavailable, match=r"kafka\.security\.protocol"):
             preflight.check(options(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}"))
         assert any(key == METADATA for _, key in proxy.requests)
+
+
+class StoppingBroker(StreamRequestHandler):
+    """Answers the first request, ApiVersions, and hangs up at the next one, the SASL handshake."""
+
+    def handle(self):
+        size, _, _, correlation = struct.unpack(">ihhi", self.rfile.read(12))
+        self.rfile.read(size - 8)
+        keys = (METADATA, SASL_HANDSHAKE, API_VERSIONS)
+        versions = b"".join(struct.pack(">hhhb", key, 0, 3, 0) for key in keys)
+        answer = struct.pack(">ihb", correlation, 0, len(keys) + 1) + versions + bytes(5)
+        self.wfile.write(struct.pack(">i", len(answer)) + answer)
+        self.rfile.read(4)
+
+
+def test_a_broker_that_stops_during_the_login_has_not_rejected_it(options, monkeypatch):
+    monkeypatch.setattr(preflight, "UNREACHABLE_SECONDS", 0.5)
+    login = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    login |= {"kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
+    with ThreadingTCPServer(("127.0.0.1", 0), StoppingBroker) as server:
+        servers = f"127.0.0.1:{server.server_address[1]}"
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            with pytest.raises(BrokerUnavailable, match="mechanism handshake failed"):
+                preflight.check(options(kafka_bootstrap_servers=servers, **login))
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def test_a_first_micro_batch_waits_for_its_budget_if_one_of_two_brokers_may_still_answer(

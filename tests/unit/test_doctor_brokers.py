@@ -9,7 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
 from spark_kafka_sink.tools.doctor.brokers import Brokers, error_text
+
+AUTHENTICATION = KafkaError._AUTHENTICATION
 
 DESCRIPTION = SimpleNamespace(authorized_operations=[])
 
@@ -73,6 +76,17 @@ def test_an_error_of_a_group_is_raised_at_the_deadline_or_if_it_stays(asked, cod
     with pytest.raises(KafkaException) as raised:
         asked.group("g", Deadline(seconds))
     assert raised.value.args[0].code() == code
+
+
+def test_a_connection_that_is_lost_before_the_login_is_no_rejected_login(asked):
+    lost = "b:1: SASL PLAIN mechanism handshake failed: Local: Broker transport failure: (n/a)"
+    asked.client.poll = lambda seconds: asked._on_error(KafkaError(AUTHENTICATION, lost))
+    with pytest.raises(BrokerUnavailable, match="handshake failed"):
+        asked.log_in(Deadline(0.1))
+    rejected = "b:1: SASL X mechanism handshake failed: Broker: Unsupported SASL mechanism"
+    asked.client.poll = lambda seconds: asked._on_error(KafkaError(AUTHENTICATION, rejected))
+    with pytest.raises(AuthenticationFailed, match="Unsupported"):
+        asked.log_in(Deadline(30))
 
 
 def test_an_error_without_a_text_is_named():

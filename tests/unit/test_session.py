@@ -16,6 +16,15 @@ from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
 
 LOST = BrokerError(ErrorCode.TRANSPORT, "connection refused")
 REJECTED = BrokerError(ErrorCode.AUTHENTICATION, "invalid token")
+# librdkafka's, for a broker that is stopping
+LOST_IN_HANDSHAKE = [
+    BrokerError(
+        ErrorCode.AUTHENTICATION,
+        f"sasl_ssl://b:1/bootstrap: SASL PLAIN mechanism handshake failed: Local: {reason}: "
+        "broker's supported mechanisms: (n/a) (after 0ms in state DOWN)",
+    )
+    for reason in ("Broker transport failure", "Timed out")
+]
 NO_TOKEN = BrokerError(
     ErrorCode.AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: no route to host"
 )
@@ -50,6 +59,14 @@ def test_a_login_that_brokers_reject_replaces_the_token(session, calls):
     session.client.events += [LOST, REJECTED]
     assert list(session.poll()) == [LOST, REJECTED]
     assert calls == ["replace", "pass_on"]
+
+
+@pytest.mark.parametrize("lost", LOST_IN_HANDSHAKE)
+def test_a_connection_that_is_lost_before_the_login_replaces_no_token(session, calls, lost):
+    session.client.events.append(lost)
+    assert list(session.poll()) == [lost]
+    assert calls == ["pass_on"]
+    assert explained(lost, ClientSettings(())) == lost.text
 
 
 def test_a_login_without_a_token_replaces_none(session, calls):

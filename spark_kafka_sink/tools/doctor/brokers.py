@@ -21,6 +21,7 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files
 from spark_kafka_sink.connection.oauth_token import resolve
 from spark_kafka_sink.connection.preflight import UNREACHABLE_SECONDS
+from spark_kafka_sink.connection.session import concerns_login
 from spark_kafka_sink.connection.sockets import Server, server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
@@ -30,7 +31,6 @@ _STATISTICS_MS = 100
 _POLL_SECONDS = 0.05
 _FREE_SECONDS = 1.0
 _BROKERS_DEFAULT = -1
-_LOGIN_ERRORS = (KafkaError._AUTHENTICATION, KafkaError._SSL)  # noqa: SLF001 - public constants
 
 #: the brokers do not support the request
 UNSUPPORTED = (
@@ -76,7 +76,7 @@ class Brokers:
         previous: Mapping[int, Server] = {}
         while not deadline.expired:
             self._client.poll(deadline.slice(_POLL_SECONDS))
-            if self._error is not None and self._error.code() in _LOGIN_ERRORS:
+            if self._error is not None and _ends_login(self._error):
                 raise AuthenticationFailed(self._error.str())
             learned = self._learned
             # The first statistics may be written while brokers are being added.
@@ -99,7 +99,7 @@ class Brokers:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - a public constant
             self._patience = self._patience or Deadline(UNREACHABLE_SECONDS)
-        elif self._error is None or self._error.code() not in _LOGIN_ERRORS:
+        elif self._error is None or not _ends_login(self._error):
             self._error = error
 
     # --- requests: they raise KafkaException or TimeoutError --------------------------------------
@@ -186,6 +186,11 @@ def confluent_settings(settings: ClientSettings) -> dict[str, Any]:
     """librdkafka's settings for confluent_kafka, which calls the function for tokens itself."""
     name = settings.oauth_callback
     return {**add_local_files(settings), **({"oauth_cb": resolve(name)} if name else {})}
+
+
+def _ends_login(error: KafkaError) -> bool:
+    is_tls = error.code() == KafkaError._SSL  # noqa: SLF001 - a public constant
+    return is_tls or concerns_login(error.code(), error.str())
 
 
 def error_code(error: KafkaException) -> int:
