@@ -13,13 +13,14 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.protocol import TokenClient
-from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.secret import Secret, redacted
 from spark_kafka_sink.threads import start_call
 
 _CALL_SECONDS = 10.0
@@ -31,6 +32,9 @@ _SHARED_LIFE = 0.8
 _MOST_SECONDS = 1e11
 # What the protocol can carry; librdkafka's own message would quote the token.
 _VALUE = re.compile(r"[ \t\r\n\x21-\x7e]+")
+# Of a configuration, whose form is the user's. Shorter parts would make errors unreadable.
+_SEPARATORS = re.compile(r"""[\s,;=&:{}"']+""")
+_SHORTEST_PART = 6
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,7 @@ class TokenCall:
         try:
             returned = resolve(self._name)(str(self._configuration))
         except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
-            text = str(error).partition("\n")[0]
-            if self._configuration:
-                text = text.replace(self._configuration, repr(Secret(self._configuration)))
+            text = _without_secrets(str(error).partition("\n")[0], str(self._configuration))
             return f"{self.option} raised {type(error).__name__}: {text}"
         try:
             token = _token(returned)
@@ -244,6 +246,15 @@ def resolve(name: str) -> Callable[[str], Any]:
     for part in function.split("."):
         attribute = getattr(attribute, part)
     return attribute  # type: ignore[no-any-return]
+
+
+def _without_secrets(text: str, configuration: str) -> str:
+    """``text`` without secrets in URLs, the configuration and its parts, also as URLs have them."""
+    parts = {part for part in _SEPARATORS.split(configuration) if len(part) >= _SHORTEST_PART}
+    parts |= {configuration} - {""}
+    forms = sorted(parts | {quote(part, safe="") for part in parts}, key=len, reverse=True)
+    text = redacted(text)
+    return re.sub("|".join(map(re.escape, forms)), "[hidden]", text) if forms else text
 
 
 def _token(returned: Any) -> Token:

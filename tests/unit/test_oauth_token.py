@@ -147,6 +147,31 @@ def test_an_error_of_the_function_is_named_without_its_configuration(login, func
     assert failure == "oauth.callback=tokens_of_test:make raised RuntimeError: refused [hidden]"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "401 Client Error: for url: https://svc:pw123@idp.example/token?client_secret=pw123",
+            "401 Client Error: for url: https://idp.example/token",
+        ),
+        ("invalid_client: {'id': 'a', 'pass': 'hunter/22'}", "{'id': 'a', 'pass': '[hidden]'}"),
+        ("Max retries exceeded with url: /t?pass=hunter%2F22", "url: /t?pass=[hidden]"),
+    ],
+)
+@pytest.mark.parametrize(
+    "configuration",
+    ["id=a pass=hunter/22", 'id: a, {"pass": "hunter/22"}', "x;pass&hunter/22"],
+)
+def test_an_error_of_the_function_shows_no_part_of_its_configuration_and_no_secret_of_a_url(
+    function, text, shown, configuration
+):
+    def make(_):
+        raise RuntimeError(text)
+
+    function(make)
+    assert Login(configuration).ask().endswith(shown)
+
+
 def test_a_function_that_cannot_be_imported_is_named(login):
     login.tokens.call()
     (failure,) = login.pass_on_until_answered().token_failures
