@@ -53,6 +53,12 @@ def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics):
     assert not topics.exists(topic)
 
 
+def test_the_reports_of_the_stream_get_none_of_the_warm_up(spark, bootstrap_servers, tmp_path):
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "Report.path": str(tmp_path)}
+    assert warm_up(spark, options).problem == ""
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_wait_has_a_deadline(spark, bootstrap_servers, topics):
     options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create()}
     done = warm_up(spark, options, timeout_seconds=0.01)
