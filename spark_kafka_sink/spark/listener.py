@@ -126,6 +126,8 @@ class KafkaSinkListener(StreamingQueryListener):
             query = self._query(str(event.id))
             query.start(event.name, event.runId)
             query.reports_from = None
+            for other in self._namesakes(query):
+                other.pass_failure_to(query)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         name, run_id = event.progress.name, event.progress.runId
@@ -154,6 +156,9 @@ class KafkaSinkListener(StreamingQueryListener):
                 return
             self._read_folders()  # while the query still counts as running
             query.end(event.exception, event.runId)
+            for other in self._namesakes(query):
+                if other.run_state == _RUNNING:
+                    query.pass_failure_to(other)
 
     # --- reports ----------------------------------------------------------------------------------
 
@@ -199,6 +204,11 @@ class KafkaSinkListener(StreamingQueryListener):
                 del self._queries[over[0]]
             self._queries[query_id] = _Query(query_id)
         return self._queries[query_id]
+
+    def _namesakes(self, query: _Query) -> list[_Query]:
+        """The same query with another checkpoint: Spark runs only one of a name at a time."""
+        others = [other for other in self._queries.values() if other is not query]
+        return [other for other in others if other.name and other.name == query.name]
 
     def _warn(self, text: str) -> None:
         if text not in self._logged:
@@ -255,6 +265,10 @@ class _Query:
         if is_last_run:
             self.run_state = _ENDED
         self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
+
+    def pass_failure_to(self, other: _Query) -> None:
+        other.latest_failure = self.latest_failure or other.latest_failure
+        self.latest_failure = ""
 
     def problem(self) -> str:
         """A sentence on the latest failure."""

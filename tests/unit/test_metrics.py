@@ -289,6 +289,31 @@ def test_health_is_200_again_when_a_query_that_failed_waits_for_data(listener, h
     assert health() == (200, ["ok"])
 
 
+@pytest.mark.parametrize("is_end_late", [False, True])
+def test_a_query_that_runs_again_with_another_checkpoint_takes_over_the_failure(
+    listener, health, is_end_late
+):
+    """Spark tells starts at once, but ends later."""
+    other = "99999999-2222-3333-4444-555555555555"
+    events = [(listener.onQueryTerminated, terminated("a"))]
+    events.insert(0 if is_end_late else 1, (listener.onQueryStarted, started(query_id=other)))
+    for tell, event in events:
+        tell(event)
+    again = "orders has failed and runs again, but has completed no micro-batch since"
+    assert health() == (503, [f"{again}: a"])
+    listener.onQueryProgress(progressed(query_id=other))
+    assert health() == (200, ["ok"])
+
+
+def test_queries_without_a_name_are_different_ones(listener, health):
+    ids = [f"{n}9999999-2222-3333-4444-555555555555" for n in (8, 9)]
+    listener.onQueryStarted(started(None, ids[0]))
+    listener.onQueryTerminated(terminated("a", ids[0]))
+    listener.onQueryStarted(started(None, ids[1]))
+    listener.onQueryProgress(progressed(name=None, query_id=ids[1]))
+    assert health() == (503, [f"{ids[0]} has failed: a"])
+
+
 def test_health_names_every_query_that_has_failed(listener, health):
     other = "99999999-2222-3333-4444-555555555555"
     listener.onQueryStarted(started("others", other))
