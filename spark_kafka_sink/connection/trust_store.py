@@ -61,7 +61,7 @@ def _listing(location: str, kind: str, password: str | None) -> str:
         "-XX:TieredStopAtLevel=1",
         "-Duser.language=en",
         # keytool, also where JAVA_HOME has no other command than java
-        "-m", "java.base/sun.security.tools.keytool.Main",
+        "sun.security.tools.keytool.Main",
         "-list", "-rfc",
         "-keystore", location,
         "-storetype", kind,

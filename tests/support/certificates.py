@@ -68,7 +68,7 @@ def write_listing(store: Path, path: Path, kind: str, password: str) -> Path:
 
 def keytool(*arguments: object) -> bytes:
     java = java_home() / "bin" / "java"
-    command = [java, "-m", "java.base/sun.security.tools.keytool.Main", *arguments]
+    command = [java, "sun.security.tools.keytool.Main", *arguments]
     return subprocess.run(list(map(str, command)), capture_output=True, check=True).stdout
 
 

@@ -41,6 +41,8 @@ ABSENT
 PASSWORD = "hunter2"
 JAVA = """#!{python}
 import json, os, pathlib, sys
+if "-m" in sys.argv:
+    sys.exit("Unrecognized option: -m")  # Java 8
 if "-version" in sys.argv:
     sys.exit(print('openjdk version "17.0.1"', file=sys.stderr))
 variable = sys.argv[sys.argv.index("-storepass:env") + 1] if "-storepass:env" in sys.argv else ""
