@@ -77,6 +77,7 @@ _NEEDS_TEXT = frozenset(
         "https.ca.location",
         "ssl.ca.location",
         "ssl.certificate.location",
+        "ssl.crl.location",
         "ssl.key.location",
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",

@@ -149,6 +149,7 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
         "ssl.keystore.certificate.chain",
         "ssl.keystore.key",
         "ssl.ca.location",
+        "ssl.crl.location",
         "https.ca.location",
         "https.ca.pem",
     ],
