@@ -76,12 +76,12 @@ def timeouts(
     Raises InvalidOption if ``delivery.timeout.ms`` is set but shorter than ``linger.ms`` plus
     ``request.timeout.ms``. If it is not set, it is raised to that sum if needed. Java does both.
     """
-    shortest = math.ceil(float(effective[_LINGER]) + int(effective[_REQUEST]))
+    shortest = min(math.ceil(float(effective[_LINGER]) + int(effective[_REQUEST])), _MAX_INT)
     result: dict[str, str] = {}
     if _DELIVERY in settings:
         _check_delivery_timeout(int(settings[_DELIVERY]), shortest, effective)
     else:
-        result[_DELIVERY] = str(max(int(effective[_DELIVERY]), min(shortest, _MAX_INT)))
+        result[_DELIVERY] = str(max(int(effective[_DELIVERY]), shortest))
     if _REQUEST in settings:
         # In librdkafka this bounds only the broker's wait for its replicas; the client itself
         # waits for socket.timeout.ms. Both ranges are narrower than Java's.

@@ -97,6 +97,7 @@ def test_one_request_in_flight_is_accepted_where_it_keeps_the_order(settings):
         ({"linger.ms": "200000"}, "230000"),
         ({"request.timeout.ms": "1200000"}, "1200005"),
         ({"request.timeout.ms": "2147483647"}, "2147483647"),
+        (dict.fromkeys(("request.timeout.ms", "delivery.timeout.ms"), "2147483647"), "2147483647"),
         ({"request.timeout.ms": "1000"}, "120000"),
     ],
     ids=str,
