@@ -140,6 +140,23 @@ def test_a_history_is_explained_by_its_sums():
     assert explain(history.total).finding.startswith("Waiting for room in the buffer takes 75 %")
 
 
+def test_a_stream_that_has_delivered_nothing_is_explained():
+    nothing = {"records": 0, "busiest_partition": None, "busiest_partition_records": 0}
+    nothing["sent_bytes_by_topic"] = {"orders": 0, "returns": 0}
+    history = History(report(0, acknowledgement_wait_ms=3_000, **nothing))
+    assert "Look at the brokers' load" in explain(history.total).advice
+    history.add(report(1, acknowledgement_wait_ms=3_000, **nothing))
+    assert "Look at the brokers' load" in explain(history.total).advice
+
+
+def test_a_failed_micro_batch_shows_no_straggler_because_not_all_of_its_tasks_ran():
+    failed = {"outcome": "failed", "tasks": 200, "task_ms": 8_000, "buffer_wait_ms": 6_000}
+    history = History(report(0, **failed))
+    assert explain(history.total).finding.startswith("Waiting for room in the buffer takes 75 %")
+    history.add(report(1, tasks=20))
+    assert explain(history.total).finding.startswith("One task delays the others: it takes 5.0")
+
+
 def test_the_dominant_part_in_a_few_words():
     assert dominant_component(interval(rows_wait_ms=3_320)) == "waiting for rows from Spark: 83 %"
     assert dominant_component(interval(task_ms=0)) == ""

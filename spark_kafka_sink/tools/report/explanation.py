@@ -44,7 +44,7 @@ def explain(interval: Interval) -> Explanation:
             "spent elsewhere: see durationMs in Spark's progress.",
         )
     if _has_straggler(interval):
-        times = interval.longest_tasks_ms / interval.average_tasks_ms
+        times = interval.delivered_longest_tasks_ms / interval.delivered_average_tasks_ms
         return Explanation(
             f"One task delays the others: it takes {times:.1f} times as long as the average. "
             + finding,
@@ -160,7 +160,8 @@ def _kafka_advice(interval: Interval) -> str:
             f"{interval.retried_requests:,} requests had to be repeated{why}: look for lost "
             "connections, moved leaders, or partitions with too few replicas in sync."
         )
-    partition, records = interval.busiest_partitions.most_common(1)[0]
+    # Adding Counters drops zeros, so there is no partition if nothing was acknowledged.
+    partition, records = next(iter(interval.busiest_partitions.most_common(1)), ("", 0))
     are_many = interval.records >= _FEW_RECORDS * interval.micro_batches
     if partition and are_many and records >= _ONE_PARTITION * interval.records:
         return (
@@ -170,7 +171,7 @@ def _kafka_advice(interval: Interval) -> str:
         )
     hot = interval.sent_bytes_by_topic.most_common(1)
     everything = interval.sent_bytes_by_topic.total()
-    if len(interval.sent_bytes_by_topic) > 1 and hot[0][1] >= _ONE_TOPIC * everything:
+    if len(interval.sent_bytes_by_topic) > 1 and hot[0][1] >= _ONE_TOPIC * everything > 0:
         topic, sent_bytes = hot[0]
         return (
             f"{share(sent_bytes / everything)} of the bytes go to the topic {topic}: spread its "
@@ -193,4 +194,5 @@ def _component_share(shares: dict[str, float], name: str) -> str:
 
 
 def _has_straggler(interval: Interval) -> bool:
-    return interval.longest_tasks_ms >= _STRAGGLER * interval.average_tasks_ms
+    average_ms = interval.delivered_average_tasks_ms
+    return interval.delivered_longest_tasks_ms >= _STRAGGLER * average_ms > 0

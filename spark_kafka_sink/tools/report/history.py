@@ -40,9 +40,12 @@ class Interval(Figures):
     elapsed_ms: float = field(metadata=aggregation(plus))
     #: the part of ``elapsed_ms`` in which no task ran, even if tasks ran one after another
     idle_ms: float = field(metadata=aggregation(plus))
-    #: of each micro-batch the longest task and the average task, added up
+    #: of each micro-batch the longest task, added up
     longest_tasks_ms: int = field(metadata=aggregation(plus))
-    average_tasks_ms: float = field(metadata=aggregation(plus))
+    #: of each delivered micro-batch the longest task and the average task, added up; in failed
+    #: ones, not all tasks have run
+    delivered_longest_tasks_ms: int = field(metadata=aggregation(plus))
+    delivered_average_tasks_ms: float = field(metadata=aggregation(plus))
     #: the records of each micro-batch's busiest partition
     busiest_partitions: Counter[str] = field(metadata=aggregation(plus))
 
@@ -53,16 +56,19 @@ class Interval(Figures):
         # The clock may have been set back, and the first micro-batch follows none.
         elapsed_ms = max(gap / timedelta(milliseconds=1), report.longest_task_ms)
         busiest = {report.busiest_partition or "": report.busiest_partition_records}
+        is_delivered = report.outcome == "delivered"
+        average_task_ms = report.task_ms / max(1, report.tasks)
         return cls(
             **vars(report),
             first=report,
             last=report,
             micro_batches=1,
-            failed_micro_batches=int(report.outcome != "delivered"),
+            failed_micro_batches=int(not is_delivered),
             elapsed_ms=elapsed_ms,
             idle_ms=max(0, elapsed_ms - report.task_ms),
             longest_tasks_ms=report.longest_task_ms,
-            average_tasks_ms=report.task_ms / max(1, report.tasks),
+            delivered_longest_tasks_ms=report.longest_task_ms if is_delivered else 0,
+            delivered_average_tasks_ms=average_task_ms if is_delivered else 0.0,
             busiest_partitions=Counter(busiest),
         )
 
