@@ -12,6 +12,7 @@ from spark_kafka_sink.advice import Advice, advice_on_text
 from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.deadline import Deadline
 
+_CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 _ABOUT_TRUST = (Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY, Advice.CERTIFICATE_OF_ROOT_IS_MISSING)
 
 
@@ -58,7 +59,8 @@ def reason(error: OSError) -> str:
 def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     """librdkafka's settings as Python's TLS. Raises OSError if a file is unusable.
 
-    It presents the client's own certificate only if that and its key are PEM files.
+    It presents the client's own certificate only if that and its key are PEM files
+    (``presents_certificate``).
     """
     settings = add_local_files(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -74,7 +76,7 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     else:
         kind = "capath" if Path(location).is_dir() else "cafile"
         context.load_verify_locations(**{kind: location})
-    if "ssl.certificate.location" in settings:
+    if _are_pem_files(settings):
         context.load_cert_chain(
             settings["ssl.certificate.location"],
             settings.get("ssl.key.location"),
@@ -82,6 +84,15 @@ def tls_context(settings: Mapping[str, str]) -> ssl.SSLContext:
             lambda: settings.get("ssl.key.password", ""),
         )
     return context
+
+
+def presents_certificate(settings: Mapping[str, str]) -> bool:
+    """Whether the context of ``tls_context`` presents the client's certificate, if there is one."""
+    return _are_pem_files(add_local_files(settings)) or settings.keys().isdisjoint(_CERTIFICATES)
+
+
+def _are_pem_files(settings: Mapping[str, str]) -> bool:
+    return "ssl.certificate.location" in settings and "ssl.key.pem" not in settings
 
 
 def connect_tls(server: Server, context: ssl.SSLContext, deadline: Deadline) -> ssl.SSLSocket:

@@ -11,7 +11,7 @@ import threading
 import pytest
 import trustme
 from black_hole import black_hole
-from certificates import write_pem
+from certificates import chain_pem, key_pem, write_pem, write_pkcs12
 
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.connection import sockets
@@ -190,6 +190,73 @@ def test_a_server_without_tls_fails():
     assert finding.outcome is Outcome.FAILED
     assert "the TLS handshake failed" in finding.message
     assert "Check that kafka.security.protocol matches the listener" in finding.advice
+
+
+@pytest.fixture
+def examine_mutual(authority, tmp_path):
+    """What tls says about a server that speaks TLS 1.2 and requires a client's certificate."""
+
+    def examine_mutual(**options):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(write_pem(authority.issue_cert("127.0.0.1"), tmp_path / "server"))
+        authority.configure_trust(context)
+        context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, ssl.TLSVersion.TLSv1_2
+
+        def talk(connection):
+            with context.wrap_socket(connection, server_side=True) as secured:
+                secured.read()
+
+        pem = authority.cert_pem.bytes().decode()
+        with serving(talk) as server:
+            tls = {
+                "kafka.bootstrap.servers": str(server),
+                "kafka.security.protocol": "SSL",
+                "kafka.ssl.truststore.type": "PEM",
+                "kafka.ssl.truststore.certificates": pem,
+            }
+            check = CheckContext(tls | options, False, None, Deadline(30))
+            check.parsed, check.servers = parse(check.options), [server]
+            (finding,) = connection.tls(check)
+            assert (check.servers == []) == (finding.outcome is Outcome.FAILED)
+            return finding
+
+    return examine_mutual
+
+
+def test_a_certificate_that_python_cannot_present_is_left_to_the_login(
+    examine_mutual, authority, tmp_path
+):
+    client = authority.issue_cert("client")
+    text = {
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.key": key_pem(client),
+        "kafka.ssl.keystore.certificate.chain": chain_pem(client),
+    }
+    store = {
+        "kafka.ssl.keystore.type": "PKCS12",
+        "kafka.ssl.keystore.location": str(write_pkcs12(client, tmp_path / "c.p12", "secret")),
+        "kafka.ssl.keystore.password": "secret",
+    }
+    (tmp_path / "chain.pem").write_text(chain_pem(client))
+    both = {
+        "kafka.ssl.certificate.location": str(tmp_path / "chain.pem"),
+        "kafka.ssl.key.pem": key_pem(client),
+    }
+    for options in (text, store, both):
+        finding = examine_mutual(**options)
+        assert finding.outcome is Outcome.WARNED
+        assert "this check cannot present the client's certificate" in finding.message
+        assert "the check login" in finding.advice
+
+
+def test_no_certificate_for_a_server_that_requires_one_fails(examine_mutual):
+    assert examine_mutual().outcome is Outcome.FAILED
+
+
+def test_a_certificate_in_a_file_is_presented(examine_mutual, authority, tmp_path):
+    pem = write_pem(authority.issue_cert("client"), tmp_path / "client.pem")
+    location = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": str(pem)}
+    assert examine_mutual(**location).outcome is Outcome.PASSED
 
 
 def test_an_encrypted_key_with_a_wrong_password_is_an_error_and_no_question(authority, tmp_path):

@@ -110,13 +110,7 @@ def tls(context: CheckContext) -> list[Finding]:
                 "Check the files of kafka.ssl.truststore.location and kafka.ssl.keystore.location",
             )
         ]
-    probe = partial(
-        probe_tls,
-        context=tls_context,
-        deadline=context.deadline,
-        trust_option=settings.trust_option,
-    )
-    findings = _probe_all(context.servers, probe, context)
+    findings = _probe_all(context.servers, _tls_probe(context, tls_context), context)
     return _keep_usable(context, context.servers, findings)
 
 
@@ -187,8 +181,7 @@ def advertised_listeners(context: CheckContext) -> list[Finding]:
     def probe(server: Server) -> Finding:
         finding = probe_tcp(server, deadline)
         if finding.outcome is Outcome.PASSED and tls_context is not None:
-            trust_option = context.settings.trust_option
-            finding = probe_tls(server, tls_context, deadline, trust_option)
+            finding = _tls_probe(context, tls_context)(server)
         return finding
 
     addresses = list(context.advertised.values())
@@ -237,10 +230,28 @@ def probe_tcp(server: Server, deadline: Deadline) -> Finding:
         )
 
 
+def _tls_probe(context: CheckContext, tls_context: ssl.SSLContext) -> Callable[[Server], Finding]:
+    return partial(
+        probe_tls,
+        context=tls_context,
+        deadline=context.deadline,
+        trust_option=context.settings.trust_option,
+        presents_certificate=sockets.presents_certificate(context.settings),
+    )
+
+
 def probe_tls(
-    server: Server, context: ssl.SSLContext, deadline: Deadline, trust_option: str = ""
+    server: Server,
+    context: ssl.SSLContext,
+    deadline: Deadline,
+    trust_option: str = "",
+    presents_certificate: bool = True,
 ) -> Finding:
-    """Whether the handshake succeeds, who signed the certificate, and when it expires."""
+    """Whether the handshake succeeds, who signed the certificate, and when it expires.
+
+    ``presents_certificate``: see ``sockets``. If False, a broker that requires a certificate ends
+    the handshake (TLS 1.2), though the Kafka client would present one.
+    """
     try:
         with sockets.connect_tls(server, context, deadline) as connection:
             return _check_certificate(server, connection)
@@ -248,6 +259,9 @@ def probe_tls(
         return failed(*sockets.certificate_rejected(error, trust_option), str(server))
     except OSError as error:
         what = f"the TLS handshake failed: {sockets.reason(error)}"
+        if not presents_certificate:
+            what += "; this check cannot present the client's certificate"
+            return warned(what, "See the check login, which presents it", str(server))
         return failed(what, Advice.TLS_FAILED.remedy, str(server))
 
 
