@@ -17,7 +17,8 @@ from topics import Topics
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
-from spark_kafka_sink.tools.doctor import Outcome, diagnose
+from spark_kafka_sink.tools.doctor import Outcome, diagnose, workers
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.transactions.ledger import BatchMarker, marker_group
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 
@@ -228,6 +229,22 @@ def test_a_session_shows_its_executors(examine, spark):
     assert results["executors"].outcome is Outcome.PASSED
     _, _, path = results["executors"].subject.partition(":")
     assert Path(path).parent == Path(sys.executable).parent
+
+
+@pytest.mark.parametrize("has_program", [False, True])
+def test_a_python_that_executors_cannot_start_is_named(spark, monkeypatch, tmp_path, has_program):
+    program = tmp_path / "python"
+    if has_program:
+        program.write_text("#!/bin/sh\necho starting >&2\necho no such interpreter >&2\nexit 1\n")
+        program.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(program))
+    context = CheckContext({}, write_test_record=False, spark=spark, deadline=Deadline(SECONDS))
+    (finding,) = workers.executors(context)
+    assert finding.outcome is Outcome.FAILED
+    expected = "no such interpreter" if has_program else f'Cannot run program "{program}"'
+    assert finding.message.startswith(f"a task that only inspects its Python fails: {expected}")
+    assert "\n" not in finding.message
+    assert "installed on every executor" in finding.advice
 
 
 # --- exactly-once ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
     failed,
-    first_line,
     not_applicable,
     passed,
     skipped,
@@ -76,6 +76,8 @@ _PROBED = (*_NEEDED, "pyspark")
 _COMPARED = ("spark_kafka_sink", "pyspark")
 
 _TASKS_WITH_CONNECT = 16
+# The last line that a worker wrote, or which program is missing; the first cause names neither.
+_WORKERS_ERROR = re.compile(r".+(?=\s+PYTHONPATH was:)|Cannot run program .+")
 
 # docs/tuning.md, small workers
 _LEAST_MIB = 600
@@ -254,8 +256,9 @@ def executors(context: CheckContext) -> list[Finding]:
     spark = context.spark
     if spark is None:
         return [not_applicable("needs a running session")]
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
+
+    from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 
     source, names = _PROBE_FUNCTION, list(_PROBED)
 
@@ -276,10 +279,12 @@ def executors(context: CheckContext) -> list[Finding]:
                 "Raise --timeout; executors may be busy or still starting",
             )
         ]
-    if isinstance(call.error, PySparkException):
+    if isinstance(call.error, SPARK_ERRORS):
+        workers_own = _WORKERS_ERROR.search(str(call.error))
+        what = workers_own[0].strip() if workers_own else reason(call.error)
         return [
             failed(
-                f"a task that only inspects its Python fails: {first_line(call.error)}",
+                f"a task that only inspects its Python fails: {what}",
                 "Check that the Python of PYSPARK_PYTHON is installed on every executor",
             )
         ]

@@ -317,7 +317,7 @@ def _databricks_secret(scope: str, key: str) -> str:
         ) from None
     from pyspark.sql import SparkSession
 
-    from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
+    from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 
     try:
         # On Databricks, this is the session that exists already.

@@ -10,10 +10,10 @@ from pyspark.errors import StreamingQueryException
 
 from spark_kafka_sink.errors import sink_error, sink_error_name
 from spark_kafka_sink.report.metrics import is_micro_batch
+from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.reports import MicroBatch, Reports
 from spark_kafka_sink.tools.job.restart import Failure
-from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import Stop
 
 if TYPE_CHECKING:

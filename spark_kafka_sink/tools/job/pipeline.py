@@ -13,9 +13,9 @@ from spark_kafka_sink.spark.datasource import FORMAT
 from spark_kafka_sink.spark.foreach_batch import foreach_batch
 from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources, scala_version
 from spark_kafka_sink.spark.schema_check import check_schema, check_schema_for_format
+from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, is_transient, reason
 from spark_kafka_sink.tools.job.configuration import Configuration
 from spark_kafka_sink.tools.job.document import Path
-from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, is_transient, reason
 from spark_kafka_sink.tools.job.stop import StopCheck
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from spark_kafka_sink.spark.datasource import make_known
 from spark_kafka_sink.spark.listener import KafkaSinkListener
 from spark_kafka_sink.spark.micro_batch import warn_of_speculation
 from spark_kafka_sink.spark.private_api import handle_java_signals, is_classic
+from spark_kafka_sink.spark.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.spark.warm_up import warm_up
 from spark_kafka_sink.tools.doctor import diagnose
 from spark_kafka_sink.tools.doctor.result import say_text
@@ -26,7 +27,6 @@ from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.pipeline import build, start
 from spark_kafka_sink.tools.job.reports import Reports, collected_reports
 from spark_kafka_sink.tools.job.restart import DONE, FAILED, Failure, run_attempts
-from spark_kafka_sink.tools.job.spark_errors import SPARK_ERRORS, reason
 from spark_kafka_sink.tools.job.stop import SIGNALS, Stop, StopCheck, handle_signals
 from spark_kafka_sink.tools.job.topic_creation import create_missing
 
