@@ -8,9 +8,14 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
 from stub_registry import running_stub
 
+from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.schemas.formats import derived_schema
 from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.tools.doctor import writing
+from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.diagnosis import diagnose
+from spark_kafka_sink.tools.doctor.result import not_applicable
 
 
 @pytest.fixture
@@ -150,3 +155,12 @@ def test_what_only_the_format_cannot_take_and_what_may_be_avro_already_are_warni
     assert of_format[0] == serialized_twice[0] == "warned"
     assert "more than one column is named id. Spark cannot pass that to the format" in of_format[2]
     assert "if it is Avro already, write the struct itself" in serialized_twice[2]
+
+
+def test_no_test_record_that_readers_of_the_format_could_not_read(registry):
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+    options |= {"value.format": "avro", "schema.registry.url": registry.url}
+    context = CheckContext(options, write_test_record=True, spark=None, deadline=Deadline(0))
+    context.parsed = parse(options)
+    (finding,) = writing.test_record(context)
+    assert finding == not_applicable("readers of value.format or key.format could not read it")

@@ -21,7 +21,7 @@ from spark_kafka_sink.tools.doctor.exactly_once import (
     doctor_transactional_id,
     exactly_once_only,
 )
-from spark_kafka_sink.tools.doctor.result import Finding, failed, passed, skipped
+from spark_kafka_sink.tools.doctor.result import Finding, failed, not_applicable, passed, skipped
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, GroupOffset
 from spark_kafka_sink.transactions.transaction import Transaction
 
@@ -36,6 +36,8 @@ def test_record(context: CheckContext) -> list[Finding]:
     name = context.topic_name
     if not context.write_test_record:
         return [skipped(_NOT_REQUESTED)]
+    if context.sink.serialization is not None:
+        return [not_applicable("readers of value.format or key.format could not read it")]
     batch = pa.record_batch({"key": [KEY], "value": [f"test record {uuid.uuid4()}"]})
     (records,) = split_by_topic(batch, name).records
     try:
