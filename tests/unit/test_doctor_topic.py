@@ -325,6 +325,33 @@ def test_the_topic_for_dead_letters_takes_any_record(examine, brokers, settings,
     assert message in finding.message
 
 
+def test_a_topic_for_dead_letters_that_accepts_none_fails(examine, brokers):
+    dead = brokers.topics["dead"]
+    dead.partitions = [partition(0), partition(1, leader=None)]
+    finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
+    assert (finding.outcome, finding.message) == (Outcome.FAILED, "no leader for partition 1")
+
+    dead.partitions = [partition(0, in_sync=1)]
+    finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
+    assert finding.outcome is Outcome.FAILED
+    assert "fewer than min.insync.replicas=2 for partition 0" in finding.message
+    acks = {"kafka_acks": "1", "kafka_enable_idempotence": "false"}
+    assert examine(topic.dead_letter_topic, **DEAD_LETTERS, **acks).outcome is Outcome.PASSED
+
+    dead.partitions, dead.authorized_operations = [partition()], [AclOperation.DESCRIBE]
+    brokers.settings["dead"] = FORBIDDEN
+    finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
+    assert (finding.outcome, finding.message) == (
+        Outcome.FAILED,
+        "User:ANONYMOUS may not write to it",
+    )
+
+    brokers.topics["dead"] = FORBIDDEN
+    finding = examine(topic.dead_letter_topic, **DEAD_LETTERS)
+    assert finding.outcome is Outcome.FAILED
+    assert "--operation Describe --operation Write --topic dead" in finding.advice
+
+
 def test_without_dead_letters_there_is_nothing_to_check(examine):
     assert examine(topic.dead_letter_topic).outcome is Outcome.SKIPPED
 

@@ -17,6 +17,7 @@ from spark_kafka_sink.tools.doctor.brokers import error_code, error_text
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import (
     Finding,
+    Outcome,
     counted,
     failed,
     not_applicable,
@@ -45,28 +46,30 @@ def topic(context: CheckContext) -> list[Finding]:
         if error_code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return [missing_topic(context, name)]
         if error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return [
-                failed(
-                    f"{context.user} may not describe it, or it does not exist",
-                    grant(context, name, "Describe", "Write"),
-                    name,
-                )
-            ]
+            return [_not_writable(context, name)]
         return [_unusable(name, error)]
-    orphans = [
-        part.id for part in description.partitions if part.leader is None or part.leader.id < 0
-    ]
-    if orphans:
-        return [
-            failed(
-                f"no leader for {_partitions(orphans)}",
-                "Start the brokers that hold these partitions; until then, their records wait",
-                name,
-            )
-        ]
+    if (finding := _check_leaders(name, description.partitions)) is not None:
+        return [finding]
     replicas = min(len(part.replicas) for part in description.partitions)
     size = counted(len(description.partitions), "partition")
     return [passed(f"{size}, {counted(replicas, 'replica')} each", name)]
+
+
+def _not_writable(context: CheckContext, name: str) -> Finding:
+    # The right to write implies that to describe.
+    what = f"{context.user} may not describe it, or it does not exist"
+    return failed(what, grant(context, name, "Describe", "Write"), name)
+
+
+def _check_leaders(name: str, partitions: Sequence[Any]) -> Finding | None:
+    orphans = [part.id for part in partitions if part.leader is None or part.leader.id < 0]
+    if not orphans:
+        return None
+    return failed(
+        f"no leader for {_partitions(orphans)}",
+        "Start the brokers that hold these partitions; until then, their records wait",
+        name,
+    )
 
 
 def not_described(
@@ -187,10 +190,14 @@ def topic_settings(context: CheckContext) -> list[Finding]:
 
 def in_sync_replicas(context: CheckContext) -> list[Finding]:
     """Enough replicas are in sync for acks=all, with one to spare."""
-    if context.settings["acks"] not in ("all", "-1"):
+    if not _waits_for_replicas(context):
         return [not_applicable(f"kafka.acks={context.settings['acks']} does not wait for replicas")]
     needed = int_setting(context.topic_settings, "min.insync.replicas")
     return [check_in_sync(context.topic_name, context.topic.partitions, needed)]
+
+
+def _waits_for_replicas(context: CheckContext) -> bool:
+    return context.settings["acks"] in ("all", "-1")
 
 
 def check_in_sync(name: str, partitions: Sequence[Any], needed: int | None) -> Finding:
@@ -328,26 +335,37 @@ def dead_letter_topic(context: CheckContext) -> list[Finding]:
     if name is None:
         return [not_applicable("on.record.error=fail")]
     try:
-        allowed = context.client.topic(name, context.deadline).authorized_operations
+        description = context.client.topic(name, context.deadline)
+    except KafkaException as error:
+        return [not_described(context, name, error, _not_writable(context, name))]
+    if (finding := _check_leaders(name, description.partitions)) is not None:
+        return [finding]
+    allowed = description.authorized_operations
+    if allowed and AclOperation.WRITE not in allowed:
+        return [failed(f"{context.user} may not write to it", grant(context, name, "Write"), name)]
+    try:
         settings = context.client.topic_settings(name, context.deadline)
     except KafkaException as error:
-        what = f"{context.user} may not describe it, or may not read its configuration"
-        forbidden = warned(what, grant(context, name, "Describe", "DescribeConfigs"), name)
+        what = f"{context.user} may not read its configuration"
+        forbidden = warned(what, grant(context, name, "DescribeConfigs"), name)
         return [not_described(context, name, error, forbidden)]
-    if allowed and AclOperation.WRITE not in allowed:
-        what = f"{context.user} may not write to it"
-        return [failed(what, grant(context, name, "Write"), name)]
-    return [_dead_letter_size(name, settings, context.settings.max_request_bytes)]
+    return [_check_dead_letters(context, name, description.partitions, settings)]
 
 
-def _dead_letter_size(name: str, settings: Mapping[str, str], max_request_bytes: int) -> Finding:
+def _check_dead_letters(
+    context: CheckContext, name: str, partitions: Sequence[Any], settings: Mapping[str, str]
+) -> Finding:
+    if _waits_for_replicas(context):
+        finding = check_in_sync(name, partitions, int_setting(settings, "min.insync.replicas"))
+        if finding.outcome is Outcome.FAILED:
+            return finding
     if limits_from(settings).is_compacted:
         what = "it is compacted, so a dead letter without a key fails its task"
         return failed(what, "Set the topic's cleanup.policy=delete", name)
     limit = int_setting(settings, "max.message.bytes")
     if limit is None:
         return not_reported()
-    needed = max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
+    needed = context.settings.max_request_bytes + _DEAD_LETTER_HEADERS_BYTES
     if limit < needed:
         what = f"max.message.bytes={limit}: the largest dead letters will not fit"
         return warned(what, f"Raise the topic's max.message.bytes to {needed} or more", name)
