@@ -196,6 +196,20 @@ def test_amazons_login_is_that_of_its_java_library():
     assert read["sasl.client.callback.handler.class"] == handler
 
 
+@pytest.mark.parametrize("is_sinks", [True, False])
+def test_amazons_login_by_jaas_has_its_callback_handler(is_sinks):
+    jaas = 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="p";'
+    if is_sinks:
+        read = source(sasl_mechanism="AWS_MSK_IAM", sasl_jaas_config=jaas)
+    else:
+        read = source({"kafka.sasl.jaas.config": jaas}, sasl_mechanism="AWS_MSK_IAM")
+    assert read["sasl.jaas.config"] == jaas
+    handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    assert read["sasl.client.callback.handler.class"] == handler
+    own = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": "own"}
+    assert "sasl.client.callback.handler.class" not in source(own, sasl_mechanism="AWS_MSK_IAM")
+
+
 def test_the_sources_own_login_wins():
     own = {"kafka.sasl.jaas.config": "own", "kafka.sasl.login.callback.handler.class": "Handler"}
     read = source(own, sasl_mechanism="OAUTHBEARER")

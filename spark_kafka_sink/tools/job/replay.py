@@ -273,6 +273,7 @@ _SHARED = tuple(
     PREFIX + name for name in ("bootstrap.servers", "client.", "sasl.", "security.protocol", "ssl.")
 )
 _JAAS = "sasl.jaas.config"
+_CALLBACK_HANDLER = "sasl.client.callback.handler.class"
 _ENDPOINT_CHECK = "ssl.endpoint.identification.algorithm"
 _LOGIN_MODULES: Mapping[str, str] = {
     "PLAIN": "plain.PlainLoginModule",
@@ -282,7 +283,7 @@ _LOGIN_MODULES: Mapping[str, str] = {
 # Classes of Amazon's library, which has to be among Spark's JARs.
 _MSK_IAM_LOGIN: Mapping[str, str] = {
     _JAAS: "software.amazon.msk.auth.iam.IAMLoginModule required;",
-    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    _CALLBACK_HANDLER: "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
 }
 _JAVA_NAMES: Mapping[str, str] = {
     "ssl.ca.pem": "ssl.truststore.location",
@@ -321,6 +322,8 @@ def source_options(sink: Mapping[str, str], source: Mapping[str, str]) -> dict[s
         settings["sasl.mechanism"] = mechanism
         if _JAAS not in settings and PREFIX + _JAAS not in own:
             settings |= _login(mechanism, user, password)
+        elif own.get(f"{PREFIX}sasl.mechanism", mechanism) == AWS_MSK_IAM:
+            settings[_CALLBACK_HANDLER] = _MSK_IAM_LOGIN[_CALLBACK_HANDLER]
     location = settings.pop("ssl.ca.location", None)
     if location is not None:
         settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
