@@ -133,6 +133,22 @@ def test_a_python_without_the_packages_fails(context, choose):
     assert f"export PYSPARK_PYTHON={launcher}" in finding.advice
 
 
+def test_a_setting_that_precedes_the_variable_has_to_go(context, choose, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    command = choose("exit 3", "PYSPARK_DRIVER_PYTHON")
+    finding, _ = workers.spark_packages(context)
+    assert ": unset PYSPARK_DRIVER_PYTHON, and export PYSPARK_PYTHON=" in finding.advice
+
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON")
+    context.spark = FakeSpark(**{"spark.pyspark.python": command})
+    _, finding = workers.spark_packages(context)
+    assert ": remove spark.pyspark.python, and export PYSPARK_PYTHON=" in finding.advice
+
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "no-such-python")
+    finding, *_ = workers.spark_python(context)
+    assert ": unset PYSPARK_DRIVER_PYTHON, and export PYSPARK_PYTHON=" in finding.advice
+
+
 def test_one_missing_package_is_named(context, choose, tmp_path):
     choose(answering(tmp_path, pyarrow=None))
     (finding,) = workers.spark_packages(context)

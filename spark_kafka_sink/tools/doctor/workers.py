@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAUNCHER = "kafka-nb-python"
+_CONFIGURED = "spark.pyspark.python"
+#: what takes precedence over PYSPARK_PYTHON, and how to be rid of it
+_PRECEDING = {"PYSPARK_DRIVER_PYTHON": "unset", _CONFIGURED: "remove"}
 
 # Reports what a Python would import, without importing it, and its limits: MiB, processes, threads.
 _PROBE_FUNCTION = """
@@ -106,9 +109,9 @@ def workers_pythons(
     for_formats = next((name for name in variables if environment.get(name)), None)
     sources = {_command_of(environment, for_formats): for_formats}
     sources.setdefault(_command_of(environment, "PYSPARK_PYTHON"), "PYSPARK_PYTHON")
-    configured = spark.conf.get("spark.pyspark.python", "") if spark is not None else ""
+    configured = spark.conf.get(_CONFIGURED, "") if spark is not None else ""
     if configured:
-        sources.setdefault(configured, "spark.pyspark.python")
+        sources.setdefault(configured, _CONFIGURED)
     return [
         WorkersPython(command, source or "", shutil.which(command, path=environment.get("PATH")))
         for command, source in sources.items()
@@ -119,10 +122,16 @@ def _command_of(environment: Mapping[str, str], variable: str | None) -> str:
     return (environment.get(variable) if variable else None) or "python3"
 
 
-def _use_this_python() -> str:
-    """The command that makes Spark start this Python, with the launcher if it is installed."""
+def _use_this_python(source: str) -> str:
+    """What makes Spark start this Python, with the launcher if it is installed.
+
+    ``source``: the setting that names the present one; only PYSPARK_PYTHON need not go.
+    """
     launcher = Path(sys.executable).with_name(LAUNCHER)
-    return f"export PYSPARK_PYTHON={launcher if launcher.exists() else sys.executable}"
+    command = f"export PYSPARK_PYTHON={launcher if launcher.exists() else sys.executable}"
+    if source in _PRECEDING:
+        return f"{_PRECEDING[source]} {source}, and {command}"
+    return command
 
 
 def spark_python(context: CheckContext) -> list[Finding]:
@@ -135,7 +144,7 @@ def spark_python(context: CheckContext) -> list[Finding]:
             findings.append(
                 failed(
                     f"{python.source or 'the default'} names no program on PATH",
-                    f"Correct it; for this Python: {_use_this_python()}",
+                    f"Correct it; for this Python: {_use_this_python(python.source)}",
                     python.command,
                 )
             )
@@ -162,24 +171,26 @@ def _check_packages(python: WorkersPython, deadline: Deadline) -> Finding:
         return failed("no answer in time", "Raise --timeout, or correct the path", python.command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return failed(
-            f"does not run as Python: {type(error).__name__}", _switch_advice(), python.command
+            f"does not run as Python: {type(error).__name__}",
+            _switch_advice(python.source),
+            python.command,
         )
-    return _compare(answer, python.command)
+    return _compare(answer, python.command, python.source)
 
 
-def _switch_advice() -> str:
-    return f"Let Spark start the Python of the driver: {_use_this_python()}"
+def _switch_advice(source: str) -> str:
+    return f"Let Spark start the Python of the driver: {_use_this_python(source)}"
 
 
-def _compare(answer: Any, subject: str) -> Finding:
-    """The finding for the answer of ``probe``."""
+def _compare(answer: Any, subject: str, source: str) -> Finding:
+    """The finding for the answer of ``probe``; ``source``: of ``WorkersPython``."""
     packages: dict[str, str] = answer["packages"]
     missing = [name for name in _NEEDED if name not in packages]
     if missing:
         return failed(
             f"{', '.join(missing)} not installed in {answer['path']}. Spark will report "
             "DATA_SOURCE_NOT_FOUND or ModuleNotFoundError",
-            f"{_switch_advice()}; or install spark-kafka-sink there",
+            f"{_switch_advice(source)}; or install spark-kafka-sink there",
             subject,
         )
     if answer["python"] != list(sys.version_info[:2]):
@@ -188,7 +199,7 @@ def _compare(answer: Any, subject: str) -> Finding:
         return failed(
             f"is Python {theirs}, but the driver is Python {drivers}. "
             "Spark will report PYTHON_VERSION_MISMATCH",
-            _switch_advice(),
+            _switch_advice(source),
             subject,
         )
     driver = {name: _version(name) for name in _COMPARED}
@@ -290,10 +301,11 @@ def executors(context: CheckContext) -> list[Finding]:
         ]
     if call.error is not None:
         raise call.error
+    source = _CONFIGURED if spark.conf.get(_CONFIGURED, "") else ""
     findings = []
     for text in sorted(row.answer for row in call.value or ()):
         answer = json.loads(text)
-        findings.append(_compare(answer, f"{answer['host']}:{answer['path']}"))
+        findings.append(_compare(answer, f"{answer['host']}:{answer['path']}", source))
     return findings
 
 
