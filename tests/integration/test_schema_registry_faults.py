@@ -155,7 +155,7 @@ def test_foreach_batch_keeps_no_schema_where_another_application_would_find_it(
 
 def test_warm_up_registers_nothing(spark, bootstrap_servers, topics, stub):
     sink_options = options(stub.url, bootstrap_servers, topic=topics.create())
-    assert not spark_kafka_sink.warm_up(spark, sink_options).problem
+    assert not spark_kafka_sink.warm_up(spark, sink_options, 150.0).problem
     assert stub.requests == []
 
 

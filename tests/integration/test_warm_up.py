@@ -15,6 +15,9 @@ from topics import Topics
 from spark_kafka_sink import warm_up
 from spark_kafka_sink.config.client_settings import DEFAULTS
 
+#: a fresh session, on a busy machine
+LONG_SECONDS = 150.0
+
 APP = Path(__file__).parent.parent / "support" / "warm_up_app.py"
 
 
@@ -48,14 +51,15 @@ def test_problems_are_reported_and_never_raised(spark, caplog):
 
 def test_a_missing_topic_is_not_created(spark, bootstrap_servers, topics):
     topic = topics.new_name()
-    done = warm_up(spark, {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": topic}
+    done = warm_up(spark, options, LONG_SECONDS)
     assert (done.problem, done.topic) == ("", "")
     assert not topics.exists(topic)
 
 
 def test_the_reports_of_the_stream_get_none_of_the_warm_up(spark, bootstrap_servers, tmp_path):
     options = {"kafka.bootstrap.servers": bootstrap_servers, "Report.path": str(tmp_path)}
-    assert warm_up(spark, options).problem == ""
+    assert warm_up(spark, options, LONG_SECONDS).problem == ""
     assert list(tmp_path.iterdir()) == []
 
 

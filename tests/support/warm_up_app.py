@@ -18,7 +18,7 @@ import spark_kafka_sink
 servers, topic = sys.argv[1:]
 spark = session_builder("local[2]").getOrCreate()
 options = {"kafka.bootstrap.servers": servers, "topic": topic}
-print(json.dumps(dataclasses.asdict(spark_kafka_sink.warm_up(spark, options))), flush=True)
+print(json.dumps(dataclasses.asdict(spark_kafka_sink.warm_up(spark, options, 150.0))), flush=True)
 sys.stdin.readline()
 rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
 with tempfile.TemporaryDirectory() as checkpoint:
