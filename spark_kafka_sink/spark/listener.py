@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -287,9 +288,11 @@ class _ReportFolder:
     def skip_existing(self) -> None:
         """Skip the reports of earlier runs; otherwise counters would seem to jump."""
         try:
-            for report in self.files.new():
-                if isinstance(report, Report):
-                    self.query_id = report.query_id or self.query_id
+            for line, _, _ in self.files.lines():
+                # Parsing would take many times as long, and few lines have another id.
+                if self.query_id is None or self.query_id.encode() not in line:
+                    with suppress(ValueError):  # for instance, it has another version
+                        self.query_id = parse(line).query_id or self.query_id
         except FileNotFoundError:
             pass  # the first report creates it
         except OSError as error:

@@ -9,6 +9,7 @@ import pytest
 from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.report.delivery_report import DeliveryReport
 from spark_kafka_sink.report.folder import append
+from spark_kafka_sink.tools.job import reports
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
 from spark_kafka_sink.tools.job.reports import Reports, collected_reports
@@ -54,6 +55,17 @@ def test_the_formats_own_folder_is_read_from_now_on_and_stays(name, tmp_path):
         append(DeliveryReport(batch_id=1, tasks=3), str(tmp_path))
         assert reports.take(1)["tasks"] == 3
     assert list(tmp_path.iterdir())
+
+
+def test_reports_of_earlier_runs_are_not_parsed(tmp_path, monkeypatch):
+    """There may be millions of them."""
+    append(DeliveryReport(batch_id=0), str(tmp_path))
+    parsed = []
+    monkeypatch.setattr(reports, "parse_report", parsed.append)
+    later = Reports(tmp_path)
+    line = append(DeliveryReport(batch_id=1, tasks=3), str(tmp_path)).to_json()
+    assert later.take(1)["tasks"] == 3
+    assert [text.decode().strip() for text in parsed] == [line]
 
 
 def test_reports_elsewhere_are_not_known():

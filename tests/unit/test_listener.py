@@ -199,6 +199,19 @@ def test_reports_of_earlier_runs_are_not_counted(folder):
     assert total(listener, RECORDS) == {QUERY_ID: 7}
 
 
+def test_reports_of_earlier_runs_are_parsed_only_where_the_query_changes(folder, monkeypatch):
+    """There may be millions of them."""
+    earlier = [MadeUpReport(batch_id=number) for number in range(9)]
+    write(folder, MadeUpReport(query_id=OTHER_ID), *earlier)
+    parsed = []
+    parse = module.parse
+    monkeypatch.setattr(module, "parse", lambda line: parsed.append(line) or parse(line))
+    listener = KafkaSinkListener(folder)
+    assert len(parsed) == 2
+    write(folder, failed_report(query_id=None))
+    assert metric(listener, OUTCOMES) == {QUERY_ID: {("delivered",): 0, ("failed",): 1}}
+
+
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(folder):
     listener = KafkaSinkListener(folder)
     whole = MadeUpReport().to_json() + "\n"

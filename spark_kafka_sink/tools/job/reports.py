@@ -100,8 +100,8 @@ class Reports:
     def __init__(self, folder: Path | None = None) -> None:
         self._files = None if folder is None else ReportFiles(folder)
         self._by_batch_id: dict[int | None, Mapping[str, Any]] = {}
-        self._read()
-        self._by_batch_id.clear()  # of earlier runs
+        for _ in self._lines():
+            pass  # of earlier runs
 
     def keep(self, report: DeliveryReport) -> None:
         """Keep a report; for ``on_report`` of ``foreach_batch``."""
@@ -109,18 +109,20 @@ class Reports:
 
     def take(self, batch_id: int) -> Mapping[str, Any] | None:
         """The latest report of a micro-batch that has ended, as ``DeliveryReport.to_dict``."""
-        self._read()
+        for line in self._lines():
+            with suppress(ValueError):  # for instance, it has another version
+                parse_report(line)
+                report = json.loads(line)
+                self._by_batch_id[report["batch_id"]] = report
         return self._by_batch_id.pop(batch_id, None)
 
-    def _read(self) -> None:
+    def _lines(self) -> Iterator[bytes]:
+        """The lines since the last call."""
         if self._files is None:
             return
         with suppress(OSError):  # there is no folder, so there are no reports
             for line, _, _ in self._files.lines():
-                with suppress(ValueError):  # for instance, it has another version
-                    parse_report(line)
-                    report = json.loads(line)
-                    self._by_batch_id[report["batch_id"]] = report
+                yield line
 
 
 @contextmanager
