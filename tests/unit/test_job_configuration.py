@@ -10,11 +10,10 @@ import pytest
 from databricks_stand_in import DBUtils
 from pyspark.sql import SparkSession
 
-from spark_kafka_sink.config.option_table import OPTIONS
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.configuration import check, load
-from spark_kafka_sink.tools.job.document import Document
+from spark_kafka_sink.tools.job.document import CREATED, Document
 from spark_kafka_sink.tools.job.model import CreateTopics
 
 GOOD = """\
@@ -104,8 +103,8 @@ def test_a_topic_to_create_that_no_option_names_is_a_mistake():
 
 
 def test_topics_to_create_are_named_like_options():
-    known = {option.name for option in OPTIONS}
-    assert {field.alias or name for name, field in CreateTopics.model_fields.items()} <= known
+    names = [field.alias or name for name, field in CreateTopics.model_fields.items()]
+    assert names == list(CREATED)
 
 
 def test_a_table_is_a_source():
@@ -473,6 +472,20 @@ def test_set_replaces_and_adds():
     assert configuration.job.sql == "SELECT 'a=b' AS value FROM source"
 
 
+def test_set_reaches_topics_to_create_and_their_settings():
+    create = ["sink.options.on.record.error=dead-letter", "sink.options.dead.letter.topic=dead"]
+    create += [
+        "sink.create_topics.topic={partitions: 6}",
+        "sink.create_topics.topic.config.retention.ms=7",
+        "sink.create_topics.topic.config.cleanup.policy=delete",
+        "sink.create_topics.dead.letter.topic.partitions=3",
+    ]
+    created = checked(GOOD, *create).job.sink.create_topics
+    assert created.topic.partitions == 6
+    assert created.topic.config == {"retention.ms": "7", "cleanup.policy": "delete"}
+    assert created.dead_letter_topic.partitions == 3
+
+
 def test_set_replaces_an_option_that_differs_only_in_case():
     configuration = checked(GOOD, "sink.options.Topic=others", "sink.options.TOPIC=numbers2")
     assert configuration.job.sink.options == {
@@ -494,6 +507,8 @@ def test_set_repairs_a_mistake():
         ),
         ("sink.mod=format", "--set sink.mod: sink.mod: unknown key; did you mean mode?"),
         ("name.first=x", "--set name.first: name.first: name is not a mapping"),
+        ("sink.create_topics.dead.x=1", "sink.create_topics.dead: unknown key"),
+        ("sink.create_topics.topicx.partitions=1", "sink.create_topics.topicx: unknown key"),
         ("trigger={once", "--set trigger: not YAML"),
         ("sink.mode", "--set: write --set KEY=VALUE"),
     ],

@@ -17,6 +17,8 @@ from spark_kafka_sink.config.options import SinkOptions, check_for_format, parse
 from spark_kafka_sink.connection.driver_options import complete
 from spark_kafka_sink.errors import InvalidConfiguration, InvalidOption
 from spark_kafka_sink.tools.job.document import (
+    CREATE_TOPICS,
+    CREATED,
     Document,
     Mistake,
     Path,
@@ -24,7 +26,7 @@ from spark_kafka_sink.tools.job.document import (
     References,
     invalid,
 )
-from spark_kafka_sink.tools.job.model import CREATED, Job, TopicSettings, read_job
+from spark_kafka_sink.tools.job.model import Job, TopicSettings, read_job
 
 #: where the sink's options are in the file
 OPTIONS: Path = ("sink", "options")
@@ -66,7 +68,7 @@ class Configuration:
             ),
         }
         return {
-            ("sink", "create_topics", option): (topic, settings)
+            (*CREATE_TOPICS, option): (topic, settings)
             for option, (topic, settings) in topics.items()
             if topic is not None and settings is not None
         }
@@ -137,11 +139,10 @@ def _parse_options(
 def _topics_without_option(document: Document, options: Mapping[str, str]) -> list[Mistake]:
     """Topics to create that no option names."""
     names = {name.lower() for name in options}
-    create = ("sink", "create_topics")
     return [
-        document.mistake((*create, name), f"has an effect only with sink.options.{name}")
+        document.mistake((*CREATE_TOPICS, name), f"has an effect only with sink.options.{name}")
         for name in CREATED
-        if (*create, name) in document and name not in names
+        if (*CREATE_TOPICS, name) in document and name not in names
     ]
 
 

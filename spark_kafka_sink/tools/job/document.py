@@ -17,12 +17,21 @@ import yaml
 
 from spark_kafka_sink.config import client_settings, registry_options
 from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.option_table import (
+    DEAD_LETTER_TOPIC,
+    EXACTLY_ONCE_LEDGER_TOPIC,
+    TOPIC,
+)
 from spark_kafka_sink.config.registry_options import REGISTRY_PREFIX
 from spark_kafka_sink.errors import InvalidConfiguration
 from spark_kafka_sink.secret import Secret, read_secret
 
 #: where something is in a document, such as ("sink", "options", "kafka.linger.ms")
 Path = tuple[str, ...]
+
+CREATE_TOPICS = ("sink", "create_topics")
+#: the options that name topics to create, which are keys below ``CREATE_TOPICS``
+CREATED = (TOPIC.name, DEAD_LETTER_TOPIC.name, EXACTLY_ONCE_LEDGER_TOPIC.name)
 
 _DEEPEST = 8
 _QUOTED = re.compile(r" *'([^']*)'")
@@ -178,7 +187,12 @@ def _equal_key(key: str, data: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _path(name: str) -> Path:
-    """The path of a key; everything after ``options`` is one name."""
+    """The path of a key; everything after ``options`` is one name, as are topics to create."""
+    for topic in CREATED:
+        start = f"{'.'.join(CREATE_TOPICS)}.{topic}"
+        if f"{name}.".startswith(f"{start}."):
+            rest = name.removeprefix(start)[1:]
+            return (*CREATE_TOPICS, topic, *filter(None, rest.split(".", 1)))  # config.<name>
     keys = tuple(name.split("."))
     for size in range(len(keys)):
         if is_options(keys[:size]):

@@ -19,7 +19,14 @@ from pydantic import (
 )
 
 from spark_kafka_sink.config.option import did_you_mean
-from spark_kafka_sink.tools.job.document import Document, Mistake, Path, References
+from spark_kafka_sink.tools.job.document import (
+    CREATE_TOPICS,
+    CREATED,
+    Document,
+    Mistake,
+    Path,
+    References,
+)
 
 # Not Field: with pydantic 2.7, all such fields would have the default of one of them.
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -161,15 +168,13 @@ class Job(_Keys):
 
 # --- data -> job, or mistakes ---------------------------------------------------------------------
 
-#: the options that name topics to create
-CREATED = tuple(field.alias or name for name, field in CreateTopics.model_fields.items())
 #: by the path in the file
 _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Job,
     ("source",): Source,
     ("sink",): Sink,
-    ("sink", "create_topics"): CreateTopics,
-    **{("sink", "create_topics", name): TopicSettings for name in CREATED},
+    CREATE_TOPICS: CreateTopics,
+    **{(*CREATE_TOPICS, name): TopicSettings for name in CREATED},
     ("trigger",): Trigger,
     ("restart",): Restart,
     ("metrics",): Metrics,
