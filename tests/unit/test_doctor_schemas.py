@@ -39,7 +39,7 @@ def results(registry, check="schema_registry", schema=None, has_topic_column=Fal
     if has_topic_column:
         del options["topic"]
     results = []
-    for result in diagnose(options, timeout_seconds=20, schema=schema):
+    for result in diagnose(options, timeout_seconds=120, schema=schema):
         if result.name == check:
             results.append(result)
         if result.name == "bootstrap_servers":
