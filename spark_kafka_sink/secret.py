@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import SplitResult, urlsplit
 
 #: of PEM text, perhaps a private key, which some write where the name of a file belongs
@@ -25,6 +25,12 @@ class Secret(str):
 def read_secret(text: str) -> Secret:
     """``text`` as it is, but without the final line break that a file or variable may have."""
     return Secret(re.sub(r"\r?\n\Z", "", text))
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """``text`` without these secrets, some of which may contain others."""
+    ordered = sorted(filter(None, secrets), key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, ordered)), "[hidden]", text) if ordered else text
 
 
 def redacted(text: str) -> str:

@@ -10,7 +10,7 @@ from urllib.request import getproxies
 
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.secret import PEM_BEGIN, Secret, redacted, split_url
+from spark_kafka_sink.secret import PEM_BEGIN, hide, redacted, split_url
 
 REGISTRY_PREFIX = "schema.registry."
 
@@ -80,10 +80,7 @@ class RegistryOptions(Mapping[str, str]):
         values = [value for name, value in self.pairs if is_secret(name)]
         values += [proxy for proxy in getproxies().values() if "@" in proxy]
         parts = {part for value in values for part in _parts(value)}
-        for part in sorted(parts, key=len, reverse=True):
-            if len(part) >= _SHORTEST_SECRET:
-                text = text.replace(part, repr(Secret(part)))
-        return redacted(text)
+        return redacted(hide(text, (part for part in parts if len(part) >= _SHORTEST_SECRET)))
 
 
 def _parts(secret: str) -> Iterator[str]:

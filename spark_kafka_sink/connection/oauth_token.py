@@ -20,7 +20,7 @@ from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
 from spark_kafka_sink.librdkafka.protocol import TokenClient
-from spark_kafka_sink.secret import Secret, redacted
+from spark_kafka_sink.secret import Secret, hide, redacted
 from spark_kafka_sink.threads import start_call
 
 _CALL_SECONDS = 10.0
@@ -251,10 +251,8 @@ def resolve(name: str) -> Callable[[str], Any]:
 def _without_secrets(text: str, configuration: str) -> str:
     """``text`` without secrets in URLs, the configuration and its parts, also as URLs have them."""
     parts = {part for part in _SEPARATORS.split(configuration) if len(part) >= _SHORTEST_PART}
-    parts |= {configuration} - {""}
-    forms = sorted(parts | {quote(part, safe="") for part in parts}, key=len, reverse=True)
-    text = redacted(text)
-    return re.sub("|".join(map(re.escape, forms)), "[hidden]", text) if forms else text
+    parts.add(configuration)
+    return hide(redacted(text), parts | {quote(part, safe="") for part in parts})
 
 
 def _token(returned: Any) -> Token:

@@ -251,6 +251,7 @@ class Engine:
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
+        self._bad_batches.note_failed(delivery.topic)
         # A failed delivery aborts the transaction, so there are no dead letters for it.
         queue = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
@@ -259,7 +260,6 @@ class Engine:
             # The topic's limits are not known, or have changed, or do not show this one.
             self._send_again(delivery, failed)
         else:
-            self._bad_batches.note_failed(delivery.topic)
             self._apply_rejection(queue, delivery, failed, is_batch=failed.count > 1)
         self._end_failure(delivery, failed)
 

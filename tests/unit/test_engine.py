@@ -301,6 +301,17 @@ def test_the_first_batch_is_alone_and_all_others_follow_once_it_is_accepted(engi
     assert engine.client.asked_configurations == ["t"]
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+def test_a_batch_of_a_topic_that_went_away_says_nothing_about_larger_ones(engine, code):
+    lost = engine.send_values("t", [LARGE] * 8)
+    engine.answer(described())
+    engine.answer(limits(FORBIDDEN))
+    engine.report(lost.delivery, range(8), code)
+    first, second = engine.send_values("t", [LARGE] * 8), engine.send_values("t", [LARGE] * 8)
+    engine.answer(described())
+    assert sent(engine, first, second) == [list(range(8)), []]
+
+
 def test_nothing_awaits_the_first_batch_once_the_limits_are_known(engine):
     first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
     engine.answer(described())

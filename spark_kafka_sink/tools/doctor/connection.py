@@ -177,11 +177,12 @@ def broker_versions(context: CheckContext) -> list[Finding]:
 def advertised_listeners(context: CheckContext) -> list[Finding]:
     """Clients can connect to the address that each broker advertises."""
     tls_context, deadline = context.tls_context, context.deadline
+    tls_probe = None if tls_context is None else _tls_probe(context, tls_context)
 
     def probe(server: Server) -> Finding:
         finding = probe_tcp(server, deadline)
-        if finding.outcome is Outcome.PASSED and tls_context is not None:
-            finding = _tls_probe(context, tls_context)(server)
+        if finding.outcome is Outcome.PASSED and tls_probe is not None:
+            finding = tls_probe(server)
         return finding
 
     addresses = list(context.advertised.values())
