@@ -248,7 +248,7 @@ class BadBatches:
             rejected, good = self._precheck.apply(partitioned, limits, delivery_id)
             is_by_topic = any(failed.partition != UNASSIGNED for failed in rejected)
             if is_by_topic and not self._topics.are_limits_recent(topic):
-                self._topics.renew_limits(topic)
+                self._topics.hold_for_new_limits(topic)
                 return Checked(awaits_limits=True)
             if rejected:
                 partitioned = partitioned.take(good)
@@ -301,9 +301,9 @@ class BadBatches:
         ]
         if failed.code == ErrorCode.MSG_SIZE_TOO_LARGE:
             half_bytes = max(int(partition_bytes(half)[0]) for half in halves)
-            self._topics.renew_limits(topic, min(half_bytes, self._client_batch_bytes // 2))
+            self._topics.hold_for_new_limits(topic, min(half_bytes, self._client_batch_bytes // 2))
         elif failed.code not in MISSING_ERRORS:
-            self._topics.renew_limits(topic)
+            self._topics.hold_for_new_limits(topic)
         return [_request(delivery, half) for half in halves]
 
     def forget(self, topics: Iterable[str]) -> None:

@@ -55,6 +55,7 @@ from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN, Origin, RejectedR
 class Engine:
     """A producer without its waits; used by one thread at a time.
 
+    A *delivery* is the records of one ``send``, until all are acknowledged, failed or dead letters.
     No method waits: the caller polls the client, and passes the events to ``handle``, which then
     sends the records and requests that have become due.
     """
@@ -104,9 +105,12 @@ class Engine:
         return request
 
     def proceed(self, request: SendRequest) -> None:
-        """Accept more of the request's records while there is room; close it after the last one."""
+        """Accept more of the request's records; close it after the last one.
+
+        The buffer memory admits all of them at once; the client accepts as many as its queue takes.
+        """
         if self.deliveries.admit(request.delivery, request.records):
-            self._apply_failures(self._buffer.put(request))
+            self._apply_unreported_failures(self._buffer.put(request))
         if request.is_accepted:
             self._close_delivery(request)
 
@@ -133,7 +137,10 @@ class Engine:
 
     @property
     def awaits_reports(self) -> bool:
-        """Whether accepted records wait until the client has reported earlier ones."""
+        """Whether accepted records wait until the client has reported earlier ones.
+
+        Their topic is not OPEN (``bad_batches``).
+        """
         return self._buffer.awaits_reports
 
     # --- dead letters ----------------------------------------------------------------------------
@@ -161,7 +168,8 @@ class Engine:
         rejected = queue.rejected(delivery.topic, records, failed, too_large)
         for letters in queue.dead_letters(rejected):
             request = SendRequest(self.deliveries.begin(letters.topic), letters)
-            # Even if the buffer is full: their Arrow batch is counted already.
+            # Even if the buffer is full: the rejected records' Arrow batch, which they share, is
+            # counted already.
             self.deliveries.admit_anyway(request.delivery, letters)
             self.topics.await_metadata(letters.topic)
             self._buffer.buffer(request)
@@ -174,8 +182,8 @@ class Engine:
         """Apply the client's events as they are read, then send what has become due."""
         self.apply(events)
         for topic, code in self.topics.waits.unusable():
-            self._apply_failures(self._buffer.reject(topic, code))
-        self._apply_failures(self._buffer.drain())
+            self._apply_unreported_failures(self._buffer.reject(topic, code))
+        self._apply_unreported_failures(self._buffer.drain())
         self._fetch_metadata()
 
     def apply(self, events: Iterable[Event]) -> None:
@@ -187,7 +195,7 @@ class Engine:
         if isinstance(event, AcknowledgedRecords):
             self._apply_acknowledgements(event)
         elif isinstance(event, FailedRecords):
-            self._apply_failed_delivery(event)
+            self._apply_reported_failure(event)
         elif isinstance(event, TopicDescription):
             self._fetcher.apply(event, is_in_use=event.topic in self.deliveries.topics)
             self._buffer.on_metadata_change(event.topic)
@@ -210,8 +218,12 @@ class Engine:
             self.topics.acknowledged(topic)
             self._release_topic(topic)
 
-    def _apply_failures(self, failures: Iterable[FailedRecords]) -> None:
-        """Apply failures without a delivery report: the client or the sink dropped the records."""
+    def _apply_unreported_failures(self, failures: Iterable[FailedRecords]) -> None:
+        """Apply failures without a delivery report.
+
+        The pre-check or the client did not accept the records, the buffer dropped them, or the
+        client has not reported them in time.
+        """
         for failed in failures:
             delivery = self.deliveries.find(failed.delivery_id)
             if delivery is None:
@@ -225,9 +237,9 @@ class Engine:
             self._end_failure(delivery, failed)
 
     def _missing_parts(self, failed: FailedRecords) -> Iterator[tuple[FailedRecords, bool]]:
-        """Parts of the failed records; whether their topic is not what its metadata said.
+        """The failed records in parts; whether a part has to wait for new metadata.
 
-        That is so if the client does not know a partition that the partitioner chose: the topic was
+        It has to if the client does not know a partition that the partitioner chose: the topic was
         created again with fewer partitions. A partition that the column chose is the row's mistake.
         """
         if failed.code != ErrorCode.UNKNOWN_PARTITION:
@@ -243,21 +255,22 @@ class Engine:
             if some:
                 yield replace(failed, count=len(some), positions=tuple(some)), is_missing
 
-    def _apply_failed_delivery(self, failed: FailedRecords) -> None:
+    def _apply_reported_failure(self, failed: FailedRecords) -> None:
         """A broker rejected a batch, or the client dropped records.
 
-        It drops them when one metadata answer lacks their topic.
+        The client drops a topic's records as soon as one metadata answer lacks the topic.
         """
         delivery = self.deliveries.find(failed.delivery_id)
         if delivery is None:
             return
         self._bad_batches.note_failed(delivery.topic)
-        # A failed delivery aborts the transaction, so there are no dead letters for it.
+        # A failed delivery aborts the transaction, so there are no dead letters for it. There are
+        # for records that the client never got.
         queue = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
             self._apply_missing_topic(queue, delivery, failed)
         elif self._bad_batches.may_contain_good(failed):
-            # The topic's limits are not known, or have changed, or do not show this one.
+            # The topic's limits are not known, have changed, or are not what this batch exceeded.
             self._send_again(delivery, failed)
         else:
             self._apply_rejection(queue, delivery, failed, is_batch=failed.count > 1)
@@ -303,7 +316,7 @@ class Engine:
             return None
         records = self.deliveries.records(failed)
         size = batch_bytes(records) if is_batch else largest_bytes(records)
-        if failed.partition == UNASSIGNED:
+        if failed.partition == UNASSIGNED:  # by the client, whose only limit is max.request.size
             return TooLarge(failed.count, size, self._settings.max_request_bytes, is_batch)
         is_known = self.topics.are_limits_known(delivery.topic)
         limit = self.topics.limits(delivery.topic).max_batch_bytes if is_known else None
@@ -336,12 +349,12 @@ class Engine:
 
     def abort(self) -> None:
         """Fail all records that the client does not have, and accept no more."""
-        self._apply_failures(self._buffer.fail_all())
+        self._apply_unreported_failures(self._buffer.fail_all())
         self.deliveries.close_all()
 
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
-        self._apply_failures(list(self.deliveries.outstanding()))
+        self._apply_unreported_failures(list(self.deliveries.outstanding()))
 
 
 class DeadLetterQueue:
@@ -356,7 +369,7 @@ class DeadLetterQueue:
         self.origin: Origin = UNKNOWN_ORIGIN
 
     def accepts(self, topic: str, failed: FailedRecords) -> bool:
-        """Whether these are records of another topic that were rejected."""
+        """Whether these are rejected records of another topic: only rejections have positions."""
         return bool(failed.positions) and topic != self._topic
 
     def rejected(

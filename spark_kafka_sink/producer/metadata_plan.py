@@ -18,7 +18,7 @@ KnownLimits    ExpiredLimits                 they would reject a record, and are
 any            ExpiredLimits                 the brokers rejected a batch, unless the limits were
                                              unreadable in the last 10 s
 any            KnownLimits                   an answer arrives
-any            UnreadableLimits              no answer arrives, or one that they may not be read
+any            UnreadableLimits              no answer arrives, or an error, such as a missing right
 ============== ============================= =====================================================
 
 Times are in seconds, of one clock.
@@ -118,7 +118,7 @@ class MetadataRequest:
         return MetadataRequest(self.is_in_flight, now + _LONGEST_BACKOFF_SECONDS)
 
     def failed(self, now: float) -> MetadataRequest:
-        """The next request waits twice as long as this one did."""
+        """The next request waits for ``backoff_seconds``, the one after it for twice as long."""
         longer = min(2 * self.backoff_seconds, _LONGEST_BACKOFF_SECONDS)
         return MetadataRequest(False, now + self.backoff_seconds, longer)
 

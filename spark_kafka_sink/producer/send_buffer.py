@@ -58,7 +58,9 @@ class SendBuffer:
     """Keeps a topic's sends in order, and buffers the records that cannot be sent yet.
 
     The client would accept those of topics without metadata too, but would then request metadata
-    topic by topic. No method waits. They return the records that were rejected.
+    topic by topic. What may be with the client at once of a topic is a *round*, which depends on
+    the topic's state: ``bad_batches`` has the table. No method waits. They return the records that
+    were rejected.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class SendBuffer:
         self._partitioner = partitioner
         self._bad_batches = bad_batches
         self._queues: dict[str, _TopicQueue] = {}
-        #: topics with sendable records; whether these first wait for reports on earlier ones
+        #: topics with sendable records; True: the next round waits for reports on the last one
         self._sendable: dict[str, bool] = {}
 
     @property
@@ -87,7 +89,11 @@ class SendBuffer:
         return any(self._sendable.values())
 
     def put(self, request: SendRequest) -> list[FailedRecords]:
-        """Accept the records that fit, the first ones of each partition, and count them."""
+        """Pass records to the client until it is full; the caller calls again for the rest.
+
+        Accepts all of them into the buffer instead if the topic waits. Records are passed on by
+        partition. ``delivery.accepted`` counts those that are accepted.
+        """
         topic = request.delivery.topic
         partitions = self._topics.partitions(topic)
         if partitions is None or topic in self._queues:
@@ -115,7 +121,7 @@ class SendBuffer:
     def on_metadata_change(self, topic: str) -> None:
         """Update whether the topic's waiting records are sendable."""
         if topic in self._queues and self._topics.partitions(topic) is not None:
-            self._sendable[topic] = False
+            self._sendable[topic] = False  # new limits may have opened the topic: try at once
         else:
             self._sendable.pop(topic, None)
 
@@ -150,6 +156,7 @@ class SendBuffer:
         failures: list[FailedRecords] = []
         is_retry = bool(queue.retries)
         with self._bad_batches.round(topic, partitions.count, has_retries=is_retry) as present:
+            # A round is either of retries or of sends.
             while queue and present.room > 0 and present.is_for_retries == bool(queue.retries):
                 checked = self._prepare(queue.first, partitions)
                 if checked.awaits_limits:
@@ -162,7 +169,7 @@ class SendBuffer:
                 rejected = self._enqueue(request)
                 failures += rejected
                 is_missing = any(failure.code == ErrorCode.UNKNOWN_TOPIC for failure in rejected)
-                if not request.is_enqueued:
+                if not request.is_enqueued:  # the client is full, or does not know the topic
                     return failures, not is_missing
                 queue.remove_first()
                 if is_missing:
@@ -200,7 +207,7 @@ class SendBuffer:
     def _enqueue(self, request: SendRequest) -> list[FailedRecords]:
         """Pass records to the client, as far as there is room."""
         if request.messages is None:
-            return []  # all of them were excluded
+            return []  # the pre-check has rejected all of them
         rejected: defaultdict[int, list[int]] = defaultdict(list)
         for position, code in self._client.enqueue(request.messages):
             rejected[code].append(position)

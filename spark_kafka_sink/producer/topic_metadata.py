@@ -30,16 +30,17 @@ from spark_kafka_sink.records.partitioner import UNKNOWN_PARTITIONS, TopicPartit
 # No record waits for topics that are due only because of age, so scan only this often.
 _SCAN_SECONDS = 1.0
 
-#: Older limits reject no record before the brokers have confirmed them.
+#: Limits older than this are requested again before a record is rejected because of them.
 RECENT_SECONDS = 10.0
 
 
 class _Outcome(Enum):
     """What the latest answer means for the records that wait for a topic's metadata."""
 
-    UNDECIDED = auto()  # they fail when their budget is used up
+    UNDECIDED = auto()  # they fail when kafka.max.block.ms, their budget, is used up
     FAILED = auto()  # forbidden or invalid: they fail now
-    MISSING = auto()  # they become dead letters if it still says so after MISSING_TOPIC_SECONDS
+    # they become dead letters if an answer MISSING_TOPIC_SECONDS after the first says so too
+    MISSING = auto()
     UNUSABLE = auto()  # they become dead letters now
 
 
@@ -59,7 +60,8 @@ class _Wait:
 class MetadataWaits:
     """Which topics' records wait for metadata, since when, and how they fail.
 
-    With a ``dead_letter_topic``, records of other topics become dead letters instead of failing.
+    With a ``dead_letter_topic``, records of another topic become dead letters if that is forbidden,
+    invalid or missing. They fail if it only gives no metadata in time.
     """
 
     def __init__(self, clock: Clock = time.monotonic, dead_letter_topic: str | None = None) -> None:
@@ -105,10 +107,9 @@ class MetadataWaits:
         has_dead_letters = self._dead_letter_topic not in (None, topic)
         if is_final:
             return _Outcome.UNUSABLE if has_dead_letters else _Outcome.FAILED
-        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not has_dead_letters:
+        if error.missing_since is None or not has_dead_letters:
             return _Outcome.UNDECIDED
-        since = error.missing_since
-        if since is not None and self._clock() - since < MISSING_TOPIC_SECONDS:
+        if self._clock() - error.missing_since < MISSING_TOPIC_SECONDS:
             return _Outcome.MISSING
         return _Outcome.UNUSABLE
 
@@ -137,8 +138,9 @@ class MetadataWaits:
     ) -> tuple[str, int] | None:
         """A topic that has failed, with its latest error, else None.
 
-        The first one with a non-retriable error, else the one that waits longest, if that is
-        ``budget_seconds``. With ``topic``, only that topic counts.
+        The first one with a non-retriable error, else the one that has waited longest, if it has
+        waited for ``budget_seconds``. A topic whose records become dead letters never fails. With
+        ``topic``, only that topic counts.
         """
         if topic is None:
             topic = next(iter(self._failed), None) or next(
@@ -199,16 +201,16 @@ class TopicMetadata:
         if self._is_known(state) or topic in self.waits:
             return
         if isinstance(state.metadata, TopicError):
-            # The answer is from before these records, and may be outdated. If the next one says too
-            # that the topic is missing, both count.
+            # The answer is from before these records, and may be outdated, so it decides nothing.
+            # But its time counts, if the next answer also says that the topic is missing.
             state.metadata = NoMetadata(state.metadata.missing_since)
-        # If only limits are missing, they are in ``_limits_due``; one request in flight is enough.
+        # If only limits are missing, they are due or in flight since the answer with the metadata.
         if not isinstance(state.metadata, Metadata) and not state.request.is_in_flight:
             self._next_scan_at = min(self._next_scan_at, state.request.retry_at)
         self.waits.start(topic)
 
     def release(self, topic: str) -> None:
-        """The topic's last incomplete delivery is now complete."""
+        """The topic's last incomplete delivery is complete: the time until eviction begins."""
         self._use(topic)
         self.waits.stop(topic)
 
@@ -303,7 +305,7 @@ class TopicMetadata:
         return [topic for topic in failed if topic in self.waits]
 
     def update_limits(self, answer: ConfigurationDescription) -> None:
-        """Apply an answer. Without one, the brokers decide what they reject."""
+        """Apply an answer. If there is none, or an error, only the brokers reject records."""
         state = self._topics.get(answer.resource)
         if state is None:
             return  # evicted in the meantime
@@ -321,7 +323,7 @@ class TopicMetadata:
         if isinstance(self._use(topic).limits, NoLimits):
             self._limits_due.add(topic)
 
-    def renew_limits(self, topic: str, max_batch_bytes: int = sys.maxsize) -> None:
+    def hold_for_new_limits(self, topic: str, max_batch_bytes: int = sys.maxsize) -> None:
         """Let the topic's records wait until its limits have been fetched again.
 
         This does not use up their budget: they wait only for that one request.
@@ -344,8 +346,8 @@ class TopicMetadata:
     def scan(self, in_use: Container[str]) -> Scan:
         """Look through all topics, if it is time to; ``in_use``: topics with incomplete deliveries.
 
-        Forgets topics without new records for ``metadata.evict.ms``, and marks those to request as
-        in flight. Limits that have reached the maximum age become due, too.
+        Forgets topics that nothing has used for ``metadata.evict.ms``, and marks those to request
+        as in flight. Limits that have reached the maximum age become due, too.
         """
         now = self._clock()
         if now < self._next_scan_at:
@@ -362,7 +364,7 @@ class TopicMetadata:
             state = self._topics[topic]
             state.request = state.request.sent()
         self._limits_due.update(
-            topic for topic, s in self._topics.items() if self._has_aged(s, now)
+            topic for topic, s in self._topics.items() if self._have_limits_aged(s, now)
         )
         half_age = self._lifetime.max_age_seconds / 2
         pause = min(_SCAN_SECONDS, half_age / 2, self._lifetime.evict_seconds / 2)
@@ -454,14 +456,15 @@ class TopicMetadata:
     # --- the table --------------------------------------------------------------------------------
 
     def _is_known(self, state: TopicState) -> bool:
+        """Whether the topic has all that its records wait for; limits may have expired."""
         has_limits = not self._needs_limits or not isinstance(state.limits, NoLimits)
         return isinstance(state.metadata, Metadata) and has_limits
 
     def _is_sendable(self, state: TopicState) -> bool:
+        """Whether it is known, and its records do not wait for newer limits."""
         return self._is_known(state) and not isinstance(state.limits, ExpiredLimits)
 
-    def _has_aged(self, state: TopicState, now: float) -> bool:
-        """Whether its limits have reached the maximum age."""
+    def _have_limits_aged(self, state: TopicState, now: float) -> bool:
         if not isinstance(state.limits, (KnownLimits, UnreadableLimits)):
             return False
         return now - state.limits.refreshed_at >= self._lifetime.max_age_seconds
@@ -518,7 +521,8 @@ class MetadataFetcher:
         self._topics.update(answer, is_in_use=is_in_use)
         is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if is_missing and answer.topic in self._topics.waits:
-            # The first time, the client then requests its metadata, so that brokers create it.
+            # DescribeTopics creates no topic. The client's metadata request does, which it sends
+            # when the topic is opened for the first time.
             self._client.open_topic(answer.topic)
 
     def apply_failure(self, topics: Iterable[str]) -> list[str]:

@@ -45,7 +45,8 @@ ID_HEADERS: Mapping[str, bytes] = {"key": b"__key_schema_id", "value": b"__value
 class Serialized:
     """An Arrow batch with the columns ``key`` and ``value`` as they are sent.
 
-    ``unserializable``: rows that a schema does not allow; their columns have them as JSON.
+    ``unserializable``: rows whose key or value does not fit its schema; in ``batch``, both are
+    JSON, for their dead letters.
     ``id_bytes``: by column, how many bytes at the beginning of every value are its schema's id.
     ``id_headers``: by column, the ids that become headers.
     """
@@ -163,7 +164,7 @@ def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordCol
 
 
 def topic_codes(column: pa.Array) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-    """Each topic, in the order of their first rows, and the index of every row's; -1: null."""
+    """The topics, in the order of their first rows, and for every row its index; -1: null."""
     encoded = memory.plain(column).dictionary_encode()
     return _byte_strings(encoded.dictionary), _codes(encoded, -1)
 

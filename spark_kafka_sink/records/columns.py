@@ -17,9 +17,9 @@ class BytesColumn:
     """Byte strings inside one Arrow buffer.
 
     ``addresses`` (uint64[records], 0 for null), ``lengths`` (int64[records], bytes) and ``buffer``
-    (uint8[bytes]), a view of the memory that contains all non-empty strings, except for those that
-    ``appended`` adds. The first ``id_bytes`` of each are the id of its schema, which a registry
-    chooses.
+    (uint8[bytes]), in which the fingerprint reads all non-empty strings, except for those that
+    ``appended`` adds. ``RecordColumns.batch`` keeps it alive. The first ``id_bytes`` of each string
+    are the id of its schema, which a registry chooses; the fingerprint leaves it out.
     """
 
     addresses: npt.NDArray[np.uint64]
@@ -38,8 +38,9 @@ class BytesColumn:
 class HeaderColumn:
     """Zero or more headers per record: those of record i are ``starts[i]:starts[i + 1]``.
 
-    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed). For each
-    header that was appended to every record, ``other_buffers`` has the memory of its values.
+    ``names`` (per header, an index into ``unique_names``), ``values`` (null allowed).
+    ``other_buffers`` has an entry for each header that was appended to every record, at its end: it
+    keeps the memory of these values alive.
     """
 
     starts: npt.NDArray[np.int64]
@@ -66,12 +67,12 @@ class HeaderColumn:
 class RecordColumns:
     """Records of one topic, in the order of their rows in the Arrow batch.
 
-    A field for each of ``RECORD_COLUMNS``, whose ``take`` selects; None if there is no such column.
-    ``keys`` None: all null. ``partitions`` (int32[records], -1: let the partitioner choose),
-    ``timestamps_ms`` (int64[records], since the epoch, 0: the time of sending) and ``headers`` are
-    None if there is no such column. ``rows`` (int64[records]) are the numbers of their rows.
-    ``batch``, of ``batch_bytes``, keeps the memory alive that the columns point into. Headers may
-    point into ``own_bytes`` more, which belong to these records alone.
+    A field for each of ``RECORD_COLUMNS``, whose ``take`` selects; None if there is no such column,
+    which for ``keys`` means that all are null. ``partitions`` (int32[records], -1: let the
+    partitioner choose), ``timestamps_ms`` (int64[records], since the epoch, 0: the time of
+    sending). ``rows`` (int64[records]) are the numbers of their rows. ``batch``, of
+    ``batch_bytes``, keeps the memory alive that the columns point into. ``own_bytes``: the size of
+    memory that only these records' headers use, such as those of dead letters; it counts, too.
     """
 
     topic: str

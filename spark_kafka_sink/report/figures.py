@@ -64,8 +64,9 @@ def _rules(report: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
 class Exported:
     """The metric that exports a figure; those of the same name are one metric.
 
-    ``labels``: besides those of every metric. ``at``: their values for this figure, unless it has
-    them itself. ``scale``: the factor of each value. ``on_dashboard``: in docs/grafana.json.
+    ``labels``: besides those of every metric. ``at``: their values for this figure, if it is one
+    number; the keys of a figure by topic are its labels' values. ``scale``: the factor of each
+    value. ``on_dashboard``: in docs/grafana.json.
     """
 
     # Not a NamedTuple, which would compile every annotation while a cold worker imports this.
@@ -130,7 +131,10 @@ def figure(
     is_new: bool = False,
     compare: bool = True,
 ) -> Any:
-    """A field. ``aggregate``: how it adds up; None: a sum has its default."""
+    """A field. ``aggregate``: how it adds up.
+
+    None: a sum of tasks has the default, and an interval what its latest micro-batch has.
+    """
     entry = Figure(part, meaning, line, metric, one_of, is_new)
     metadata = {"aggregate": aggregate, "figure": entry}
     return field(

@@ -57,7 +57,7 @@ def varints(numbers: Words) -> list[Piece]:
     is_long = upper > 0
     words, lengths, _ = _short_varints(lower, (1 << 56) - 1)
     upper_words, upper_lengths, most = _short_varints(upper, int(upper.max()))
-    words = np.where(is_long, _spread(lower, 1 << 55) | np.uint64(_ALL_CONTINUE), words)
+    words = np.where(is_long, _spread(lower, (1 << 56) - 1) | np.uint64(_ALL_CONTINUE), words)
     lengths = np.where(is_long, 8, lengths)
     return [Piece(words, lengths, 8), Piece(upper_words, is_long * upper_lengths, most)]
 
@@ -105,9 +105,9 @@ _SHORT = 16
 
 
 class _Strings(NamedTuple):
-    """Long byte strings, after each row's first ``words`` pieces; inactive rows get none."""
+    """Long byte strings, after each row's first ``after_pieces``; inactive rows get none."""
 
-    words: int
+    after_pieces: int
     offsets: Offsets
     data: Bytes
     active: Mask | None
@@ -116,8 +116,11 @@ class _Strings(NamedTuple):
 class Level:
     """Collects the pieces of ``rows`` rows; ``finish`` joins them into bytes.
 
-    ``parent``: the level whose rows contain these, and the range of each of its rows (its begin,
-    and the last one's end). Masks say which rows a piece belongs to; None: to all.
+    ``parent``, for the elements of an array: the level of the arrays, and where each array begins
+    here (and the last one's end). It serves to reject the containing rows; the caller adds the
+    bytes of ``finish`` to the parent as strings (``avro_writers``).
+
+    Masks say which rows a piece belongs to; None: to all.
     """
 
     def __init__(self, rows: int, parent: tuple[Level, Offsets] | None = None) -> None:
@@ -139,7 +142,10 @@ class Level:
         """Add the next bytes of all active rows."""
         if active is not None:
             piece = _masked(piece, active)
-        if self._pieces and (not self._strings or self._strings[-1].words < len(self._pieces)):
+        # Only the last piece can be joined, and only if no string comes after it.
+        if self._pieces and (
+            not self._strings or self._strings[-1].after_pieces < len(self._pieces)
+        ):
             last = self._pieces[-1]
             if last.most + piece.most <= 8:
                 self._pieces[-1] = _joined(last, piece)
@@ -152,7 +158,11 @@ class Level:
             self.add(Piece(int.from_bytes(part, "little"), len(part), len(part)), active)
 
     def add_varints(self, numbers: Words, active: Mask | None = None) -> None:
-        """Add a varint to each active row; the numbers of others should be 0: large ones cost."""
+        """Add a varint to each active row.
+
+        The numbers of inactive rows should be 0: the largest number of all rows decides how many
+        pieces are written.
+        """
         for piece in varints(numbers):
             self.add(piece, active)
 
@@ -204,7 +214,7 @@ class Level:
         for i, piece in enumerate(self._pieces, 1):
             view[positions] = piece.words
             positions += piece.lengths
-            cuts += [positions.copy() for strings in self._strings if strings.words == i]
+            cuts += [positions.copy() for strings in self._strings if strings.after_pieces == i]
         # The surplus bytes of a row's last words have overwritten the first eight bytes of the next
         # rows. Those are written again in the order of the rows: where two overlap, the later wins.
         view[starts] = self._first_words()

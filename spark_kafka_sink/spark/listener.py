@@ -96,7 +96,7 @@ class KafkaSinkListener(StreamingQueryListener):
         The path ``/health`` answers 200 while micro-batches succeed, otherwise 503 and the reasons:
         a query has failed, and since then has neither completed a micro-batch nor waited for data;
         an expected query has not started; or no query runs.
-        A first micro-batch counts as a success until it fails.
+        A query whose first micro-batch still runs counts as healthy.
 
         Returns the server, which has ``url`` and ``close()``; with port 0, the system chooses one.
         Raises KafkaSinkError if the port is in use, the address is not one of this machine, or the
@@ -123,7 +123,8 @@ class KafkaSinkListener(StreamingQueryListener):
         if event.name == WARM_UP:
             return
         with self._lock:
-            self._read_folders()  # of the run before, whose reports may come another way
+            # Late reports of the run before, before this run chooses another source.
+            self._read_folders()
             query = self._query(str(event.id))
             query.start(event.name, event.runId)
             query.reports_from = None
@@ -186,7 +187,10 @@ class KafkaSinkListener(StreamingQueryListener):
             query.values.add(REPORT_METRICS, report)
 
     def _query_id(self, report: Report, folder: _ReportFolder | None) -> str | None:
-        """The report's query; one without a successful task does not name it."""
+        """The id of the report's query; None for a batch write.
+
+        A report without a successful task does not name its query, so it is inferred.
+        """
         if folder is not None and report.query_id is not None:
             folder.query_id = report.query_id
         if report.query_id is not None or report.batch_id is None:
@@ -242,6 +246,7 @@ class _Query:
     query_id: str | None
     name: str | None = None
     run_id: UUID | None = None
+    #: "": unknown, because a report came first, or the listener was added later
     run_state: str = ""
     #: where the first report of its run came from
     reports_from: object = None
@@ -268,6 +273,7 @@ class _Query:
         self.values.add(QUERY_METRICS, QueryEvent(not is_last_run, failures=bool(exception)))
 
     def pass_failure_to(self, other: _Query) -> None:
+        """Of two queries of one name, only the running one is judged: it inherits the failure."""
         other.latest_failure = self.latest_failure or other.latest_failure
         self.latest_failure = ""
 

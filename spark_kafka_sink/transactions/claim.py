@@ -45,12 +45,14 @@ _STILL_SECONDS = 15.0
 # Fractions of a task's ledger budget.
 _STILL_PART = 0.25  # a claim whose progress has stood still for this long is taken over
 _SECOND_TURN = 0.05  # when any partition but the first may claim
-_LAST_TURN = 0.1  # how much later than that the last one may
-# A claim that fences nobody needs less than that.
+_LAST_TURN = 0.1  # added to that, in proportion to the partition: when the last one may claim
+# A task whose partition is beyond exactly.once.partitions claims a larger layout. That fences
+# nobody, and takes less time than this, so such tasks claim this far apart.
 _GROWTH_SECONDS = 0.25
 # After the announcement of a claim, until those of others would be seen.
 _ANNOUNCEMENT_SECONDS = 1.0
-# No answer about the layout for this long means that a claim is open.
+# Brokers do not answer for an offset while a transaction that changes it is open (KIP-447). So no
+# answer about the layout for this long means that a claim is open.
 _OPEN_CLAIM_SECONDS = 3.0
 _END_SECONDS = 1.0
 _PAUSE_SECONDS = (0.05, 1.0)  # the first and the longest
@@ -68,7 +70,8 @@ class LedgerReader:
     def read_or_assume_claim(self, wait: BrokerWait) -> Ledger:
         """Read the ledger; a late answer means an open claim, perhaps of a dead task."""
         marker, entry = self._read_marker_and_entry(wait)
-        # Read last: it stays valid until a claim fences this task's transactional id.
+        # Read last: a claim that changes the layout later fences this task's transactional id, so
+        # the task cannot commit with this layout.
         return Ledger(marker, self.read_layout_or_assume_claim(wait), entry)
 
     def read(self, wait: BrokerWait) -> Ledger:
@@ -109,8 +112,9 @@ class Turn:
         if wanted.grown_by:
             self._seconds_after_others = _GROWTH_SECONDS * (1 + task.partition - task.partitions)
         self.still_seconds = min(_STILL_SECONDS, _STILL_PART * block_seconds)
-        second = 0.0 if task.partition == 0 or wanted.grown_by else block_seconds * _SECOND_TURN
-        self._at = clock() + second + self._seconds_after_others
+        until_second = block_seconds * _SECOND_TURN
+        is_first = task.partition == 0 or bool(wanted.grown_by)
+        self._at = clock() + (0.0 if is_first else until_second) + self._seconds_after_others
 
     def see(self, progress: ClaimProgress | None) -> bool:
         """Whether another claim of this micro-batch has made progress since the last look."""
@@ -118,18 +122,18 @@ class Turn:
         if not is_present or progress == self._seen:
             return False
         self._seen = progress
-        if progress is not None and progress.has_ended:
+        if progress is not None and progress.has_ended:  # and its layout does not suit this task
             self._at = min(self._at, self._clock() + self._seconds_after_others)
         else:
             self.wait_for_another()
         return True
 
     def wait_for_another(self) -> None:
-        """Another claim works."""
+        """Another claim is at work."""
         self._at = self._clock() + self.still_seconds + self._seconds_after_others
 
     @property
-    def seconds(self) -> float:
+    def seconds_left(self) -> float:
         """The time until it is this task's turn."""
         return max(0.0, self._at - self._clock())
 
@@ -175,7 +179,10 @@ class LayoutClaim:
         self._turn: Turn | None = None
 
     def complete(self, ledger: Ledger) -> bool:
-        """Claim, unless another task does. False: that has fenced this claim; look again.
+        """Claim, or wait while another task does. Then read the ledger again.
+
+        True: it does not decide on CLAIM any more. False: another claim has fenced this one; call
+        again if it still does.
 
         Raises LedgerAhead, LedgerLost, PartitionsChanged, DeadlineExceeded, and what Transaction
         raises.
@@ -200,14 +207,14 @@ class LayoutClaim:
         return ledger_wait(self._options, f"{self._task}: {purpose}", self._clock)
 
     def _await_turn(self, ledger: Ledger, turn: Turn) -> bool:
-        """False: a layout makes a claim needless, with the rest of the ledger."""
+        """False: the layout, with the rest of the ledger, needs no claim any more."""
         pause, longest_pause = _PAUSE_SECONDS
         purpose = "waiting until another task has changed the number of partitions"
         wait = self._wait(purpose)
         while True:
             if turn.see(self._others_progress(wait)):
                 wait = self._wait(purpose)
-            if turn.seconds == 0.0:
+            if turn.seconds_left == 0.0:
                 if self._announce(turn, wait):
                     return True
                 continue
@@ -216,7 +223,7 @@ class LayoutClaim:
                 return False
             if wait.deadline.expired:
                 raise wait.error(ErrorCode.TIMED_OUT)
-            wait.pause(min(pause, turn.seconds))
+            wait.pause(min(pause, turn.seconds_left))
             pause = min(1.5 * pause, longest_pause)
 
     def _others_progress(self, wait: BrokerWait) -> ClaimProgress | None:
@@ -230,7 +237,8 @@ class LayoutClaim:
         self._step(wait)
         if self._task.partition == 0:
             return True  # the others wait for it
-        # Another announcement that began before this one ended may take as long.
+        # Another task may have begun its announcement while this one was written. It may take as
+        # long again.
         wait.pause(_ANNOUNCEMENT_SECONDS + 2 * (self._clock() - began))
         return not turn.see(self._others_progress(wait))
 

@@ -49,7 +49,8 @@ class BatchMarker:
 class CommitEntry:
     """The latest micro-batch that a Spark partition has committed.
 
-    ``rows``: how many records; ``fingerprint``: of all records that were sent.
+    ``partitions``: what the task's option said; its stage may have had more. ``rows``: how many
+    records; ``fingerprint``: of all records that were sent.
     """
 
     batch_id: int
@@ -71,8 +72,10 @@ class Layout:
     """How many Spark partitions a micro-batch has, from before its first record is sent.
 
     ``partitions`` 0: a task is claiming the layout, so the number is not known.
-    ``is_final``: a Spark partition has committed. No claim may change the number any more; only
-    tasks of the stage ``grown_by`` may raise it: it has more partitions than its option says.
+    ``is_final``: a Spark partition has committed, so no claim may change the number any more.
+    ``grown_by``: a stage with more tasks than ``exactly.once.partitions`` says, which the driver
+    reports afterwards. Its tasks beyond the option have raised the number, also if it is final, so
+    that later claims fence them too. Other stages may send only if their option says this number.
     """
 
     batch_id: int
@@ -121,6 +124,7 @@ def claim_group(prefix: str) -> str:
 
 
 def commit_entry_group(prefix: str, partition: int) -> str:
+    """The group of a Spark partition, and the transactional id of its tasks."""
     return f"{prefix}.{partition}"
 
 
@@ -191,8 +195,8 @@ def _fields(committed: CommittedOffset, group: str, **types: type) -> dict[str, 
 class Task:
     """A Spark partition of a micro-batch, of a query whose ledger begins with ``first_batch``.
 
-    ``partitions``: what the option says; the ``stage`` may have more or fewer. ``stage``: the same
-    text in all of its tasks, and another one whenever Spark starts the micro-batch again.
+    ``partitions``: ``exactly.once.partitions``; the ``stage`` may have more or fewer. ``stage``:
+    the same text in all of its tasks, and another one whenever Spark starts the micro-batch again.
     """
 
     batch_id: int
@@ -228,7 +232,8 @@ class Ledger:
         """The task's next step; the ledger was read after its ``init_transactions``.
 
         Spark starts a micro-batch only when the one before is marked as complete, so the marker
-        names this one or the one before, unless something was restored, deleted or bypassed.
+        names this one or the one before, unless a checkpoint was restored, groups were deleted, or
+        the query ran without exactly-once.
         """
         now = task.batch_id
         known = (self.marker, self.layout, self.entry)
@@ -238,7 +243,7 @@ class Ledger:
         if committed_with is not None and not self._may_write(task, committed_with):
             return Decision.FAIL_CHANGED
         if self.entry is not None and self.entry.batch_id == now:
-            # It was committed with another option, and an open claim hides the number.
+            # Its task had another option, and an open claim hides the number: wait for its end.
             return Decision.CLAIM if committed_with is None else Decision.VERIFY
         if self._is_lost(task):
             return Decision.FAIL_LOST
@@ -255,7 +260,10 @@ class Ledger:
         raise self.error(decision, task, prefix)
 
     def partitions(self, batch_id: int) -> int | None:
-        """How many partitions a micro-batch has; None: not known. Only their tasks may send."""
+        """How many partitions a micro-batch has; None: not known. Only their tasks may send.
+
+        Without a layout of its own, a micro-batch has the number of the one before.
+        """
         layout = self._layout_of(batch_id)
         if layout is not None:
             return layout.partitions
@@ -332,7 +340,10 @@ class Ledger:
         return partitions == task.partitions or is_grown
 
     def _partitions_committed(self, task: Task) -> int | None:
-        """The final partition count: that with which a partition committed; None: none has."""
+        """The final partition count: that with which a partition committed.
+
+        None: none has, or an open claim hides the number.
+        """
         now, marker, entry = task.batch_id, self.marker, self.entry
         if marker is not None and marker.batch_id == now and marker.partitions:
             return marker.partitions
