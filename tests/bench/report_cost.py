@@ -18,7 +18,9 @@ from dataclasses import replace
 from common import AS_THEY_COME, create_topics, run_in_process, table, write_table
 from single_process import BATCHES, ROWS_A_BATCH, batch_of, cpu_seconds, ours
 
+from spark_kafka_sink.config import added_settings
 from spark_kafka_sink.config.options import parse
+from spark_kafka_sink.config.producer_options import ClientSettings, ProducerOptions
 from spark_kafka_sink.producer import producer
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
 from spark_kafka_sink.spark import task
@@ -71,14 +73,24 @@ def cost_of_rows(servers: str, rounds: int) -> dict[str, list[float]]:
     return figures
 
 
-_TIMED = task._timed, producer.NonBlockingProducer._timed, producer._STATISTICS_INTERVAL_MS
+def _settings_without_statistics(options: ProducerOptions) -> ClientSettings:
+    settings = added_settings.sending_settings(options)
+    pairs = {**settings, "statistics.interval.ms": "0"}
+    return replace(settings, pairs=tuple(pairs.items()))
+
+
+_TIMED = task._timed, producer.NonBlockingProducer._timed, added_settings.sending_settings
+_UNTIMED = (
+    lambda batches, waited: batches,
+    lambda self, wait: nullcontext(),
+    _settings_without_statistics,
+)
 
 
 def measure(is_on: bool) -> None:
-    off = (lambda batches, waited: batches), (lambda self, wait: nullcontext()), "0"
-    batches, waits, interval_ms = _TIMED if is_on else off
+    batches, waits, settings = _TIMED if is_on else _UNTIMED
     task._timed, producer.NonBlockingProducer._timed = batches, waits
-    producer._STATISTICS_INTERVAL_MS = interval_ms
+    producer.sending_settings = settings
 
 
 def cost_of_appending() -> tuple[float, list[float]]:
