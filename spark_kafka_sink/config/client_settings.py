@@ -8,7 +8,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import msk_iam, oauth_login
-from spark_kafka_sink.config.delivery_settings import check_guarantees, timeouts
 from spark_kafka_sink.config.java_security import (
     REPLACED,
     TRUST,
@@ -20,7 +19,14 @@ from spark_kafka_sink.config.java_security import (
     pem_in_lines,
     trust_store,
 )
-from spark_kafka_sink.config.java_settings import ALLOWED, MINUS_ONE_IS_ZERO, REJECTED, RENAMED
+from spark_kafka_sink.config.java_settings import (
+    ALLOWED,
+    MINUS_ONE_IS_ZERO,
+    REJECTED,
+    RENAMED,
+    check_guarantees,
+    timeouts,
+)
 from spark_kafka_sink.config.option import PREFIX
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.errors import InvalidOption

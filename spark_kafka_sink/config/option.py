@@ -10,9 +10,8 @@ from numbers import Real
 from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
 
-from spark_kafka_sink.avro_names import is_full_name
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
+from spark_kafka_sink.names import is_full_avro_name, is_topic_name, topic_name_rule
 from spark_kafka_sink.secret import Secret
 
 #: prefix of the Kafka client's settings
@@ -187,7 +186,7 @@ def _is_host(text: str) -> bool:
 
 
 def record_name(text: str) -> str:
-    if not is_full_name(text):
+    if not is_full_avro_name(text):
         raise ValueError(
             f"{text!r} is not a name of a record: it and its namespace consist of letters, digits "
             "and underscores, with dots between them"

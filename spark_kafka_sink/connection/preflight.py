@@ -23,7 +23,7 @@ from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet, unsupported
 from spark_kafka_sink.connection.session import Session, concerns_login, explained
-from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
+from spark_kafka_sink.connection.sockets import concerns_clients_certificate, tls_explanation
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -234,7 +234,7 @@ class _Brokers:
                 return  # the rejected token, which may be an old one, is being replaced
             raise AuthenticationFailed(explained(error, self.settings))
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
-            raise AuthenticationFailed(explanation(error.text, self.settings))
+            raise AuthenticationFailed(tls_explanation(error.text, self.settings))
         if error.code == ErrorCode.CRIT_SYS_RESOURCE:
             raise thread_limit_reached(error.text)
         if error.code == ErrorCode.ALL_BROKERS_DOWN:

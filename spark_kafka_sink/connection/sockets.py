@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -9,11 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_kafka_sink.advice import Advice, advice_on_text
+from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files, authorities
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.threads import call_all
 
 _CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 _ABOUT_TRUST = (Advice.CERTIFICATE_OF_UNKNOWN_AUTHORITY, Advice.CERTIFICATE_OF_ROOT_IS_MISSING)
+
+_HANDSHAKE_SECONDS = 3.0
+_BROKER = re.compile(r"\w+://([^/]+)/")  # the beginning of the client's errors about a broker
+_ALERT = re.compile(r"alert (bad certificate|certificate \w+|unknown ca)")
 
 
 @dataclass(frozen=True)
@@ -117,3 +124,42 @@ def certificate_rejected(
         trusted = trust_option or f"this machine, {authorities() or 'which has no file of them'}"
         problem += f" (trusted are the authorities of {trusted})"
     return problem, advice.remedy
+
+
+def concerns_clients_certificate(text: str) -> bool:
+    """Whether the client's ``text`` says that a broker requires or rejects its certificate.
+
+    With TLS 1.3 it arrives after the handshake, and so with the code of a lost connection.
+    """
+    return _ALERT.search(text) is not None
+
+
+def tls_explanation(text: str, settings: ClientSettings) -> str:
+    """What is wrong, and what to do, from the client's ``text`` and a handshake with the broker."""
+    problem = f"no TLS connection to {settings['bootstrap.servers']}: {text}"
+    if concerns_clients_certificate(text):
+        return f"{problem}. {Advice.CLIENT_CERTIFICATE}"
+    return _certificate_problem(text, settings) or f"{problem}. {Advice.TLS_FAILED.remedy}"
+
+
+def _certificate_problem(text: str, settings: ClientSettings) -> str:
+    """What a handshake shows about the broker's certificate, or nothing."""
+    address = _BROKER.match(text)
+    if address is None:
+        return ""
+    try:
+        context = tls_context(settings)
+        broker = server(address[1])
+    except (OSError, ValueError):
+        return ""
+
+    def handshake(server: Server) -> str:
+        try:
+            connect_tls(server, context, Deadline(_HANDSHAKE_SECONDS)).close()
+        except ssl.SSLCertVerificationError as error:
+            problem, advice = certificate_rejected(error, settings.trust_option)
+            return f"no TLS connection to {server}: {problem}. {advice}"
+        return ""
+
+    (call,) = call_all(handshake, [broker], Deadline(_HANDSHAKE_SECONDS))
+    return call.value or ""

@@ -16,11 +16,12 @@ from spark_kafka_sink.deadline import Clock
 from spark_kafka_sink.librdkafka.error_codes import PURGE_ERRORS, ErrorCode
 from spark_kafka_sink.librdkafka.events import AcknowledgedRecords, FailedRecords, Statistics
 from spark_kafka_sink.librdkafka.messages import MessageBatch
+from spark_kafka_sink.names import is_topic_name
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.partitioner import UNASSIGNED
 from spark_kafka_sink.records.rejection import RejectedRecords
-from spark_kafka_sink.records.topic_name import FORBIDDEN_NAMES, is_topic_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport, ReportBuilder
+from spark_kafka_sink.report.figures import FORBIDDEN_NAMES
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spark_kafka_sink.names import is_topic_name, topic_name_rule
 from spark_kafka_sink.records import arrow_memory as memory
 from spark_kafka_sink.records.column_table import COLUMNS, RECORD_COLUMNS, Column, Kind
 from spark_kafka_sink.records.columns import (
@@ -35,7 +36,6 @@ from spark_kafka_sink.records.rejection import (
     RowProblem,
     rejected_records,
 )
-from spark_kafka_sink.records.topic_name import is_topic_name, topic_name_rule
 
 #: by column: the header with the id of its schema, as Confluent's serializers name it
 ID_HEADERS: Mapping[str, bytes] = {"key": b"__key_schema_id", "value": b"__value_schema_id"}

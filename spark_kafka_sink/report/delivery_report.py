@@ -10,8 +10,15 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.figures import Counted, Wait, added_up, aggregation, largest, plus
+from spark_kafka_sink.report.figures import (
+    OTHER_TOPICS,
+    Counted,
+    Wait,
+    added_up,
+    aggregation,
+    largest,
+    plus,
+)
 
 __all__ = ["DeliveryReport", "ReportBuilder", "Wait", "total", "uncommitted"]
 

@@ -18,6 +18,12 @@ from typing import Any
 # Parts of a report, in the order of its JSON.
 MICRO_BATCH, RECORDS, LOSSES, TIMES, CLIENT, ROUND_TRIPS, ERRORS = range(7)
 
+# What figures by topic count together; neither can be a topic's name.
+#: all names that Kafka forbids
+FORBIDDEN_NAMES = "(forbidden names)"
+#: all topics beyond the number that is kept apart
+OTHER_TOPICS = "(other topics)"
+
 _PER_MS = {"s": 1e-3, "ns": 1e6}
 
 

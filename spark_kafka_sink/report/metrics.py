@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from spark_kafka_sink.records.topic_name import OTHER_TOPICS
-from spark_kafka_sink.report.figures import FIGURES, Exported
+from spark_kafka_sink.report.figures import FIGURES, OTHER_TOPICS, Exported
 from spark_kafka_sink.report.reading import Report
 
 #: a value for each combination of labels

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spark_kafka_sink.avro_names import allowed_name, is_portable_name
 from spark_kafka_sink.errors import SchemaMismatch, UnsupportedType
+from spark_kafka_sink.names import is_portable_avro_name, portable_avro_name
 
 _SIMPLE: Mapping[str, Any] = {
     "boolean": "boolean",
@@ -122,10 +122,10 @@ class _Derivation:
     def _check_name(self, name: str, others: set[str], path: str) -> None:
         if name in others:
             self.problems.append(f"{path}: two fields have this name; rename one of them")
-        elif not is_portable_name(name):
+        elif not is_portable_avro_name(name):
             self.problems.append(
                 f"{path}: Avro does not allow the name {name!r}; rename the field, such as to "
-                f"{allowed_name(name)}"
+                f"{portable_avro_name(name)}"
             )
 
     def _map(self, spark_type: Any, name: str, namespace: str, path: str) -> Any:

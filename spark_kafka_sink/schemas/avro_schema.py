@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from spark_kafka_sink.avro_names import is_full_name, is_name
 from spark_kafka_sink.errors import SchemaMismatch
+from spark_kafka_sink.names import is_avro_name, is_full_avro_name
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -208,7 +208,7 @@ class _Parser:
             _reject(f"{_shown(name)} is not a name")
         if "." not in name and (space := schema.get("namespace", namespace)):
             name = f"{space}.{name}"
-        if not is_full_name(name) or name in PRIMITIVES:
+        if not is_full_avro_name(name) or name in PRIMITIVES:
             _reject(f"{name} is not a name")
         if name in self._named:
             _reject(f"{name} is defined twice")
@@ -221,7 +221,7 @@ class _Parser:
             )
         if kind == "enum":
             symbols = _list(schema, "symbols")
-            if not all(map(is_name, symbols)) or len(set(symbols)) < len(symbols):
+            if not all(map(is_avro_name, symbols)) or len(set(symbols)) < len(symbols):
                 _reject(f"the enum {name} has a symbol twice, or one that is no name")
             return self._named.setdefault(name, Enum(name, symbols))
         record = Record(name)
@@ -236,7 +236,7 @@ class _Parser:
         return record
 
     def _field(self, schema: Any, record: str, namespace: str) -> Field:
-        if not isinstance(schema, dict) or not is_name(schema.get("name")):
+        if not isinstance(schema, dict) or not is_avro_name(schema.get("name")):
             _reject(f"{_shown(schema)} is not a field of the record {record}")
         node = self.parse(_required(schema, "type"), namespace)
         aliases = _list(schema, "aliases") if "aliases" in schema else []

@@ -8,9 +8,9 @@ import pytest
 from job_output import Said
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.reports import Reports
 from spark_kafka_sink.tools.job.restart import Failure
+from spark_kafka_sink.tools.job.run import Progress, follow
 from spark_kafka_sink.tools.job.stop import Stop
 
 

@@ -47,7 +47,7 @@ from spark_kafka_sink.records.fingerprint import Fingerprint
 from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
 from spark_kafka_sink.schemas import known_schemas
 from spark_kafka_sink.schemas.preparation import prepare
-from spark_kafka_sink.schemas.row_json import replace_by_json
+from spark_kafka_sink.schemas.serializer import replace_by_json
 from spark_kafka_sink.spark.private_api import column_types
 
 ORDER = StructType([StructField("id", LongType(), False), StructField("name", StringType())])

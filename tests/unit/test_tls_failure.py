@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate, explanation
+from spark_kafka_sink.connection.sockets import concerns_clients_certificate, tls_explanation
 
 VERIFY = "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed"
 REJECTED = "ssl://127.0.0.1:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert"
@@ -35,6 +35,6 @@ def test_alerts_about_the_clients_certificate_are_recognized(text, expected):
     ],
 )
 def test_the_clients_own_words_remain_if_a_look_does_not_help(text, settings):
-    said = explanation(text, {"bootstrap.servers": "127.0.0.1:1", **settings})
+    said = tls_explanation(text, {"bootstrap.servers": "127.0.0.1:1", **settings})
     expected = f"no TLS connection to 127.0.0.1:1: {text}. Check that kafka.security.protocol "
     assert said.startswith(expected)

@@ -19,8 +19,7 @@ from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.connection.preconditions import unsupported
 from spark_kafka_sink.connection.preflight import newest_versions
 from spark_kafka_sink.connection.session import login_failure
-from spark_kafka_sink.connection.sockets import Server
-from spark_kafka_sink.connection.tls_failure import concerns_clients_certificate
+from spark_kafka_sink.connection.sockets import Server, concerns_clients_certificate
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,

@@ -1,17 +1,21 @@
-"""Runs a configured job in a Spark session, or only checks it there."""
+"""Runs a configured job in a Spark session until it ends, or only checks it there."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_kafka_sink.config import option_table as table
-from spark_kafka_sink.errors import KafkaSinkError
+from spark_kafka_sink.errors import KafkaSinkError, sink_error, sink_error_name
 from spark_kafka_sink.report.delivery_report import DeliveryReport
+from spark_kafka_sink.report.metrics import is_micro_batch
 from spark_kafka_sink.report.storage import local_path
 from spark_kafka_sink.spark.datasource import make_known
 from spark_kafka_sink.spark.listener import KafkaSinkListener
@@ -22,18 +26,23 @@ from spark_kafka_sink.spark.warm_up import warm_up
 from spark_kafka_sink.tools.doctor import diagnose
 from spark_kafka_sink.tools.doctor.result import say_text
 from spark_kafka_sink.tools.job.configuration import Configuration
-from spark_kafka_sink.tools.job.following import Progress, follow
 from spark_kafka_sink.tools.job.output import Output
 from spark_kafka_sink.tools.job.pipeline import build, start
-from spark_kafka_sink.tools.job.reports import Reports, collected_reports
+from spark_kafka_sink.tools.job.reports import MicroBatch, Reports, collected_reports
 from spark_kafka_sink.tools.job.restart import DONE, FAILED, Failure, run_attempts
 from spark_kafka_sink.tools.job.stop import SIGNALS, Stop, StopCheck, handle_signals
 from spark_kafka_sink.tools.job.topic_creation import create_missing
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 BuildRows = Callable[[SparkSession, Configuration], DataFrame]
 
 _DOCTOR_SECONDS = 60.0  # its own default is shorter, for interactive use
 _INTERRUPTION_SECONDS = 30  # query.stop() may wait for the query's planner
+_POLL_SECONDS = 0.25
+_TERMINATION_SECONDS = 10
+_STOP_POLL_SECONDS = 0.02
 
 
 def dry_run(configuration: Configuration, output: Output, build_rows: BuildRows = build) -> int:
@@ -122,6 +131,85 @@ class _QueryRun:
         self.reports.keep(report)
         if self.listener is not None:
             self.listener.on_report(report)
+
+
+class Progress:
+    """Shows every micro-batch once."""
+
+    def __init__(self, query: StreamingQuery, reports: Reports, output: Output) -> None:
+        self._query = query
+        self._reports = reports
+        self._output = output
+        self._last_batch_id = -1
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a micro-batch has ended since the query started."""
+        return self._last_batch_id >= 0
+
+    def report_new(self) -> None:
+        """Show new micro-batches. Spark keeps 100, far more than end between two calls."""
+        last: Any = self._query.lastProgress
+        if last is None or last["batchId"] <= self._last_batch_id:
+            return
+        for entry in self._query.recentProgress:
+            progress: Any = entry
+            batch_id = progress["batchId"]
+            if batch_id > self._last_batch_id and is_micro_batch(progress):
+                self._last_batch_id = batch_id
+                self._output.show_micro_batch(
+                    MicroBatch.from_progress(progress, self._reports.take(batch_id))
+                )
+
+
+def follow(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> Failure | None:
+    """Show the query's progress until it has ended or was stopped; returns why it failed."""
+    _wait_for_end(query, stop, progress, output)
+    stop_failure = _end(query, stop, output) if query.isActive else None
+    progress.report_new()
+    return stop_failure or _failure(query, progress)
+
+
+def _wait_for_end(query: StreamingQuery, stop: Stop, progress: Progress, output: Output) -> None:
+    """Return when the query has ended, or has to be stopped now."""
+    is_announced = False
+    while query.isActive:
+        progress.report_new()
+        if not stop.requested.is_set():
+            output.show_state(query.status["message"])
+            stop.requested.wait(_POLL_SECONDS)
+            continue
+        if not is_announced:
+            is_announced = True
+            state = f"stopping after the micro-batch, within {stop.timeout_seconds:g} s"
+            output.show_state(state)
+            output.say(f"{state}; a second signal stops at once")
+        if stop.is_due(query):
+            return
+        time.sleep(_STOP_POLL_SECONDS)
+
+
+def _end(query: StreamingQuery, stop: Stop, output: Output) -> Failure | None:
+    """Stop the query now; returns a failure if Spark does not stop it in time."""
+    if stop.is_late or stop.is_immediate:
+        why = "" if stop.is_immediate else f" after {stop.timeout_seconds:g} s"
+        output.say(f"interrupting the micro-batch{why}; it runs again when the job restarts")
+    try:
+        query.stop()
+    except SPARK_ERRORS as error:
+        return Failure(f"Spark did not stop the query in time: {reason(error)}")
+    return None
+
+
+def _failure(query: StreamingQuery, progress: Progress) -> Failure | None:
+    error = query.exception()
+    if error is None:
+        return None
+    with suppress(StreamingQueryException):
+        # Until then, no other query can take its name.
+        query.awaitTermination(_TERMINATION_SECONDS)
+    text = str(error)
+    return Failure(f"the query failed: {sink_error(text)}", sink_error_name(text), progress.has_any)
 
 
 @contextmanager
