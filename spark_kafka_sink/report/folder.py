@@ -33,7 +33,7 @@ _SECONDS = 10.0
 
 
 @cache
-def prepare(folder: str) -> None:
+def prepare_folder(folder: str) -> None:
     """Create a folder of this machine and try to write there; on the driver, once in a process.
 
     Tasks that fail on this machine write their reports only to a folder that exists. If nothing can

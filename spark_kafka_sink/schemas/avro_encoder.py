@@ -200,7 +200,7 @@ def _record(node: Record, arrow_type: pa.DataType, path: str, problems: list[str
             column = arrow_type.field(position)
             inner = f"{path}.{column.name}"
             fields.append((position, _field_writer(field.type, column, inner, problems)))
-    return writers.Record(fields)
+    return writers.Structs(fields)
 
 
 def _default(field: Field, path: str, problems: list[str]) -> Writer:
@@ -381,7 +381,7 @@ def _all_writers(writer: Writer) -> Iterator[Writer]:
     inner: list[Writer] = []
     if isinstance(writer, writers.Required | writers.Nullable):
         inner = [writer.inner]
-    elif isinstance(writer, writers.Record):
+    elif isinstance(writer, writers.Structs):
         inner = [field for _, field in writer.fields]
     elif isinstance(writer, writers.Lists):
         inner = [part for _, part in writer.parts]

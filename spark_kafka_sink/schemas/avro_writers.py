@@ -389,8 +389,8 @@ def _big_endian(lower: Words, upper: _Signed, lengths: Lengths | int, most: int)
 
 
 @dataclass(frozen=True)
-class Record:
-    """``fields``: each with its position in the struct; None if the struct does not have it."""
+class Structs:
+    """Structs as records. ``fields``: each with its position in the struct; None if it has none."""
 
     fields: Sequence[tuple[int | None, Writer]]
 

@@ -60,9 +60,9 @@ def prepare_reports(options: SinkOptions) -> None:
     """Prepare the folder of reports, before the tasks."""
     path = options.values[table.REPORT_PATH]
     if path is not None:
-        from spark_kafka_sink.report.folder import prepare
+        from spark_kafka_sink.report.folder import prepare_folder
 
-        prepare(path)
+        prepare_folder(path)
 
 
 def write_batch_marker(

@@ -18,7 +18,7 @@ from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.report.storage import LocalFolder
-from spark_kafka_sink.tools.doctor import connection
+from spark_kafka_sink.tools.doctor import connectivity
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 from spark_kafka_sink.tools.doctor.result import Outcome
 
@@ -53,7 +53,7 @@ def serving(talk):
 
 def test_a_port_that_accepts_connections_passes():
     with serving(lambda connection: None) as server:
-        finding = connection.probe_tcp(server, Deadline(30))
+        finding = connectivity.probe_tcp(server, Deadline(30))
     assert finding.outcome is Outcome.PASSED
     assert finding.subject == str(server)
 
@@ -61,14 +61,14 @@ def test_a_port_that_accepts_connections_passes():
 def test_a_wrong_port_fails():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    finding = connection.probe_tcp(Server("127.0.0.1", port), Deadline(30))
+    finding = connectivity.probe_tcp(Server("127.0.0.1", port), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "Connection refused" in finding.message
     assert "Check host and port" in finding.advice
 
 
 def test_a_name_that_does_not_resolve_fails():
-    finding = connection.probe_tcp(Server("nowhere.invalid", 9092), Deadline(30))
+    finding = connectivity.probe_tcp(Server("nowhere.invalid", 9092), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "the name does not resolve" in finding.message
     assert "Correct the host name" in finding.advice
@@ -76,7 +76,7 @@ def test_a_name_that_does_not_resolve_fails():
 
 def test_a_server_that_does_not_answer_fails_at_the_deadline():
     with black_hole() as address:
-        finding = connection.probe_tcp(sockets.server(address), Deadline(0.1))
+        finding = connectivity.probe_tcp(sockets.server(address), Deadline(0.1))
     assert finding.outcome is Outcome.FAILED
     assert "no answer in time" in finding.message
 
@@ -107,7 +107,8 @@ def examine(authority, tmp_path):
         trusted.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
         settings = {"ssl.ca.location": str(tmp_path / "ca.pem")} | settings
         with serving(talk) as server:
-            return connection.probe_tls(server, sockets.tls_context(settings), Deadline(30), option)
+            tls = sockets.tls_context(settings)
+            return connectivity.probe_tls(server, tls, Deadline(30), option)
 
     return examine
 
@@ -186,7 +187,7 @@ def test_a_certificate_that_nobody_checks_is_a_warning(examine):
 
 def test_a_server_without_tls_fails():
     with serving(lambda connection: connection.recv(9)) as server:
-        finding = connection.probe_tls(server, sockets.tls_context({}), Deadline(30))
+        finding = connectivity.probe_tls(server, sockets.tls_context({}), Deadline(30))
     assert finding.outcome is Outcome.FAILED
     assert "the TLS handshake failed" in finding.message
     assert "Check that kafka.security.protocol matches the listener" in finding.advice
@@ -216,7 +217,7 @@ def examine_mutual(authority, tmp_path):
             }
             check = CheckContext(tls | options, False, None, Deadline(30))
             check.parsed, check.servers = parse(check.options), [server]
-            (finding,) = connection.tls(check)
+            (finding,) = connectivity.tls(check)
             assert (check.servers == []) == (finding.outcome is Outcome.FAILED)
             return finding
 
@@ -290,12 +291,12 @@ def versions(monkeypatch):
     """The finding about brokers with these versions of requests."""
 
     def versions(newest, **options):
-        monkeypatch.setattr(connection, "newest_versions", lambda settings, deadline: newest)
+        monkeypatch.setattr(connectivity, "newest_versions", lambda settings, deadline: newest)
         sink_options = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
         sink_options |= {name.replace("_", "."): value for name, value in options.items()}
         parsed = parse(sink_options)
         context = CheckContext(sink_options, False, None, Deadline(30), parsed=parsed)
-        (finding,) = connection.broker_versions(context)
+        (finding,) = connectivity.broker_versions(context)
         assert context.newest_versions == newest
         return finding
 
@@ -355,7 +356,7 @@ def examine_path(folder, seconds=30.0):
     options = {"kafka.bootstrap.servers": "a:1"} | ({"report.path": str(folder)} if folder else {})
     context = CheckContext(options, False, None, Deadline(seconds))
     context.parsed = parse(options)
-    (finding,) = connection.report_path(context)
+    (finding,) = connectivity.report_path(context)
     return finding
 
 
@@ -399,7 +400,7 @@ def test_a_place_that_cannot_be_written_to_is_a_warning(tmp_path, folder):
 
 def test_storage_that_does_not_answer_is_a_warning(monkeypatch):
     released = threading.Event()
-    monkeypatch.setattr(connection, "try_writing", lambda folder: released.wait(60))
+    monkeypatch.setattr(connectivity, "try_writing", lambda folder: released.wait(60))
     finding = examine_path("/reports", seconds=0.05)
     released.set()
     assert (finding.outcome, "no end after 0." in finding.message) == (Outcome.WARNED, True)

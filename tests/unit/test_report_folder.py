@@ -13,7 +13,7 @@ import pytest
 from spark_kafka_sink.report import folder as report_folder
 from spark_kafka_sink.report import storage as report_storage
 from spark_kafka_sink.report.delivery_report import DeliveryReport
-from spark_kafka_sink.report.folder import append, prepare, write_failed_task
+from spark_kafka_sink.report.folder import append, prepare_folder, write_failed_task
 from spark_kafka_sink.report.storage import LocalFolder, RemoteFolder
 
 
@@ -63,7 +63,7 @@ def failed_task(records):
 
 
 def test_what_failed_tasks_leave_joins_the_report_of_their_micro_batch(tmp_path):
-    prepare(str(tmp_path / "reports"))
+    prepare_folder(str(tmp_path / "reports"))
     folder = str(tmp_path / "reports")
     for batch_id, records in [("7", 3), ("7", 4), ("70", 5)]:
         write_failed_task(failed_task(records), folder, batch_id)
@@ -170,7 +170,7 @@ def test_storage_that_does_not_answer_holds_nothing_up(monkeypatch, caplog):
     try:
         assert append(written, "s3://bucket/reports") is written
         write_failed_task(written, "s3://bucket/reports", "7")
-        prepare("s3://bucket/hanging")
+        prepare_folder("s3://bucket/hanging")
     finally:
         released.set()
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
@@ -193,10 +193,10 @@ def test_no_error_of_the_storage_reaches_the_query(monkeypatch, caplog, error):
 def test_storage_is_tried_once_before_the_tasks(tmp_path, caplog):
     (tmp_path / "file").touch()
     for _ in range(2):
-        prepare(str(tmp_path / "file" / "reports"))
+        prepare_folder(str(tmp_path / "file" / "reports"))
     (record,) = caplog.records
     assert "reports of micro-batches cannot be written" in record.message
-    prepare(str(tmp_path / "reports"))
+    prepare_folder(str(tmp_path / "reports"))
     assert list((tmp_path / "reports").iterdir()) == []
 
 

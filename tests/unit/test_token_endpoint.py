@@ -19,7 +19,7 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError
-from spark_kafka_sink.tools.doctor import connection
+from spark_kafka_sink.tools.doctor import connectivity
 from spark_kafka_sink.tools.doctor.check_context import CheckContext
 
 URL = "kafka.sasl.oauthbearer.token.endpoint.url"
@@ -186,6 +186,6 @@ def test_doctor_says_the_same():
         sink_options = options(url, topic="t")
         context = CheckContext(sink_options, False, None, Deadline(30), parsed=parse(sink_options))
         context.servers = [Server("127.0.0.1", 1)]
-        (finding,) = connection.login(context)
+        (finding,) = connectivity.login(context)
         context.close()
         assert f"{finding.message}. {finding.advice}" == log_in(url)

@@ -14,9 +14,9 @@ from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.threads import Call, call_all
 from spark_kafka_sink.tools.doctor import (
-    connection,
+    connectivity,
     exactly_once,
-    schemas,
+    schema_checks,
     topic,
     workers,
     writing,
@@ -53,18 +53,18 @@ class Check:
 
 #: in the order in which they run, the commonest mistakes first
 CHECKS = (
-    Check(connection.options, share=1 / 3),
-    Check(connection.report_path, ("options",)),
-    Check(schemas.columns, ("options",)),
-    Check(schemas.schema_registry, ("columns",)),
+    Check(connectivity.options, share=1 / 3),
+    Check(connectivity.report_path, ("options",)),
+    Check(schema_checks.columns, ("options",)),
+    Check(schema_checks.schema_registry, ("columns",)),
     Check(workers.spark_python),
     Check(workers.spark_packages, ("spark_python",), share=1 / 3),
-    Check(connection.bootstrap_servers, ("options",)),
-    Check(connection.tls, ("bootstrap_servers",)),
-    Check(connection.login, ("tls",), share=1 / 3),
-    Check(connection.broker_versions, ("login",)),
-    Check(connection.advertised_listeners, ("login",)),
-    Check(connection.cluster, ("advertised_listeners",)),
+    Check(connectivity.bootstrap_servers, ("options",)),
+    Check(connectivity.tls, ("bootstrap_servers",)),
+    Check(connectivity.login, ("tls",), share=1 / 3),
+    Check(connectivity.broker_versions, ("login",)),
+    Check(connectivity.advertised_listeners, ("login",)),
+    Check(connectivity.cluster, ("advertised_listeners",)),
     Check(topic.topic, ("cluster",)),
     Check(topic.topic_settings, ("topic",)),
     Check(topic.in_sync_replicas, ("topic_settings",)),
