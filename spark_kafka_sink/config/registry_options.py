@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
-from urllib.request import getproxies
 
 from spark_kafka_sink.config.option import did_you_mean
 from spark_kafka_sink.errors import InvalidOption
-from spark_kafka_sink.secret import PEM_BEGIN, hide, redacted, split_url
+from spark_kafka_sink.secret import PEM_BEGIN, split_url
 
 REGISTRY_PREFIX = "schema.registry."
 
@@ -49,7 +46,6 @@ _WHOSE = {
 }
 _BEARER_SOURCE = "bearer.auth.credentials.source"
 _JAVAS_BEARER_SOURCES = ("SASL_OAUTHBEARER_INHERIT", "CUSTOM")
-_SHORTEST_SECRET = 3
 _PROXIES = ("http", "https", "socks5", "socks5h")
 _ISSUER = "bearer.auth.issuer.endpoint.url"
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
@@ -74,21 +70,6 @@ class RegistryOptions(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.pairs)
-
-    def hide_secrets(self, text: str) -> str:
-        """An error's ``text`` without secrets, their parts, and those of the system's proxies."""
-        values = [value for name, value in self.pairs if is_secret(name)]
-        values += [proxy for proxy in getproxies().values() if "@" in proxy]
-        parts = {part for value in values for part in _parts(value)}
-        return redacted(hide(text, (part for part in parts if len(part) >= _SHORTEST_SECRET)))
-
-
-def _parts(secret: str) -> Iterator[str]:
-    """A secret, user and password in it, and what of them an error about a URL may quote."""
-    user = secret.partition("://")[2].rpartition("@")[0] if "://" in secret else secret
-    for text in (secret, user, user.partition(":")[2]):
-        yield from (text, unquote(text))
-    yield from re.split("[:/?#@]", unquote(user))
 
 
 def is_secret(name: str) -> bool:

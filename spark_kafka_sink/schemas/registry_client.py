@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from urllib.request import getproxies
 
 from spark_kafka_sink.advice import Advice, advice_on_text
-from spark_kafka_sink.config.registry_options import FILES, REGISTRY_PREFIX, RegistryOptions
+from spark_kafka_sink.config.registry_options import (
+    FILES,
+    REGISTRY_PREFIX,
+    RegistryOptions,
+    is_secret,
+)
 from spark_kafka_sink.connection.local_files import authorities, pem_to_pass
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -22,6 +30,7 @@ from spark_kafka_sink.errors import (
     SchemaIncompatible,
     SchemaNotFound,
 )
+from spark_kafka_sink.secret import hide, redacted
 from spark_kafka_sink.threads import call_all
 
 if TYPE_CHECKING:
@@ -32,6 +41,7 @@ _TYPES = {"avro": "AVRO", "json": "JSON"}
 _RETRIES = 3
 _FIRST_RETRY_MS = 100
 _LONGEST_RETRY_MS = 1000
+_SHORTEST_SECRET = 3
 
 _NOT_FOUND, _REQUEST_TIMEOUT, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 404, 408, 409, 429, 500
 #: the registry's own codes: of a subject, a version, a schema
@@ -90,7 +100,7 @@ class RegistryClient:
         except Exception as error:  # noqa: BLE001 - including those of its HTTP library
             raise InvalidOption(
                 "the schema registry's client rejects its settings (schema.registry.*): "
-                f"{options.hide_secrets(str(error))}"
+                f"{hide_secrets(str(error), options)}"
             ) from None
 
     def close(self) -> None:
@@ -203,6 +213,22 @@ def _trust_as_registry(client: SchemaRegistryClient, options: RegistryOptions) -
         )
 
 
+def hide_secrets(text: str, options: RegistryOptions) -> str:
+    """An error's ``text`` without secrets, their parts, and those of the system's proxies."""
+    values = [value for name, value in options.items() if is_secret(name)]
+    values += [proxy for proxy in getproxies().values() if "@" in proxy]
+    parts = {part for value in values for part in _parts(value)}
+    return redacted(hide(text, (part for part in parts if len(part) >= _SHORTEST_SECRET)))
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """A secret, user and password in it, and what of them an error about a URL may quote."""
+    user = secret.partition("://")[2].rpartition("@")[0] if "://" in secret else secret
+    for text in (secret, user, user.partition(":")[2]):
+        yield from (text, unquote(text))
+    yield from re.split("[:/?#@]", unquote(user))
+
+
 def _schema(schema: str, schema_format: str) -> Schema:
     from confluent_kafka.schema_registry import Schema
 
@@ -217,9 +243,10 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
         return _answer_error(error, registry, subject)
     if isinstance(error, OAuthTokenError):
         url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
-        problem = registry.hide_secrets(
+        problem = hide_secrets(
             f"no token for the login at the schema registry {registry.url} from {url}: "
-            f"{error.message}"
+            f"{error.message}",
+            registry,
         )
         if _is_rejection(error.__context__):
             return RegistryRefused(f"{problem}. {Advice.REGISTRY_TOKEN_REJECTED.remedy}")
@@ -227,7 +254,7 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
         return RegistryUnavailable(f"{problem}. {advice.remedy}")
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return _unavailable(registry, subject, registry.hide_secrets(text))
+    return _unavailable(registry, subject, hide_secrets(text, registry))
 
 
 def _is_rejection(cause: BaseException | None) -> bool:
@@ -251,7 +278,7 @@ def _answer_error(
     error: SchemaRegistryError, registry: RegistryOptions, subject: str
 ) -> KafkaSinkError:
     status, place = error.http_status_code, f"the schema registry {registry.url}"
-    reason = registry.hide_secrets(str(error.error_message).rstrip("."))
+    reason = hide_secrets(str(error.error_message).rstrip("."), registry)
     if _is_transient(status):
         return _unavailable(registry, subject, f"HTTP {status}: {reason}")
     if status == _NOT_FOUND and error.error_code not in _NO_SUCH_SCHEMA:

@@ -201,7 +201,7 @@ def _add_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
     """
     if options.exactly_once is None:
         return options
-    from spark_kafka_sink.transactions.partition import prefix_of
+    from spark_kafka_sink.transactions.ledger import prefix_of
 
     prefix = prefix_of(options.exactly_once, query_id)
     return replace(options, exactly_once=replace(options.exactly_once, prefix=prefix))

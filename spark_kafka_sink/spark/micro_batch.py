@@ -74,9 +74,10 @@ def write_batch_marker(
     """
     if options.exactly_once is None:
         return
-    from spark_kafka_sink.transactions import batch_marker, partition
+    from spark_kafka_sink.transactions import batch_marker
+    from spark_kafka_sink.transactions.ledger import prefix_of
 
-    prefix = partition.prefix_of(options.exactly_once, query_id)
+    prefix = prefix_of(options.exactly_once, query_id)
     try:
         batch_marker.write(options, options.exactly_once, prefix, batch_id, tasks)
     except KafkaSinkError as error:

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.errors import (
+    InvalidOption,
     KafkaSinkError,
     LedgerAhead,
     LedgerLost,
@@ -29,6 +31,9 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.group_offsets import CommittedOffset
 
 _VERSION = 1
+
+#: of ``transactional.id.prefix``; the query's id follows
+DEFAULT_PREFIX = "kafka-nb-"
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,18 @@ class ClaimProgress:
     def to_offset(self) -> CommittedOffset:
         fields = {"claim": self.claim, "steps": self.steps, "has_ended": self.has_ended}
         return _to_offset(self.batch_id, fields)
+
+
+def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
+    """The option, or else a name with the query's id. Raises InvalidOption without either."""
+    if settings.prefix is not None:
+        return settings.prefix
+    if query_id is None:
+        raise InvalidOption(
+            "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
+            "does not pass the query's id; choose a name that no other query uses, and keep it"
+        )
+    return f"{DEFAULT_PREFIX}{query_id}"
 
 
 def marker_group(prefix: str) -> str:

@@ -9,11 +9,7 @@ from dataclasses import replace
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import ExactlyOnceOptions
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import (
-    InvalidOption,
-    KafkaSinkError,
-    add_sentence,
-)
+from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, add_sentence
 from spark_kafka_sink.librdkafka.client import release_freed_memory
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.fingerprint import Fingerprint
@@ -31,12 +27,10 @@ from spark_kafka_sink.transactions.ledger import (
     Task,
     check_replay,
     commit_entry_group,
+    prefix_of,
 )
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
 from spark_kafka_sink.transactions.transaction import Transaction, TransactionState
-
-#: of ``transactional.id.prefix``; the query's id follows
-DEFAULT_PREFIX = "kafka-nb-"
 
 
 @contextmanager
@@ -65,18 +59,6 @@ def exactly_once(
         state = transaction.state
         transaction.close()
         sender.collect_report(state)
-
-
-def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
-    """The option, or else a name with the query's id. Raises InvalidOption without either."""
-    if settings.prefix is not None:
-        return settings.prefix
-    if query_id is None:
-        raise InvalidOption(
-            "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
-            "does not pass the query's id; choose a name that no other query uses, and keep it"
-        )
-    return f"{DEFAULT_PREFIX}{query_id}"
 
 
 def _task(settings: ExactlyOnceOptions, origin: Origin) -> Task:

@@ -7,6 +7,7 @@ import pytest
 from spark_kafka_sink.config.options import drop_formats, parse
 from spark_kafka_sink.config.serialization_options import ColumnFormat
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.schemas.registry_client import hide_secrets
 
 SERVERS = {"kafka.bootstrap.servers": "host:9092", "topic": "t"}
 REGISTRY = {"schema.registry.url": "http://registry:8081"}
@@ -221,7 +222,7 @@ def test_secrets_do_not_show_in_the_repr(name):
 def test_an_errors_text_loses_secrets_their_parts_and_those_of_urls(text, shown):
     settings = {"proxy": "http://me:swordfish@proxy:1", "bearer.auth.token": "sword fish"}
     texts = {f"schema.registry.{name}": value for name, value in settings.items()}
-    assert parse({**AVRO, **texts}).serialization.registry.hide_secrets(text) == shown
+    assert hide_secrets(text, parse({**AVRO, **texts}).serialization.registry) == shown
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from spark_kafka_sink.errors import (
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.records.rejection import Origin
 from spark_kafka_sink.spark.foreach_batch import _add_prefix, _query_id
+from spark_kafka_sink.transactions.ledger import prefix_of
 from spark_kafka_sink.transactions.offset_calls import BrokerWait
-from spark_kafka_sink.transactions.partition import exactly_once, prefix_of
+from spark_kafka_sink.transactions.partition import exactly_once
 
 OPTIONS = parse(
     {

@@ -38,15 +38,16 @@ from spark_kafka_sink.tools.doctor.topic import (
     not_described,
 )
 from spark_kafka_sink.transactions.ledger import (
+    DEFAULT_PREFIX,
     commit_entry_group,
     layout_group,
     marker_group,
+    prefix_of,
     read_batch_marker,
     read_commit_entry,
     read_layout,
 )
 from spark_kafka_sink.transactions.offset_calls import BrokerWait, read_offsets
-from spark_kafka_sink.transactions.partition import DEFAULT_PREFIX, prefix_of
 
 _AT_LEAST_ONCE = "delivery.guarantee=at-least-once"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
