@@ -56,8 +56,8 @@ class Engine:
     """A producer without its waits; used by one thread at a time.
 
     A *delivery* is the records of one ``send``, until all are acknowledged, failed or dead letters.
-    No method waits: the caller polls the client, and passes the events to ``handle``, which then
-    sends the records and requests that have become due.
+    No method waits: the caller polls the client, and passes the events to ``on_events``;
+    ``send_due`` then sends the records and requests that have become due.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Engine:
         The buffer memory admits all of them at once; the client accepts as many as its queue takes.
         """
         if self.deliveries.admit(request.delivery, request.records):
-            self._apply_unreported_failures(self._buffer.put(request))
+            self._on_unreported_failures(self._buffer.put(request))
         if request.is_accepted:
             self._close_delivery(request)
 
@@ -142,6 +142,13 @@ class Engine:
         Their topic is not OPEN (``bad_batches``).
         """
         return self._buffer.awaits_reports
+
+    def send_due(self) -> None:
+        """Send the records and requests that have become due."""
+        for topic, code in self.topics.waits.unusable():
+            self._on_unreported_failures(self._buffer.reject(topic, code))
+        self._on_unreported_failures(self._buffer.drain())
+        self._fetch_metadata()
 
     # --- dead letters ----------------------------------------------------------------------------
 
@@ -178,48 +185,43 @@ class Engine:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def handle(self, events: Iterable[Event]) -> None:
-        """Apply the client's events as they are read, then send what has become due."""
-        self.apply(events)
-        for topic, code in self.topics.waits.unusable():
-            self._apply_unreported_failures(self._buffer.reject(topic, code))
-        self._apply_unreported_failures(self._buffer.drain())
-        self._fetch_metadata()
-
-    def apply(self, events: Iterable[Event]) -> None:
+    def on_events(self, events: Iterable[Event]) -> None:
         """Apply the client's events as they are read; send nothing more."""
         for event in events:
-            self._apply(event)
+            self._on_event(event)
 
-    def _apply(self, event: Event) -> None:
-        if isinstance(event, AcknowledgedRecords):
-            self._apply_acknowledgements(event)
-        elif isinstance(event, FailedRecords):
-            self._apply_reported_failure(event)
-        elif isinstance(event, TopicDescription):
-            self._fetcher.apply(event, is_in_use=event.topic in self.deliveries.topics)
-            self._buffer.on_metadata_change(event.topic)
-        elif isinstance(event, ConfigurationDescription):
-            self.topics.update_limits(event)
-            self._buffer.on_metadata_change(event.resource)
-        elif isinstance(event, RequestFailed):
-            for topic in self._fetcher.apply_failure(event.topics):
-                self._buffer.on_metadata_change(topic)
-        elif isinstance(event, BrokerError):
-            self._apply_broker_error(event)
-        elif isinstance(event, Statistics):
-            self.deliveries.note(event)
-        elif not isinstance(event, (ClusterDescription, TokenNeeded, ApiVersion)):
-            # ClusterDescription answers connect(); the others are the session's and preflight's.
-            assert_never(event)
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case AcknowledgedRecords():
+                self._on_acknowledged(event)
+            case FailedRecords():
+                self._on_reported_failure(event)
+            case TopicDescription():
+                is_in_use = event.topic in self.deliveries.topics
+                self._fetcher.on_description(event, is_in_use=is_in_use)
+                self._buffer.on_metadata_change(event.topic)
+            case ConfigurationDescription():
+                self.topics.update_limits(event)
+                self._buffer.on_metadata_change(event.resource)
+            case RequestFailed():
+                for topic in self._fetcher.on_request_failed(event.topics):
+                    self._buffer.on_metadata_change(topic)
+            case BrokerError():
+                self._on_broker_error(event)
+            case Statistics():
+                self.deliveries.note(event)
+            case ClusterDescription() | TokenNeeded() | ApiVersion():
+                pass  # the first answers connect(); the others are the session's and preflight's
+            case _:
+                assert_never(event)
 
-    def _apply_acknowledgements(self, acknowledged: AcknowledgedRecords) -> None:
+    def _on_acknowledged(self, acknowledged: AcknowledgedRecords) -> None:
         for topic in self.deliveries.acknowledge(acknowledged):
             self.topics.acknowledged(topic)
             self._release_topic(topic)
 
-    def _apply_unreported_failures(self, failures: Iterable[FailedRecords]) -> None:
-        """Apply failures without a delivery report.
+    def _on_unreported_failures(self, failures: Iterable[FailedRecords]) -> None:
+        """Failures without a delivery report.
 
         The pre-check or the client did not accept the records, the buffer dropped them, or the
         client has not reported them in time.
@@ -231,9 +233,9 @@ class Engine:
             queue = self._dead_letters
             for part, is_missing in self._missing_parts(failed):
                 if is_missing:
-                    self._apply_missing_topic(queue, delivery, part)
+                    self._on_missing_topic(queue, delivery, part)
                 else:
-                    self._apply_rejection(queue, delivery, part)
+                    self._on_rejection(queue, delivery, part)
             self._end_failure(delivery, failed)
 
     def _missing_parts(self, failed: FailedRecords) -> Iterator[tuple[FailedRecords, bool]]:
@@ -255,7 +257,7 @@ class Engine:
             if some:
                 yield replace(failed, count=len(some), positions=tuple(some)), is_missing
 
-    def _apply_reported_failure(self, failed: FailedRecords) -> None:
+    def _on_reported_failure(self, failed: FailedRecords) -> None:
         """A broker rejected a batch, or the client dropped records.
 
         The client drops a topic's records as soon as one metadata answer lacks the topic.
@@ -268,15 +270,15 @@ class Engine:
         # for records that the client never got.
         queue = None if self._is_transactional else self._dead_letters
         if failed.code in MISSING_ERRORS:
-            self._apply_missing_topic(queue, delivery, failed)
+            self._on_missing_topic(queue, delivery, failed)
         elif self._bad_batches.may_contain_good(failed):
             # The topic's limits are not known, have changed, or are not what this batch exceeded.
             self._send_again(delivery, failed)
         else:
-            self._apply_rejection(queue, delivery, failed, is_batch=failed.count > 1)
+            self._on_rejection(queue, delivery, failed, is_batch=failed.count > 1)
         self._end_failure(delivery, failed)
 
-    def _apply_missing_topic(
+    def _on_missing_topic(
         self, queue: DeadLetterQueue | None, delivery: Delivery, failed: FailedRecords
     ) -> None:
         """The topic seems to be missing: ask again before its records become dead letters."""
@@ -288,7 +290,7 @@ class Engine:
         else:
             self.deliveries.fail(delivery, failed)
 
-    def _apply_rejection(
+    def _on_rejection(
         self,
         queue: DeadLetterQueue | None,
         delivery: Delivery,
@@ -327,7 +329,7 @@ class Engine:
         records = self.deliveries.records(failed)
         self._buffer.buffer_retries(self._bad_batches.retries(delivery, records, failed))
 
-    def _apply_broker_error(self, error: BrokerError) -> None:
+    def _on_broker_error(self, error: BrokerError) -> None:
         report = self.deliveries.report
         # ALL_BROKERS_DOWN follows every failed connection, but does not say why it failed.
         if error.code != ErrorCode.ALL_BROKERS_DOWN or not report.broker_error:
@@ -349,12 +351,12 @@ class Engine:
 
     def abort(self) -> None:
         """Fail all records that the client does not have, and accept no more."""
-        self._apply_unreported_failures(self._buffer.fail_all())
+        self._on_unreported_failures(self._buffer.fail_all())
         self.deliveries.close_all()
 
     def fail_unreported(self) -> None:
         """Fail the records that the client has not reported in time."""
-        self._apply_unreported_failures(list(self.deliveries.outstanding()))
+        self._on_unreported_failures(list(self.deliveries.outstanding()))
 
 
 class DeadLetterQueue:

@@ -165,7 +165,8 @@ class NonBlockingProducer:
 
         Handlers of the client's log lines run inside this call.
         """
-        self._engine.handle(self._session.poll(seconds))
+        self._engine.on_events(self._session.poll(seconds))
+        self._engine.send_due()
 
     @contextmanager
     def _timed(self, wait: Wait) -> Iterator[None]:
@@ -249,7 +250,7 @@ class NonBlockingProducer:
         """Apply pending events, and send nothing. The client keeps events without any bound."""
         with self._access(Deadline(0.0)) as is_granted:
             if is_granted:
-                self._engine.apply(self._session.poll())
+                self._engine.on_events(self._session.poll())
 
     def _flush_client(self, seconds: float) -> None:
         """Let the client send without lingering; wait that long for events, and handle them."""
@@ -362,7 +363,7 @@ class NonBlockingProducer:
         self._engine.abort()
         self._client.purge()
         while self._engine.deliveries and not collecting.expired:
-            self._engine.apply(self._session.poll(collecting.slice(_POLL_SECONDS)))
+            self._engine.on_events(self._session.poll(collecting.slice(_POLL_SECONDS)))
         self._engine.fail_unreported()
         self._is_freed = self._client.close(deadline)
         self._lifecycle.advance(ProducerState.CLOSED)

@@ -515,8 +515,8 @@ class MetadataFetcher:
         self._client.fetch_metadata(due, self._request_seconds)
         return True
 
-    def apply(self, answer: TopicDescription, *, is_in_use: bool) -> None:
-        """Apply the answer for one topic."""
+    def on_description(self, answer: TopicDescription, *, is_in_use: bool) -> None:
+        """The answer for one topic."""
         self._request_seconds = _FIRST_REQUEST_SECONDS
         self._topics.update(answer, is_in_use=is_in_use)
         is_missing = answer.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -525,8 +525,8 @@ class MetadataFetcher:
             # when the topic is opened for the first time.
             self._client.open_topic(answer.topic)
 
-    def apply_failure(self, topics: Iterable[str]) -> list[str]:
-        """Handle a request without an answer; returns the topics delegated to the client."""
+    def on_request_failed(self, topics: Iterable[str]) -> list[str]:
+        """A request for these topics has no answer; returns the topics delegated to the client."""
         self._request_seconds = min(2 * self._request_seconds, _LONGEST_REQUEST_SECONDS)
         awaited = self._topics.fail_request(topics)
         for topic in awaited:

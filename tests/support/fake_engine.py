@@ -40,7 +40,8 @@ class FakeEngine(Engine):
     def answer(self, *events: Event) -> None:
         """Handle events of the client."""
         self.client.events += events
-        self.handle(self._session.poll())
+        self.on_events(self._session.poll())
+        self.send_due()
 
     def know(self, *topics: str, partitions: int = 1, **settings: str) -> None:
         """The brokers answer about topics and, below the names of Python, their settings."""

@@ -28,7 +28,7 @@ class Engine(FakeEngine):
 
     def send_values(self, topic, values, **columns):
         request = super().send_values(topic, values, **columns)
-        self.handle([])
+        self.send_due()
         return request.delivery
 
     def sent(self, delivery):
@@ -374,9 +374,9 @@ def test_one_answer_and_then_silence_do_not_make_a_topic_missing_but_use_up_its_
     engine.send_values("t", ["a"])
     engine.answer(TopicDescription("t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ()))
     engine.clock.now += 0.2
-    engine.handle([])  # sends the next request
+    engine.send_due()  # sends the next request
     engine.clock.now += MISSING_TOPIC_SECONDS
-    engine.handle([])
+    engine.send_due()
     assert engine.dead == {}
     assert engine.topics.waits.first_failure(0.5) is None  # its answer is still due
     engine.answer(RequestFailed(ErrorCode.TIMED_OUT, ("t",)))
@@ -479,7 +479,7 @@ def test_records_that_the_client_drops_wait_for_an_answer_from_afterwards(engine
     assert engine.sent(delivery) == []
     before = len(engine.client.requests)
     engine.clock.now += 1
-    engine.handle([])
+    engine.send_due()
     assert engine.client.requests[before:] == [(["t"], 5.0)]
     engine.answer(TopicDescription("t", 0, 1, (0,)))
     assert engine.sent(delivery) == [0]
@@ -517,7 +517,7 @@ def test_records_that_the_client_rejects_for_one_answer_wait_for_the_next_one(en
     else:
         engine.know("t", DLQ)
     engine.client.unreported["t"] -= 1  # the fake counts what it rejects
-    engine.handle([])
+    engine.send_due()
     assert engine.sent(delivery) == [0]  # not again without an answer
     engine.client.rejects.clear()
     engine.know("t")

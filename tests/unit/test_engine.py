@@ -58,7 +58,7 @@ def test_records_leave_in_the_order_of_the_sends_even_if_the_queue_was_full(engi
     assert third.is_accepted
     assert (first.enqueued, second.enqueued, third.enqueued) == (3, 0, 0)
     engine.client.room = 100
-    engine.handle([])
+    engine.send_due()
     ids = [request.delivery.delivery_id for request in (first, second, third)]
     expected = [(ids[0], n) for n in range(5)] + [(ids[1], n) for n in range(2)] + [(ids[2], 0)]
     assert engine.client.enqueued == expected
@@ -90,7 +90,7 @@ def test_records_wait_if_metadata_is_lost_again_before_there_is_room(engine):
     engine.answer(known())
     engine.answer(unknown())
     engine.client.room = 100
-    engine.handle([])
+    engine.send_due()
     assert request.enqueued == 0
 
 
@@ -118,7 +118,7 @@ def test_a_request_without_an_answer_delegates_the_records_and_extends_the_timeo
     assert request.messages.partitioned.partitions.tolist() == [-1]
     for _ in range(4):
         engine.clock.now += 2
-        engine.handle([])
+        engine.send_due()
         engine.answer(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
     assert [timeout for _, timeout in engine.client.requests] == [5, 10, 20, 20, 20]
 
@@ -129,7 +129,7 @@ def test_a_request_without_an_answer_changes_nothing_for_the_topics_of_another_o
     engine.answer(RequestFailed(ErrorCode.TRANSPORT, ("t",)))
     assert other.enqueued == 0  # not delegated: its own request may still be answered
     engine.clock.now += 10
-    engine.handle([])
+    engine.send_due()
     assert [topics for topics, _ in engine.client.requests] == [["t"], ["u"], ["t"]]
 
 
@@ -168,14 +168,14 @@ def test_a_topic_is_forgotten_after_its_last_records_were_reported(engine):
     request = send(engine)
     engine.answer(known())
     engine.clock.now += 100
-    engine.handle([])
+    engine.send_due()
     assert engine.topics.live() == ["t"]
     engine.report(request.delivery, [0, 1, 2])
     engine.clock.now += 59
-    engine.handle([])
+    engine.send_due()
     assert engine.topics.live() == ["t"]
     engine.clock.now += 2
-    engine.handle([])
+    engine.send_due()
     assert engine.topics.live() == []
 
 
@@ -234,7 +234,7 @@ def test_sends_to_many_new_topics_do_not_look_through_all_of_them_each_time(coun
     counted.prefetch(MANY)
     for topic in MANY:
         send(counted, topic)
-        counted.handle([])
+        counted.send_due()
     assert_few_steps()
 
 
@@ -253,7 +253,7 @@ def test_sends_that_await_only_limits_do_not_look_through_all_topics_each_time(c
     counted.answer(*map(known, MANY))
     for topic in MANY:
         send(counted, topic)
-        counted.handle([])
+        counted.send_due()
     assert_few_steps()
 
 
@@ -315,7 +315,7 @@ def test_a_batch_of_a_topic_that_went_away_says_nothing_about_larger_ones(engine
 def test_nothing_awaits_the_first_batch_once_the_limits_are_known(engine):
     first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
     engine.answer(described())
-    engine.handle([])
+    engine.send_due()
     assert engine.client.asked_configurations == ["t"]
     engine.answer(limits(**{"max.message.bytes": "1048588"}))
     assert sent(engine, first, second) == [list(range(10)), list(range(10))]
@@ -341,7 +341,7 @@ def test_one_request_asks_for_the_limits_of_all_topics_that_need_them_by_then(en
     for topic in topics:
         engine.send_values(topic, [LARGE] * 2)
     engine.answer(*map(known, topics))
-    engine.handle([])
+    engine.send_due()
     assert requests == [topics]
 
 
@@ -422,7 +422,7 @@ def test_later_batches_of_a_topic_are_small_too_even_if_its_limits_may_not_be_re
     for part in ([0, 1], [2, 3], [4, 5], [6, 7]):
         engine.report(request.delivery, part)
     later = engine.send_values("t", [LARGE] * 4)
-    engine.handle([])
+    engine.send_due()
     assert sent(engine, later) == [[0, 1]]
     assert engine.client.asked_configurations == ["t"]
 
@@ -459,7 +459,7 @@ def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(en
     for first in range(0, 8, 2):
         engine.report(request.delivery, [first, first + 1])
     bad = engine.send_values("t", ["a", 3 * LARGE])
-    engine.handle([])
+    engine.send_due()
     assert sent(engine, bad) == [[0]]
     assert bad.delivery.failed == {(0, TOO_LARGE): 1}
     size = 360_072  # value, 11 bytes of the record, 61 of the batch
