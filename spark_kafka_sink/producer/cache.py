@@ -93,10 +93,10 @@ class ProducerCache:
             self._close(key, idle)
             idle = None
         producer = idle if idle is not None else self._new_producer(key)
-        producer.begin_task(origin)
         borrowed = BorrowedProducer(producer, is_new=idle is None)
         try:
             self._idle.begin_use(producer)
+            producer.begin_task(origin)
             yield borrowed
         except BaseException as error:
             self._idle.end_use(producer)

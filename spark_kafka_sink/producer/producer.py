@@ -128,7 +128,8 @@ class NonBlockingProducer:
 
     def begin_task(self, origin: Origin) -> None:
         """Set the origin of the dead letters of this task."""
-        self._engine.begin_task(origin)
+        with self._exclusive_access():
+            self._engine.begin_task(origin)
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
         """Send dead letters for rows that cannot become records; waits and raises like ``send``.
@@ -272,6 +273,13 @@ class NonBlockingProducer:
 
         Call it after ``flush`` or ``close``.
         """
+        try:
+            with self._exclusive_access():
+                return self._collect_report()
+        except ProducerClosed:
+            return self._collect_report()  # at most a thread that hangs adds to it now
+
+    def _collect_report(self) -> DeliveryReport:
         report = self._engine.deliveries.collect_report()
         crossed = self._engine.topics.cross_rack_records(report.acknowledged_records)
         return replace(report, cross_rack_records=crossed)

@@ -46,9 +46,9 @@ def exactly_once(
     task = _task(settings, origin)
     release_freed_memory()  # of the previous task, as for a borrowed producer
     transaction, committed = _begin(options, settings, prefix, task)
-    transaction.producer.begin_task(origin)
     sender = PartitionTransaction(transaction, prefix, settings.ledger_topic, task, committed)
     try:
+        transaction.producer.begin_task(origin)
         yield sender
     except KafkaSinkError as error:
         if transaction.state is TransactionState.OPEN:

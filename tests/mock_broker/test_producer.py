@@ -37,6 +37,7 @@ from spark_kafka_sink.producer import topic_metadata
 from spark_kafka_sink.producer.lifecycle import ProducerState
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.arrow import split_by_topic
+from spark_kafka_sink.records.rejection import UNKNOWN_ORIGIN
 
 SLACK_SECONDS = 1.0
 _NOT_ENOUGH_REPLICAS = 19
@@ -743,6 +744,19 @@ def test_a_handler_that_raises_while_the_producer_is_aborted_keeps_no_other_thre
     with ThreadPoolExecutor(1) as pool:
         pool.submit(p.close, 0).result(10)
     assert p._lifecycle.state is ProducerState.CLOSED
+
+
+@pytest.mark.parametrize(
+    "call", [lambda p: p.begin_task(UNKNOWN_ORIGIN), lambda p: p.collect_report()]
+)
+def test_a_task_begins_and_reports_while_no_other_thread_uses_the_producer(producer, call):
+    p = producer()
+    with ThreadPoolExecutor(1) as pool:
+        with p.exclusive_client():
+            called = pool.submit(call, p)
+            wait_until(lambda: p._lifecycle._requests)
+            assert not called.done()
+        called.result(10)
 
 
 @contextmanager
