@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from numbers import Real
 from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
@@ -39,6 +40,13 @@ _MAX_PORT = 2**16 - 1
 _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
+class Feature(Enum):
+    """What an option may be for alone."""
+
+    EXACTLY_ONCE = "exactly-once"
+    REGISTRY = "a schema registry"
+
+
 @dataclass(frozen=True)
 class Option(Generic[T]):
     """One entry of the option table."""
@@ -53,6 +61,8 @@ class Option(Generic[T]):
     maximum: int | None = None
     java_name: str | None = None
     is_required: bool = False
+    #: without it, the option has no effect and is rejected
+    only_with: Feature | None = None
     #: for docs/options.md: what applies instead of a default
     if_absent: str = "-"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spark_kafka_sink.config.option import (
+    Feature,
     Option,
     any_text,
     duration_ms,
@@ -162,6 +163,7 @@ EXACTLY_ONCE_PARTITIONS: Option[int | None] = Option(
     minimum=1,
     maximum=10_000,
     if_absent="none: required for `exactly-once` with the format; `foreach_batch` repartitions",
+    only_with=Feature.EXACTLY_ONCE,
     meaning="How many Spark partitions every micro-batch has, at most 10000. The query must end "
     "with `repartition(P, key)`, where the key alone decides where a row goes, or with "
     "`repartition(1)`: see [exactly-once](exactly-once.md).",
@@ -171,6 +173,7 @@ TRANSACTIONAL_ID_PREFIX: Option[str | None] = Option(
     any_text,
     default=None,
     if_absent="`kafka-nb-` and the query's id",
+    only_with=Feature.EXACTLY_ONCE,
     meaning="Prefix of the transactional ids, and of the ids of the ledger's consumer groups. "
     "Each sink of a query needs its own. Required with `foreach_batch` under Spark Connect.",
 )
@@ -179,6 +182,7 @@ EXACTLY_ONCE_LEDGER_TOPIC: Option[str | None] = Option(
     topic_name,
     default=None,
     if_absent="the option `topic`; required without it",
+    only_with=Feature.EXACTLY_ONCE,
     meaning="An existing topic. The ledger's consumer groups commit offsets for its partition 0, "
     "and nothing is written to it. The user needs Read on it.",
 )
@@ -188,6 +192,7 @@ EXACTLY_ONCE_FIRST_BATCH = Option(
     default="0",
     minimum=0,
     maximum=2**63 - 1,
+    only_with=Feature.EXACTLY_ONCE,
     meaning="Id of the micro-batch with which the ledger begins. Set it once, to the id that "
     "`LedgerLost` names, to switch an existing query to exactly-once; it has no effect on later "
     "micro-batches.",
@@ -198,6 +203,7 @@ TRANSACTION_TIMEOUT_MS = Option(
     default="600000",
     minimum=1000,
     maximum=_MAX_INT,
+    only_with=Feature.EXACTLY_ONCE,
     meaning="With `exactly-once`: how long a task may take from its first record to its commit. "
     "Brokers allow 15 minutes by default (`transaction.max.timeout.ms`).",
 )
@@ -244,6 +250,7 @@ VALUE_SCHEMA: Option[str | None] = Option(
     any_text,
     default=None,
     if_absent="derived from the column's type",
+    only_with=Feature.REGISTRY,
     meaning="The schema of `value`: an Avro schema as JSON, or a JSON Schema.",
 )
 KEY_SCHEMA: Option[str | None] = Option(
@@ -251,6 +258,7 @@ KEY_SCHEMA: Option[str | None] = Option(
     any_text,
     default=None,
     if_absent="derived from the column's type",
+    only_with=Feature.REGISTRY,
     meaning="The schema of `key`.",
 )
 VALUE_RECORD_NAME: Option[str | None] = Option(
@@ -258,6 +266,7 @@ VALUE_RECORD_NAME: Option[str | None] = Option(
     record_name,
     default=None,
     if_absent="`topLevelRecord`",
+    only_with=Feature.REGISTRY,
     meaning="The full name, such as `com.acme.Order`, of the record in the derived schema of "
     "`value`; in JSON, its title.",
 )
@@ -266,12 +275,14 @@ KEY_RECORD_NAME: Option[str | None] = Option(
     record_name,
     default=None,
     if_absent="`topLevelRecord`",
+    only_with=Feature.REGISTRY,
     meaning="The full name of the record in the derived schema of `key`.",
 )
 VALUE_SUBJECT_NAME_STRATEGY = Option(
     "value.subject.name.strategy",
     one_of("topic", "record", "topic-record"),
     default="topic",
+    only_with=Feature.REGISTRY,
     meaning="The subject of the schema of `value`: `topic` is `<topic>-value`, `record` the full "
     "name of the record (the title of a JSON Schema), and `topic-record` `<topic>-<name>`. The "
     "latter two need `value.schema` or `value.record.name`.",
@@ -280,18 +291,21 @@ KEY_SUBJECT_NAME_STRATEGY = Option(
     "key.subject.name.strategy",
     one_of("topic", "record", "topic-record"),
     default="topic",
+    only_with=Feature.REGISTRY,
     meaning="The subject of the schema of `key`, likewise; `topic` is `<topic>-key`.",
 )
 AUTO_REGISTER_SCHEMAS = Option(
     "auto.register.schemas",
     true_or_false,
     default="true",
+    only_with=Feature.REGISTRY,
     meaning="`false` registers nothing: the schema must be in the registry.",
 )
 USE_LATEST_VERSION = Option(
     "use.latest.version",
     true_or_false,
     default="false",
+    only_with=Feature.REGISTRY,
     meaning="`true` writes with the subject's latest schema, which must fit the column. Needs "
     "`auto.register.schemas=false`; rejected with exactly-once.",
 )
@@ -299,6 +313,7 @@ NORMALIZE_SCHEMAS = Option(
     "normalize.schemas",
     true_or_false,
     default="false",
+    only_with=Feature.REGISTRY,
     meaning="`true` lets the registry normalize schemas, so that those which differ only in their "
     "text are one.",
 )
@@ -306,6 +321,7 @@ SCHEMA_ID_LOCATION = Option(
     "schema.id.location",
     one_of("prefix", "header"),
     default="prefix",
+    only_with=Feature.REGISTRY,
     meaning="Where a record has its schema's id: a `prefix` of 5 bytes (a zero and the id), or a "
     "`header` (`__value_schema_id`, `__key_schema_id`) with the schema's GUID.",
 )
@@ -314,6 +330,7 @@ SCHEMA_REGISTRY_URL: Option[str | None] = Option(
     registry_url,
     default=None,
     if_absent="none: required for `avro` and `json`",
+    only_with=Feature.REGISTRY,
     meaning="Comma-separated URLs of the schema registry, such as `http://localhost:8081`.",
 )
 SCHEMA_REGISTRY_TIMEOUT_MS = Option(
@@ -322,6 +339,7 @@ SCHEMA_REGISTRY_TIMEOUT_MS = Option(
     default="10000",
     minimum=1,
     maximum=_MAX_INT,
+    only_with=Feature.REGISTRY,
     meaning="How long one answer of the registry may take, with all attempts. The driver asks "
     "before the first task, and a task for all new topics of an Arrow batch, 16 at a time; after "
     "the first failure it asks no more, and keeps the answers.",
@@ -366,27 +384,7 @@ OPTIONS: tuple[Option[Any], ...] = tuple(
     entry for entry in vars().values() if isinstance(entry, Option)
 )
 
-#: options that have an effect only with a schema registry
-ONLY_WITH_REGISTRY: tuple[Option[Any], ...] = (
-    VALUE_SCHEMA,
-    KEY_SCHEMA,
-    VALUE_RECORD_NAME,
-    KEY_RECORD_NAME,
-    VALUE_SUBJECT_NAME_STRATEGY,
-    KEY_SUBJECT_NAME_STRATEGY,
-    AUTO_REGISTER_SCHEMAS,
-    USE_LATEST_VERSION,
-    NORMALIZE_SCHEMAS,
-    SCHEMA_ID_LOCATION,
-    SCHEMA_REGISTRY_URL,
-    SCHEMA_REGISTRY_TIMEOUT_MS,
-)
-
-#: options that have an effect only with exactly-once
-ONLY_EXACTLY_ONCE: tuple[Option[Any], ...] = (
-    EXACTLY_ONCE_PARTITIONS,
-    TRANSACTIONAL_ID_PREFIX,
-    EXACTLY_ONCE_LEDGER_TOPIC,
-    EXACTLY_ONCE_FIRST_BATCH,
-    TRANSACTION_TIMEOUT_MS,
+ONLY_WITH_REGISTRY = tuple(entry for entry in OPTIONS if entry.only_with is Feature.REGISTRY)
+ONLY_WITH_EXACTLY_ONCE = tuple(
+    entry for entry in OPTIONS if entry.only_with is Feature.EXACTLY_ONCE
 )

@@ -96,7 +96,7 @@ def check_for_format(options: SinkOptions) -> None:
 
 def drop_exactly_once(options: Mapping[str, str]) -> dict[str, str]:
     """The options without those for exactly-once."""
-    left_out = {option.name for option in (table.DELIVERY_GUARANTEE, *table.ONLY_EXACTLY_ONCE)}
+    left_out = {option.name for option in (table.DELIVERY_GUARANTEE, *table.ONLY_WITH_EXACTLY_ONCE)}
     return {name: value for name, value in options.items() if name.lower() not in left_out}
 
 
@@ -257,7 +257,7 @@ def _exactly_once(
 ) -> ExactlyOnceOptions | None:
     wanted = f"{table.DELIVERY_GUARANTEE.name}=exactly-once"
     if values[table.DELIVERY_GUARANTEE] != "exactly-once":
-        for option in table.ONLY_EXACTLY_ONCE:
+        for option in table.ONLY_WITH_EXACTLY_ONCE:
             if option.is_set(texts):
                 raise InvalidOption(
                     f"{option.name} has an effect only with {wanted}; set that, or remove it"

@@ -49,7 +49,7 @@ _LEFT_OUT = {
     option_table.ON_RECORD_ERROR.name,
     option_table.REPORT_PATH.name,
     option_table.DELIVERY_GUARANTEE.name,
-    *(option.name for option in option_table.ONLY_EXACTLY_ONCE),
+    *(option.name for option in option_table.ONLY_WITH_EXACTLY_ONCE),
 }
 _SOURCE_DEFAULTS = {
     "maxoffsetspertrigger": "10000",  # the most that a killed replay repeats
