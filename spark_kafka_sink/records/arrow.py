@@ -101,9 +101,12 @@ def split_by_topic(
         codes = np.zeros(batch.num_rows, dtype=np.int64)
     else:
         names, codes = _topics(columns["topic"], problems)
-    rejected = rejected_records(problems, all_records, names, codes, columns.get("headers"))
-    for problem in problems:
-        codes[problem.rows] = len(names)  # rejected
+    rejected: list[RejectedRecords] = []
+    if problems:
+        rejected = rejected_records(problems, all_records, names, codes, columns.get("headers"))
+        rejected_code = len(names)
+        for problem in problems:
+            codes[problem.rows] = rejected_code
     records = [
         replace(all_records if rows is None else all_records.take(rows), topic=names[code].decode())
         for code, rows in _rows_by_code(codes, len(names), has_rejected=bool(rejected))
@@ -146,8 +149,8 @@ def _record_column(column: Column, array: pa.Array, problems: list[RowProblem]) 
     if column.kind is Kind.HEADERS:
         return _headers(array, problems)
     numbers = _numbers(array, column.if_null)
-    check = _CONVERTERS.get(column.name)
-    return numbers if check is None else check(numbers, array, problems)
+    convert = _CONVERTERS.get(column.name)
+    return numbers if convert is None else convert(numbers, array, problems)
 
 
 def _add_schema_ids(records: RecordColumns, serialized: Serialized) -> RecordColumns:

@@ -53,7 +53,7 @@ class AvroEncoder:
                 problems=tuple(problems),
             )
         if isinstance(node, Primitive) and node.type == "bytes":
-            self._writer = _without_length(self._writer)
+            self._writer = _remove_length(self._writer)
 
     def encode(self, array: pa.Array, prefix: bytes | pa.Array = b"") -> Encoded:
         """Each row as ``prefix``, or that of the row, and its value in Avro; a null stays null."""
@@ -76,8 +76,8 @@ class AvroEncoder:
         return Encoded(values, level.problems)
 
 
-def _without_length(writer: Writer) -> Writer:
-    """A writer of ``bytes`` that are not a part of anything.
+def _remove_length(writer: Writer) -> Writer:
+    """A writer of ``bytes`` that are not a part of anything else.
 
     Confluent's clients write and read them without their length (AbstractKafkaAvroSerializer).
     """

@@ -83,8 +83,8 @@ def _begin(
 ) -> tuple[Transaction, CommitEntry | None]:
     """The task's transaction, and what was committed before; claims the layout if necessary."""
     transactional_id = commit_entry_group(prefix, task.partition)
-    # A claim fences the ids of the former number of partitions. This task's may be one of them,
-    # unless it takes it over after the claim.
+    # A claim fences the ids of the partitions that there were before. This task's may be one of
+    # them, unless it takes it over after the claim.
     begins_after_claim = False
     claim: LayoutClaim | None = None
     with ExitStack() as stack:
