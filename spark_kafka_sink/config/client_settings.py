@@ -7,18 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_kafka_sink.config import msk_iam, oauth_login
-from spark_kafka_sink.config.java_security import (
-    REPLACED,
-    TRUST,
-    check_mechanism,
-    credentials,
-    fetches_tokens,
-    java_trust_store,
-    key_store,
-    pem_in_lines,
-    trust_store,
-)
+from spark_kafka_sink.config import java_security, msk_iam, oauth_login
 from spark_kafka_sink.config.java_settings import (
     ALLOWED,
     MINUS_ONE_IS_ZERO,
@@ -158,16 +147,16 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     check_guarantees(result, effective)
-    check_mechanism(result, oauth_callback)
-    if fetches_tokens(result):
+    java_security.check_mechanism(result, oauth_callback)
+    if java_security.fetches_tokens(result):
         oauth_login.check_endpoint(result)
     merged = {
         **DEFAULTS,
         **result,
         **timeouts(result, effective, specs),
-        **java_trust_store(settings),
+        **java_security.java_trust_store(settings),
     }
-    trust = next((f"{PREFIX}{name}" for name in TRUST if name in settings), "")
+    trust = next((f"{PREFIX}{name}" for name in java_security.TRUST if name in settings), "")
     return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)
 
 
@@ -193,7 +182,7 @@ def _renamed(settings: Mapping[str, str]) -> dict[str, str]:
             raise InvalidOption(f"{PREFIX}{name} sets {PREFIX}{target} a second time; keep one")
         result[target] = "0" if name in MINUS_ONE_IS_ZERO and value == "-1" else value
         if target in _PEM_TEXTS:
-            result[target] = pem_in_lines(value)
+            result[target] = java_security.pem_in_lines(value)
         _check_value(name, target, result[target])
         result[target] = _spelled(target, result[target])
     return result
@@ -261,7 +250,7 @@ def _expanded(settings: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-_CONVERTED = REPLACED | frozenset(
+_CONVERTED = java_security.REPLACED | frozenset(
     {
         "compression.gzip.level",
         "compression.lz4.level",
@@ -297,9 +286,9 @@ def _constant_backoff(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 _CONVERTERS = (
-    credentials,
-    trust_store,
-    key_store,
+    java_security.credentials,
+    java_security.trust_store,
+    java_security.key_store,
     _compression_level,
     _endpoint_check,
     _constant_backoff,

@@ -20,24 +20,13 @@ from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.errors import KafkaSinkError, headline, own_error
 from spark_kafka_sink.report.delivery_report import DeliveryReport, total
+from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.spark.micro_batch import (
     keep_report,
     prepare_reports,
     prepare_serializer,
     warn_of_speculation,
     write_batch_marker,
-)
-from spark_kafka_sink.spark.private_api import (
-    INTERRUPTION,
-    check_worker,
-    checkpointed_partitions,
-    column_types,
-    is_classic,
-    is_interruption,
-    marks_any_end,
-    require_end_of_rows,
-    rows_incomplete,
-    running_query_id,
 )
 from spark_kafka_sink.spark.schema_check import (
     check_schema,
@@ -105,7 +94,7 @@ def foreach_batch(
                 warn_of_columns(batch.schema, parsed)
                 is_first = False
             if parsed.exactly_once is not None:
-                check_worker()
+                private_api.check_worker()
             serializer = prepare_serializer(batch.schema, parsed)
             check(parsed)
             prepare_reports(parsed)
@@ -115,7 +104,8 @@ def foreach_batch(
             raise error.with_traceback(None) from headline(error)
         batch = _select_used(batch, used_columns(parsed.topic))
         batch, named = _repartitioned(batch, named)
-        has_end_rows = named.exactly_once is not None and marks_any_end(batch.sparkSession)
+        is_exactly_once = named.exactly_once is not None
+        has_end_rows = is_exactly_once and private_api.marks_any_end(batch.sparkSession)
         if has_end_rows:
             batch = _add_end_rows(batch)
         frame = batch.mapInArrow(WriteToKafka(named, serializer, has_end_rows), _REPORT)
@@ -188,7 +178,7 @@ def _repartitioned(batch: DataFrame, options: SinkOptions) -> tuple[DataFrame, S
         return batch, options
     from pyspark.sql import functions as F
 
-    number = checkpointed_partitions(batch.sparkSession)
+    number = private_api.checkpointed_partitions(batch.sparkSession)
     names = ["key"] if "key" in batch.columns else batch.columns
     batch = batch.repartition(number, *names, F.lit(_REPARTITION))
     return batch, replace(options, exactly_once=replace(settings, partitions=number))
@@ -209,17 +199,17 @@ def _add_prefix(options: SinkOptions, query_id: str | None) -> SinkOptions:
 
 def _query_id(spark: SparkSession) -> str | None:
     """Spark's id of the query that runs here; None under Spark Connect."""
-    if not is_classic(spark):
+    if not private_api.is_classic(spark):
         return None
-    return running_query_id(spark.sparkContext)
+    return private_api.running_query_id(spark.sparkContext)
 
 
 def _collect(frame: DataFrame) -> list[Row]:
     try:
         return frame.collect()
     except Exception as error:
-        if is_interruption(error):
-            raise InterruptedError(INTERRUPTION) from None
+        if private_api.is_interruption(error):
+            raise InterruptedError(private_api.INTERRUPTION) from None
         raise error from own_error(str(error))
 
 
@@ -255,7 +245,7 @@ def _one_row(pickled: bytes) -> pa.RecordBatch:
 
 def _add_end_rows(batch: DataFrame) -> DataFrame:
     fields = [StructField(field.name, field.dataType) for field in batch.schema]  # may be null
-    types = column_types(batch.schema, batch.columns)
+    types = private_api.column_types(batch.schema, batch.columns)
     schema = pa.schema([(name, kind.arrow) for name, kind in types.items()])
     return batch.mapInArrow(AddEndRows(schema), StructType([*fields, _END_FIELD]))
 
@@ -274,7 +264,7 @@ class AddEndRows:
         for batch in batches:
             schema = batch.schema
             yield _add_column(batch, pa.nulls(batch.num_rows, pa.bool_()))
-        require_end_of_rows()
+        private_api.require_end_of_rows()
         nulls = [pa.nulls(_END_ROWS, field.type) for field in schema]
         # pa.array would import pandas.
         is_end = pa.Array.from_buffers(pa.bool_(), _END_ROWS, [None, pa.py_buffer(b"\xff")])
@@ -295,4 +285,4 @@ def remove_end_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         if rows:
             yield batch.slice(0, rows).drop_columns([_IS_END])
     if end_rows < _END_ROWS:
-        raise rows_incomplete()
+        raise private_api.rows_incomplete()
