@@ -53,6 +53,9 @@ if mallopt is not None:
     mallopt.argtypes = [c_int, c_int]
 
 
+PTR, TEXT, INT, INT32, INT64, SIZE = c_void_p, c_char_p, c_int, c_int32, c_int64, c_size_t
+
+
 def prototype(name: str, result: Any, *arguments: Any) -> Any:
     try:
         function = getattr(_library, name)
@@ -161,10 +164,10 @@ POSITION_MASK = (1 << POSITION_BITS) - 1
 
 # --- Library -------------------------------------------------------------------------------------
 
-version = prototype("rd_kafka_version", c_int)
-version_str = prototype("rd_kafka_version_str", c_char_p)
-err2name = prototype("rd_kafka_err2name", c_char_p, c_int)
-err2str = prototype("rd_kafka_err2str", c_char_p, c_int)
+version = prototype("rd_kafka_version", INT)
+version_str = prototype("rd_kafka_version_str", TEXT)
+err2name = prototype("rd_kafka_err2name", TEXT, INT)
+err2str = prototype("rd_kafka_err2str", TEXT, INT)
 
 if version() < MINIMUM_VERSION:
     raise LibraryUnavailable(
@@ -173,168 +176,150 @@ if version() < MINIMUM_VERSION:
 
 # --- Configuration -------------------------------------------------------------------------------
 
-conf_new = prototype("rd_kafka_conf_new", c_void_p)
-conf_destroy = prototype("rd_kafka_conf_destroy", None, c_void_p)
-conf_set = prototype("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-conf_set_events = prototype("rd_kafka_conf_set_events", None, c_void_p, c_int)
-conf_properties_show = prototype("rd_kafka_conf_properties_show", None, c_void_p)
+conf_new = prototype("rd_kafka_conf_new", PTR)
+conf_destroy = prototype("rd_kafka_conf_destroy", None, PTR)
+conf_set = prototype("rd_kafka_conf_set", INT, PTR, TEXT, TEXT, TEXT, SIZE)
+conf_set_events = prototype("rd_kafka_conf_set_events", None, PTR, INT)
+conf_properties_show = prototype("rd_kafka_conf_properties_show", None, PTR)
 
 # --- Client, topics, queue -----------------------------------------------------------------------
 
-new = prototype("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
-brokers_add = prototype("rd_kafka_brokers_add", c_int, c_void_p, c_char_p)
-destroy_flags = prototype("rd_kafka_destroy_flags", None, c_void_p, c_int)
-topic_new = prototype("rd_kafka_topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
-topic_destroy = prototype("rd_kafka_topic_destroy", None, c_void_p)
-topic_name = prototype("rd_kafka_topic_name", c_char_p, c_void_p)
-queue_get_main = prototype("rd_kafka_queue_get_main", c_void_p, c_void_p)
-queue_destroy = prototype("rd_kafka_queue_destroy", None, c_void_p)
-queue_poll = prototype("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
-set_log_queue = prototype("rd_kafka_set_log_queue", c_int, c_void_p, c_void_p)
-fatal_error = prototype("rd_kafka_fatal_error", c_int, c_void_p, c_char_p, c_size_t)
+new = prototype("rd_kafka_new", PTR, INT, PTR, TEXT, SIZE)
+brokers_add = prototype("rd_kafka_brokers_add", INT, PTR, TEXT)
+destroy_flags = prototype("rd_kafka_destroy_flags", None, PTR, INT)
+topic_new = prototype("rd_kafka_topic_new", PTR, PTR, TEXT, PTR)
+topic_destroy = prototype("rd_kafka_topic_destroy", None, PTR)
+topic_name = prototype("rd_kafka_topic_name", TEXT, PTR)
+queue_get_main = prototype("rd_kafka_queue_get_main", PTR, PTR)
+queue_destroy = prototype("rd_kafka_queue_destroy", None, PTR)
+queue_poll = prototype("rd_kafka_queue_poll", PTR, PTR, INT)
+set_log_queue = prototype("rd_kafka_set_log_queue", INT, PTR, PTR)
+fatal_error = prototype("rd_kafka_fatal_error", INT, PTR, TEXT, SIZE)
 
 # --- Login ---------------------------------------------------------------------------------------
 
 oauthbearer_set_token = prototype(
-    "rd_kafka_oauthbearer_set_token",
-    c_int, c_void_p, c_char_p, c_int64, c_char_p, POINTER(c_char_p), c_size_t, c_char_p, c_size_t,
-)  # fmt: skip
-oauthbearer_set_token_failure = prototype(
-    "rd_kafka_oauthbearer_set_token_failure", c_int, c_void_p, c_char_p
+    "rd_kafka_oauthbearer_set_token", INT, PTR, TEXT, INT64, TEXT, POINTER(TEXT), SIZE, TEXT, SIZE
 )
+oauthbearer_set_token_failure = prototype("rd_kafka_oauthbearer_set_token_failure", INT, PTR, TEXT)
 
 # --- Producing -----------------------------------------------------------------------------------
 
-produce_batch = prototype(
-    "rd_kafka_produce_batch", c_int, c_void_p, c_int32, c_int, c_void_p, c_int
-)
-produceva = prototype("rd_kafka_produceva", c_void_p, c_void_p, c_void_p, c_size_t)
-flush = prototype("rd_kafka_flush", c_int, c_void_p, c_int)
-pause_partitions = prototype("rd_kafka_pause_partitions", c_int, c_void_p, c_void_p)
-resume_partitions = prototype("rd_kafka_resume_partitions", c_int, c_void_p, c_void_p)
-consume_stop = prototype("rd_kafka_consume_stop", c_int, c_void_p, c_int32)
-consume = prototype("rd_kafka_consume", c_void_p, c_void_p, c_int32, c_int)
-purge = prototype("rd_kafka_purge", c_int, c_void_p, c_int)
-error_code = prototype("rd_kafka_error_code", c_int, c_void_p)
-error_string = prototype("rd_kafka_error_string", c_char_p, c_void_p)
-error_destroy = prototype("rd_kafka_error_destroy", None, c_void_p)
+produce_batch = prototype("rd_kafka_produce_batch", INT, PTR, INT32, INT, PTR, INT)
+produceva = prototype("rd_kafka_produceva", PTR, PTR, PTR, SIZE)
+flush = prototype("rd_kafka_flush", INT, PTR, INT)
+pause_partitions = prototype("rd_kafka_pause_partitions", INT, PTR, PTR)
+resume_partitions = prototype("rd_kafka_resume_partitions", INT, PTR, PTR)
+consume_stop = prototype("rd_kafka_consume_stop", INT, PTR, INT32)
+consume = prototype("rd_kafka_consume", PTR, PTR, INT32, INT)
+purge = prototype("rd_kafka_purge", INT, PTR, INT)
+error_code = prototype("rd_kafka_error_code", INT, PTR)
+error_string = prototype("rd_kafka_error_string", TEXT, PTR)
+error_destroy = prototype("rd_kafka_error_destroy", None, PTR)
 
 # --- Events --------------------------------------------------------------------------------------
 
-event_type = prototype("rd_kafka_event_type", c_int, c_void_p)
-event_destroy = prototype("rd_kafka_event_destroy", None, c_void_p)
-event_error = prototype("rd_kafka_event_error", c_int, c_void_p)
-event_stats = prototype("rd_kafka_event_stats", c_char_p, c_void_p)
-event_opaque = prototype("rd_kafka_event_opaque", c_void_p, c_void_p)
-event_error_string = prototype("rd_kafka_event_error_string", c_char_p, c_void_p)
-event_message_count = prototype("rd_kafka_event_message_count", c_size_t, c_void_p)
-event_message_array = prototype(
-    "rd_kafka_event_message_array", c_size_t, c_void_p, c_void_p, c_size_t
-)
-message_status = prototype("rd_kafka_message_status", c_int, c_void_p)
-event_log = prototype(
-    "rd_kafka_event_log", c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)
-)
+event_type = prototype("rd_kafka_event_type", INT, PTR)
+event_destroy = prototype("rd_kafka_event_destroy", None, PTR)
+event_error = prototype("rd_kafka_event_error", INT, PTR)
+event_stats = prototype("rd_kafka_event_stats", TEXT, PTR)
+event_opaque = prototype("rd_kafka_event_opaque", PTR, PTR)
+event_error_string = prototype("rd_kafka_event_error_string", TEXT, PTR)
+event_message_count = prototype("rd_kafka_event_message_count", SIZE, PTR)
+event_message_array = prototype("rd_kafka_event_message_array", SIZE, PTR, PTR, SIZE)
+message_status = prototype("rd_kafka_message_status", INT, PTR)
+event_log = prototype("rd_kafka_event_log", INT, PTR, POINTER(TEXT), POINTER(TEXT), POINTER(INT))
 
 # --- Topic metadata (KIP-526 batches) ------------------------------------------------------------
 
-topic_collection = prototype(
-    "rd_kafka_TopicCollection_of_topic_names", c_void_p, POINTER(c_char_p), c_size_t
-)
-topic_collection_destroy = prototype("rd_kafka_TopicCollection_destroy", None, c_void_p)
-admin_options_new = prototype("rd_kafka_AdminOptions_new", c_void_p, c_void_p, c_int)
+topic_collection = prototype("rd_kafka_TopicCollection_of_topic_names", PTR, POINTER(TEXT), SIZE)
+topic_collection_destroy = prototype("rd_kafka_TopicCollection_destroy", None, PTR)
+admin_options_new = prototype("rd_kafka_AdminOptions_new", PTR, PTR, INT)
 admin_options_set_request_timeout = prototype(
-    "rd_kafka_AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
+    "rd_kafka_AdminOptions_set_request_timeout", INT, PTR, INT, TEXT, SIZE
 )
 admin_options_set_include_authorized_operations = prototype(
-    "rd_kafka_AdminOptions_set_include_authorized_operations", c_void_p, c_void_p, c_int
+    "rd_kafka_AdminOptions_set_include_authorized_operations", PTR, PTR, INT
 )
-admin_options_set_opaque = prototype("rd_kafka_AdminOptions_set_opaque", None, c_void_p, c_void_p)
-admin_options_destroy = prototype("rd_kafka_AdminOptions_destroy", None, c_void_p)
-describe_topics = prototype("rd_kafka_DescribeTopics", None, c_void_p, c_void_p, c_void_p, c_void_p)
+admin_options_set_opaque = prototype("rd_kafka_AdminOptions_set_opaque", None, PTR, PTR)
+admin_options_destroy = prototype("rd_kafka_AdminOptions_destroy", None, PTR)
+describe_topics = prototype("rd_kafka_DescribeTopics", None, PTR, PTR, PTR, PTR)
 
-describe_cluster = prototype("rd_kafka_DescribeCluster", None, c_void_p, c_void_p, c_void_p)
-event_describe_topics_result = prototype("rd_kafka_event_DescribeTopics_result", c_void_p, c_void_p)
+describe_cluster = prototype("rd_kafka_DescribeCluster", None, PTR, PTR, PTR)
+event_describe_topics_result = prototype("rd_kafka_event_DescribeTopics_result", PTR, PTR)
 describe_topics_result_topics = prototype(
-    "rd_kafka_DescribeTopics_result_topics", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+    "rd_kafka_DescribeTopics_result_topics", POINTER(PTR), PTR, POINTER(SIZE)
 )
-topic_description_name = prototype("rd_kafka_TopicDescription_name", c_char_p, c_void_p)
+topic_description_name = prototype("rd_kafka_TopicDescription_name", TEXT, PTR)
 topic_description_partitions = prototype(
-    "rd_kafka_TopicDescription_partitions", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+    "rd_kafka_TopicDescription_partitions", POINTER(PTR), PTR, POINTER(SIZE)
 )
-topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partition", c_int, c_void_p)
-topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", c_void_p, c_void_p)
-node_id = prototype("rd_kafka_Node_id", c_int, c_void_p)
-node_rack = prototype("rd_kafka_Node_rack", c_char_p, c_void_p)
+topic_partition_info_partition = prototype("rd_kafka_TopicPartitionInfo_partition", INT, PTR)
+topic_partition_info_leader = prototype("rd_kafka_TopicPartitionInfo_leader", PTR, PTR)
+node_id = prototype("rd_kafka_Node_id", INT, PTR)
+node_rack = prototype("rd_kafka_Node_rack", TEXT, PTR)
 topic_description_authorized_operations = prototype(
-    "rd_kafka_TopicDescription_authorized_operations",
-    POINTER(c_int), c_void_p, POINTER(c_size_t),
-)  # fmt: skip
-topic_description_error = prototype("rd_kafka_TopicDescription_error", c_void_p, c_void_p)
+    "rd_kafka_TopicDescription_authorized_operations", POINTER(INT), PTR, POINTER(SIZE)
+)
+topic_description_error = prototype("rd_kafka_TopicDescription_error", PTR, PTR)
 
 # --- Brokers and their configuration -------------------------------------------------------------
 
-event_describe_cluster_result = prototype(
-    "rd_kafka_event_DescribeCluster_result", c_void_p, c_void_p
-)
+event_describe_cluster_result = prototype("rd_kafka_event_DescribeCluster_result", PTR, PTR)
 describe_cluster_result_nodes = prototype(
-    "rd_kafka_DescribeCluster_result_nodes", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+    "rd_kafka_DescribeCluster_result_nodes", POINTER(PTR), PTR, POINTER(SIZE)
 )
-config_resource_new = prototype("rd_kafka_ConfigResource_new", c_void_p, c_int, c_char_p)
-config_resource_name = prototype("rd_kafka_ConfigResource_name", c_char_p, c_void_p)
-config_resource_destroy = prototype("rd_kafka_ConfigResource_destroy", None, c_void_p)
-describe_configs = prototype(
-    "rd_kafka_DescribeConfigs",
-    None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p,
-)  # fmt: skip
-event_describe_configs_result = prototype(
-    "rd_kafka_event_DescribeConfigs_result", c_void_p, c_void_p
-)
+config_resource_new = prototype("rd_kafka_ConfigResource_new", PTR, INT, TEXT)
+config_resource_name = prototype("rd_kafka_ConfigResource_name", TEXT, PTR)
+config_resource_destroy = prototype("rd_kafka_ConfigResource_destroy", None, PTR)
+describe_configs = prototype("rd_kafka_DescribeConfigs", None, PTR, POINTER(PTR), SIZE, PTR, PTR)
+event_describe_configs_result = prototype("rd_kafka_event_DescribeConfigs_result", PTR, PTR)
 describe_configs_result_resources = prototype(
-    "rd_kafka_DescribeConfigs_result_resources", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+    "rd_kafka_DescribeConfigs_result_resources", POINTER(PTR), PTR, POINTER(SIZE)
 )
-config_resource_error = prototype("rd_kafka_ConfigResource_error", c_int, c_void_p)
+config_resource_error = prototype("rd_kafka_ConfigResource_error", INT, PTR)
 config_resource_configs = prototype(
-    "rd_kafka_ConfigResource_configs", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+    "rd_kafka_ConfigResource_configs", POINTER(PTR), PTR, POINTER(SIZE)
 )
-config_entry_name = prototype("rd_kafka_ConfigEntry_name", c_char_p, c_void_p)
-config_entry_value = prototype("rd_kafka_ConfigEntry_value", c_char_p, c_void_p)
+config_entry_name = prototype("rd_kafka_ConfigEntry_name", TEXT, PTR)
+config_entry_value = prototype("rd_kafka_ConfigEntry_value", TEXT, PTR)
 
 # --- Transactions --------------------------------------------------------------------------------
 
-error_is_retriable = prototype("rd_kafka_error_is_retriable", c_int, c_void_p)
-error_txn_requires_abort = prototype("rd_kafka_error_txn_requires_abort", c_int, c_void_p)
-init_transactions = prototype("rd_kafka_init_transactions", c_void_p, c_void_p, c_int)
-begin_transaction = prototype("rd_kafka_begin_transaction", c_void_p, c_void_p)
+error_is_retriable = prototype("rd_kafka_error_is_retriable", INT, PTR)
+error_txn_requires_abort = prototype("rd_kafka_error_txn_requires_abort", INT, PTR)
+init_transactions = prototype("rd_kafka_init_transactions", PTR, PTR, INT)
+begin_transaction = prototype("rd_kafka_begin_transaction", PTR, PTR)
 send_offsets_to_transaction = prototype(
-    "rd_kafka_send_offsets_to_transaction",
-    c_void_p, c_void_p, POINTER(TopicPartitionList), c_void_p, c_int,
-)  # fmt: skip
-commit_transaction = prototype("rd_kafka_commit_transaction", c_void_p, c_void_p, c_int)
-abort_transaction = prototype("rd_kafka_abort_transaction", c_void_p, c_void_p, c_int)
-group_metadata_new = prototype("rd_kafka_consumer_group_metadata_new", c_void_p, c_char_p)
-group_metadata_destroy = prototype("rd_kafka_consumer_group_metadata_destroy", None, c_void_p)
+    "rd_kafka_send_offsets_to_transaction", PTR, PTR, POINTER(TopicPartitionList), PTR, INT
+)
+commit_transaction = prototype("rd_kafka_commit_transaction", PTR, PTR, INT)
+abort_transaction = prototype("rd_kafka_abort_transaction", PTR, PTR, INT)
+group_metadata_new = prototype("rd_kafka_consumer_group_metadata_new", PTR, TEXT)
+group_metadata_destroy = prototype("rd_kafka_consumer_group_metadata_destroy", None, PTR)
 
 # --- Offsets of consumer groups ------------------------------------------------------------------
 
-mem_malloc = prototype("rd_kafka_mem_malloc", c_void_p, c_void_p, c_size_t)
-queue_new = prototype("rd_kafka_queue_new", c_void_p, c_void_p)
+mem_malloc = prototype("rd_kafka_mem_malloc", PTR, PTR, SIZE)
+queue_new = prototype("rd_kafka_queue_new", PTR, PTR)
 partition_list_new = prototype(
-    "rd_kafka_topic_partition_list_new", POINTER(TopicPartitionList), c_int
+    "rd_kafka_topic_partition_list_new", POINTER(TopicPartitionList), INT
 )
 partition_list_add = prototype(
     "rd_kafka_topic_partition_list_add",
-    POINTER(TopicPartition), POINTER(TopicPartitionList), c_char_p, c_int32,
-)  # fmt: skip
+    POINTER(TopicPartition),
+    POINTER(TopicPartitionList),
+    TEXT,
+    INT32,
+)
 partition_list_destroy = prototype(
     "rd_kafka_topic_partition_list_destroy", None, POINTER(TopicPartitionList)
 )
-poll_set_consumer = prototype("rd_kafka_poll_set_consumer", c_int, c_void_p)
-committed = prototype("rd_kafka_committed", c_int, c_void_p, POINTER(TopicPartitionList), c_int)
+poll_set_consumer = prototype("rd_kafka_poll_set_consumer", INT, PTR)
+committed = prototype("rd_kafka_committed", INT, PTR, POINTER(TopicPartitionList), INT)
 commit_queue = prototype(
-    "rd_kafka_commit_queue",
-    c_int, c_void_p, POINTER(TopicPartitionList), c_void_p, c_void_p, c_void_p,
-)  # fmt: skip
+    "rd_kafka_commit_queue", INT, PTR, POINTER(TopicPartitionList), PTR, PTR, PTR
+)
 
 
 def string_array(values: Sequence[bytes]) -> Any:

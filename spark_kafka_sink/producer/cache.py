@@ -26,7 +26,7 @@ _MOST_IDLE = 4
 
 
 class BorrowedProducer:
-    """A producer while one task uses it. ``report``: of the task, once it has ended."""
+    """A producer while one task uses it, as its ``task.Sender``."""
 
     def __init__(self, producer: NonBlockingProducer, *, is_new: bool) -> None:
         self.producer = producer
@@ -34,24 +34,18 @@ class BorrowedProducer:
         self.report = DeliveryReport()
 
     def prefetch(self, topics: Iterable[str]) -> None:
-        """Fetch topics' metadata in the background."""
         self.producer.prefetch(topics)
 
     def send(self, records: RecordColumns) -> None:
-        """Send records; raises the first failure of any record of the task."""
         self.producer.send(records)
         self.producer.raise_failure()
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
-        """Send dead letters for rows; raises like ``send``."""
         self.producer.send_dead_letters(rejected)
         self.producer.raise_failure()
 
     def close(self, timeout_seconds: float) -> None:
-        """Commit the task: wait until all records are acknowledged.
-
-        Raises what ``NonBlockingProducer.flush`` raises.
-        """
+        """Raises what ``NonBlockingProducer.flush`` raises."""
         self.producer.flush(timeout_seconds)
         self.collect_report()
 

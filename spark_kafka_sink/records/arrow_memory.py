@@ -154,11 +154,11 @@ def text_array(texts: Sequence[str], arrow_type: pa.DataType) -> pa.Array:
     return values.view(pa.large_string()).cast(arrow_type)
 
 
-def bytes_array(values: Sequence[bytes], valid: Mask | None = None) -> pa.Array:
+def bytes_array(values: Sequence[bytes]) -> pa.Array:
     """A large_binary array of these values."""
     ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
     data = np.frombuffer(b"".join(values), dtype=np.uint8)
-    return binary_array(ends, data, valid=valid, is_large=True)
+    return binary_array(ends, data, is_large=True)
 
 
 def integer_array(values: npt.NDArray[np.int64]) -> pa.Array:

@@ -122,10 +122,10 @@ def _begin(
 
 
 class PartitionTransaction:
-    """The transaction of one task; ``close`` commits it.
+    """The transaction of one task, as its ``task.Sender``.
 
-    ``committed``: the commit entry of an earlier attempt of this micro-batch. ``report``: complete
-    when the task has ended; it does not include records that were committed before.
+    ``committed``: the commit entry of an earlier attempt of this micro-batch. With it, rows are not
+    sent, but only added to the fingerprint, and the report does not include them.
     """
 
     def __init__(
@@ -145,18 +145,15 @@ class PartitionTransaction:
         self.report = DeliveryReport(producers_created=1)
 
     def prefetch(self, topics: Iterable[str]) -> None:
-        """Fetch topics' metadata in the background."""
         if self._committed is None:
             self._transaction.producer.prefetch(topics)
 
     def send(self, records: RecordColumns) -> None:
-        """Send records, or only add them to the fingerprint if they were committed before."""
         self._fingerprint.add(records)
         if self._committed is None:
             self._transaction.send(records)
 
     def send_dead_letters(self, rejected: RejectedRecords) -> None:
-        """Send dead letters for rows, or only add the rows to the fingerprint; like ``send``."""
         self._fingerprint.add_rejected(rejected)
         if self._committed is None:
             self._transaction.send_dead_letters(rejected)

@@ -11,7 +11,7 @@ from enum import Enum
 from spark_kafka_sink.advice import Advice, advice_on
 from spark_kafka_sink.config.added_settings import transactional
 from spark_kafka_sink.config.producer_options import ProducerOptions
-from spark_kafka_sink.deadline import Clock, Deadline
+from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     DeliveryFailed,
     InvalidOption,
@@ -30,7 +30,7 @@ from spark_kafka_sink.librdkafka.transaction_calls import CallFailed
 from spark_kafka_sink.producer.producer import NonBlockingProducer
 from spark_kafka_sink.records.columns import RecordColumns
 from spark_kafka_sink.records.rejection import RejectedRecords
-from spark_kafka_sink.transactions.offset_calls import CLIENTS_AT_ONCE, BrokerWait
+from spark_kafka_sink.transactions.offset_calls import BrokerWait
 
 # Calls wait this long at a time; in between, events are handled, such as the need for a token.
 _CALL_SECONDS = 0.1
@@ -56,20 +56,13 @@ class Transaction:
     id, TransactionFailed if the brokers reject the call, DeadlineExceeded when its wait expires.
     """
 
-    def __init__(
-        self,
-        options: ProducerOptions,
-        transactional_id: str,
-        timeout_ms: int,
-        clock: Clock = time.monotonic,
-    ) -> None:
+    def __init__(self, options: ProducerOptions, transactional_id: str, timeout_ms: int) -> None:
         settings = transactional(options.client, transactional_id, timeout_ms)
-        self.producer = NonBlockingProducer(replace(options, client=settings), clock)
+        self.producer = NonBlockingProducer(replace(options, client=settings))
         self.state = TransactionState.CREATED
         self._dead_letter_topic = options.dead_letter_topic
         self._id = transactional_id
         self._timeout_ms = timeout_ms
-        self._clock = clock
         #: when the first record or offset was sent; the brokers begin a little later
         self._opened_at: float | None = None
 
@@ -165,7 +158,7 @@ class Transaction:
         try:
             if self.state is TransactionState.OPEN:
                 self.state = TransactionState.ENDED
-                self._abort(Deadline(_ABORT_SECONDS, self._clock))
+                self._abort(Deadline(_ABORT_SECONDS))
         finally:
             self.producer.close(0)
 
@@ -238,12 +231,12 @@ class Transaction:
 
     @property
     def _age_seconds(self) -> float:
-        return 0.0 if self._opened_at is None else self._clock() - self._opened_at
+        return 0.0 if self._opened_at is None else time.monotonic() - self._opened_at
 
     def check_age(self) -> None:
         """Raise TransactionTimeout if the brokers may have aborted the transaction by now."""
         if self._opened_at is None:
-            self._opened_at = self._clock()
+            self._opened_at = time.monotonic()
         if self._age_seconds * 1000 >= self._timeout_ms:
             raise self._timed_out()
 
@@ -289,18 +282,17 @@ def fence(
     topics: Sequence[str],
     wait: BrokerWait,
 ) -> None:
-    """Take over transactional ids, and wait until their current transactions have ended.
+    """Take over transactional ids, all at once; wait until their current transactions have ended.
 
-    A transaction whose commit has begun is committed, any other is aborted. Raises what
-    ``Transaction.initialize`` raises.
+    At most ``CLIENTS_AT_ONCE`` of them, because each needs a client. A transaction whose commit has
+    begun is committed, any other is aborted. Raises what ``Transaction.initialize`` raises.
     """
-    for first in range(0, len(transactional_ids), CLIENTS_AT_ONCE):
-        with ExitStack() as stack:
-            successors = []
-            for transactional_id in transactional_ids[first : first + CLIENTS_AT_ONCE]:
-                successor = Transaction(options, transactional_id, timeout_ms)
-                stack.callback(successor.close)
-                successor.start(topics)
-                successors.append(successor)
-            for successor in successors:
-                successor.initialize(topics, wait)
+    with ExitStack() as stack:
+        successors = []
+        for transactional_id in transactional_ids:
+            successor = Transaction(options, transactional_id, timeout_ms)
+            stack.callback(successor.close)
+            successor.start(topics)
+            successors.append(successor)
+        for successor in successors:
+            successor.initialize(topics, wait)

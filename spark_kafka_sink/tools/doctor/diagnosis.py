@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.secret import Secret
+from spark_kafka_sink.secret import hide
 from spark_kafka_sink.threads import Call, call_all
 from spark_kafka_sink.tools.doctor import (
     connectivity,
@@ -175,8 +175,4 @@ def _result(check: Check, finding: Finding, context: CheckContext) -> Result:
 
 def _hide_secrets(text: str, context: CheckContext) -> str:
     """``text``, which may quote a library, without the values of secret settings."""
-    # The longest first, because it may contain others.
-    for value in sorted(context.secrets(), key=len, reverse=True):
-        if len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, repr(Secret(value)))
-    return text
+    return hide(text, (value for value in context.secrets() if len(value) >= _SHORTEST_SECRET))

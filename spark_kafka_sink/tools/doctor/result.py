@@ -69,8 +69,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def passed(message: str, subject: str = "", advice: str = "") -> Finding:
-    return Finding(Outcome.PASSED, message, advice, subject)
+def passed(message: str, subject: str = "") -> Finding:
+    return Finding(Outcome.PASSED, message, subject=subject)
 
 
 def warned(message: str, advice: str, subject: str = "") -> Finding:
