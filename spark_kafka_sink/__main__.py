@@ -98,7 +98,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_actions(server: argparse.ArgumentParser) -> None:
-    """Add what can be done with a local server."""
     actions = server.add_subparsers(dest="action", required=True)
     actions.add_parser(
         "stop",

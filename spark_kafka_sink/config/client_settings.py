@@ -210,7 +210,6 @@ def _check_value(name: str, target: str, value: str) -> None:
 
 
 def _problem(setting: str, value: str) -> str | None:
-    """What is wrong with a value, or None."""
     from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 
     if setting == "client.id" and _UNQUOTABLE.search(value):

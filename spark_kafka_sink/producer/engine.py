@@ -169,7 +169,6 @@ class Engine:
     def _send_dead_letters(
         self, queue: DeadLetterQueue, delivery: Delivery, failed: FailedRecords
     ) -> None:
-        """Send dead letters for records of a delivery that were rejected."""
         too_large = self._too_large(delivery, failed, is_batch=False)
         records = self.deliveries.records(failed)
         rejected = queue.rejected(delivery.topic, records, failed, too_large)

@@ -91,7 +91,6 @@ _CONVERSIONS = {
 
 
 def _advice(node: Node, arrow_type: pa.DataType, path: str) -> str:
-    """What to do if a column does not fit."""
     if isinstance(node, Union) and pa.types.is_struct(arrow_type):
         last = len(node.branches) - (1 if node.null is None else 2)
         return f"name its fields member0 to member{last}, one for each type, or change the schema"

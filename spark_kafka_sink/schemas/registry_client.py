@@ -305,7 +305,6 @@ def _answer_error(
 
 
 def _unavailable(registry: RegistryOptions, subject: str, problem: str) -> RegistryUnavailable:
-    """The registry gave no usable answer."""
     default = Advice.REGISTRY_UNAVAILABLE
     advice = advice_on_text(f"{registry.url} {problem}", default)
     more = f", {registry.timeout_ms} ms" if advice is default else ""
