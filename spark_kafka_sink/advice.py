@@ -246,8 +246,8 @@ class Advice(Enum):
         "Check the clocks of this machine and of the provider",
         "`Must supply an unexpired token`",
     )
-    TOKEN_ENDPOINT_IS_UNREACHABLE = (
-        "The token endpoint does not answer",
+    TOKEN_ENDPOINT_IS_UNAVAILABLE = (
+        "The token endpoint does not answer, or with an error of its own",
         "Check that kafka.sasl.oauthbearer.token.endpoint.url is right, and reachable from the "
         "driver and all executors",
         "`no token for the login` and `Could not resolve`, `Failed to connect`, `timed out`",
@@ -455,11 +455,11 @@ _BY_TEXT = {
     "(?i)wrong.version.number": Advice.URL_WITHOUT_TLS,
     r"http://.*(Connection reset|Empty reply|disconnected|HTTPS)": Advice.URL_WITH_TLS,
     r"login at \S+ from .*(Could not resolve|Failed to connect|timed out)": (
-        Advice.TOKEN_ENDPOINT_IS_UNREACHABLE
+        Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
     ),
     "JWT (header|payload|signature)": Advice.TOKEN_IS_OPAQUE,
     'with "exp" field|exp=0ms': Advice.TOKEN_WITHOUT_EXPIRY,
-    r'with "\S+" field': Advice.TOKEN_WITHOUT_USER,
+    r'JWT response with "\S+" field': Advice.TOKEN_WITHOUT_USER,
     "an unexpired token": Advice.TOKEN_HAS_EXPIRED,
     "mac verify failure|keystore.password` is mandatory": Advice.KEY_STORE_PASSWORD,
     "parse ssl.keystore.location.*unsupported": Advice.KEY_STORE_IS_TOO_OLD,

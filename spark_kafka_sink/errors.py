@@ -180,6 +180,18 @@ class AuthenticationFailed(KafkaSinkError):
     is_permanent = True
 
 
+class TokenUnavailable(AuthenticationFailed):
+    """There is no token for the login now, so no broker was asked. Raised on the driver.
+
+    The token endpoint does not answer, or only with an error of its own (HTTP 408, 429, 5xx); or
+    the function of ``oauth.callback``, or AWS's signer, raised an error or did not return in time.
+
+    What to do: check what the message names; then start the query again.
+    """
+
+    is_permanent = False
+
+
 class TopicUnavailable(KafkaSinkError):
     """A topic cannot be written to: it is forbidden, invalid, or missing and not created.
 

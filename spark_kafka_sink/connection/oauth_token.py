@@ -19,6 +19,7 @@ from spark_kafka_sink.advice import Advice
 from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.deadline import Clock, Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
 from spark_kafka_sink.librdkafka.protocol import TokenClient
 from spark_kafka_sink.secret import Secret, hide, redacted
 from spark_kafka_sink.threads import start_call
@@ -63,7 +64,7 @@ class TokenCall:
         self._call = start_call(self._run, "oauth.callback")
 
     @property
-    def outcome(self) -> Token | str | None:
+    def outcome(self) -> Token | AuthenticationFailed | None:
         """None while the function runs; then its token, or why there is none."""
         return self._call.result() if self._call.done() else None
 
@@ -75,10 +76,11 @@ class TokenCall:
         is_shared = self._shared_until is not None and not self._shared_until.expired
         return is_shared and not self.is_discarded
 
-    def join(self, seconds: float) -> Token | str:
+    def join(self, seconds: float) -> Token | AuthenticationFailed:
         """Wait that long for the outcome."""
         wait([self._call], seconds)
-        return self.outcome or f"{self.option} has not returned after {seconds:.1f} s"
+        late = f"{self.option} has not returned after {seconds:.1f} s"
+        return self.outcome or TokenUnavailable(late)
 
     @property
     def option(self) -> str:
@@ -87,16 +89,21 @@ class TokenCall:
             return f"kafka.sasl.mechanism={msk_iam.MECHANISM}"
         return f"oauth.callback={self._name}"
 
-    def _run(self) -> Token | str:
+    def _run(self) -> Token | AuthenticationFailed:
+        function = None
         try:
-            returned = resolve(self._name)(str(self._configuration))
+            function = resolve(self._name)
+            returned = function(str(self._configuration))
         except BaseException as error:  # noqa: BLE001 - the user's code; the client gets the error
             text = _without_secrets(str(error).partition("\n")[0], str(self._configuration))
-            return f"{self.option} raised {type(error).__name__}: {text}"
+            # What cannot be imported, such as AWS's signer, has to be installed.
+            lasts = function is None or isinstance(error, ImportError)
+            kind = AuthenticationFailed if lasts else TokenUnavailable
+            return kind(f"{self.option} raised {type(error).__name__}: {text}")
         try:
             token = _token(returned)
         except Exception as error:  # noqa: BLE001 - also of what the user's code has returned
-            return f"{self.option}: {error}"
+            return AuthenticationFailed(f"{self.option}: {error}")
         life_seconds = token.expires_at_ms / 1000 - time.time()
         self._shared_until = Deadline(max(0.0, _SHARED_LIFE * life_seconds), self._clock)
         return token
@@ -157,6 +164,8 @@ class TokenFunction:
         self._pending: TokenCall | None = None
         #: whose token, or failure, the client has received
         self._received: TokenCall | None = None
+        #: why the client has received no token, but a failure
+        self.failure: AuthenticationFailed | None = None
         #: brokers reject its token, and it is not replaced yet
         self._is_rejected = False
         self._next_replacement = Deadline(0.0, clock)
@@ -186,16 +195,19 @@ class TokenFunction:
         if outcome is not None:
             self._received, self._pending = self._pending, None
         elif self._deadline.expired:
-            outcome = f"{self._pending.option} has not returned after {_CALL_SECONDS:g} s"
+            late = f"{self._pending.option} has not returned after {_CALL_SECONDS:g} s"
+            outcome = TokenUnavailable(late)
         else:
             return
         self._deadline = None
+        self.failure = None
         if isinstance(outcome, Token):
             client.set_token(
                 outcome.value, outcome.expires_at_ms, outcome.principal, outcome.extensions
             )
         else:
-            client.fail_token(outcome)
+            self.failure = outcome
+            client.fail_token(str(outcome))
 
     def discard(self) -> None:
         """Stop sharing the client's token, because brokers reject it."""
@@ -214,7 +226,7 @@ class TokenFunction:
             self._next_replacement = Deadline(_REPLACEMENT_SECONDS, self._clock)
             self.call()
 
-    def fetch(self, seconds: float) -> Token | str:
+    def fetch(self, seconds: float) -> Token | AuthenticationFailed:
         """Call the function, even if other clients have a token, and wait that long.
 
         Returns a token, or why there is none.
@@ -224,7 +236,7 @@ class TokenFunction:
     def problem(self, seconds: float) -> str:
         """Call the function, and wait that long: why it gives no token, or ""."""
         outcome = self.fetch(seconds)
-        return "" if isinstance(outcome, Token) else outcome
+        return "" if isinstance(outcome, Token) else str(outcome)
 
 
 @cache

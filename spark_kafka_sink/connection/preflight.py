@@ -22,7 +22,7 @@ from spark_kafka_sink.config.added_settings import preflight_settings
 from spark_kafka_sink.config.options import SinkOptions
 from spark_kafka_sink.config.producer_options import BlockBudget, ClientSettings
 from spark_kafka_sink.connection.preconditions import unmet, unsupported
-from spark_kafka_sink.connection.session import Session, concerns_login, explained
+from spark_kafka_sink.connection.session import Session, concerns_login
 from spark_kafka_sink.connection.sockets import concerns_clients_certificate, tls_explanation
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
@@ -140,6 +140,12 @@ def newest_versions(settings: ClientSettings, deadline: Deadline) -> dict[int, i
         return brokers.newest_versions
 
 
+def log_in(options: SinkOptions) -> None:
+    """Raise BrokerUnavailable or AuthenticationFailed unless a broker accepts the login."""
+    with _open_client(options.producer.client) as brokers:
+        _reach(brokers, options.producer.budget, (), reached_before=False)
+
+
 @cache
 def _check(
     settings: ClientSettings, budget: BlockBudget, topics: tuple[str, ...], folder: Path | None
@@ -232,7 +238,7 @@ class _Brokers:
         if concerns_login(error.code, error.text):
             if self._session.awaits_token:
                 return  # the rejected token, which may be an old one, is being replaced
-            raise AuthenticationFailed(explained(error, self.settings))
+            raise self._session.login_error(error)
         if error.code == ErrorCode.SSL or concerns_clients_certificate(error.text):
             raise AuthenticationFailed(tls_explanation(error.text, self.settings))
         if error.code == ErrorCode.CRIT_SYS_RESOURCE:

@@ -13,9 +13,14 @@ from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.local_files import add_local_files
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
 from spark_kafka_sink.deadline import Clock, Deadline
-from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption, TokenUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import BrokerError, Event, TokenNeeded
+from spark_kafka_sink.librdkafka.events import (
+    BrokerError,
+    Event,
+    TokenNeeded,
+    TokenRequestFailed,
+)
 from spark_kafka_sink.librdkafka.protocol import EventClient
 from spark_kafka_sink.process_limits import thread_limit_reached
 from spark_kafka_sink.secret import redacted
@@ -24,6 +29,12 @@ _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - librdkafk
 _REJECTED = "the brokers reject the last one"
 # librdkafka's text if the connection ends before the broker has seen the login.
 _LOST = re.compile(r"handshake failed: Local: (Broker transport failure|Timed out)")
+_ANSWERED = 200
+# HTTP: the request timed out, or there are too many.
+_BUSY = (408, 429)
+# librdkafka reads the answers to a request and to its repetitions as one text, without a token if
+# the endpoint failed at first.
+_SEVERAL_ANSWERS = re.compile(r'with "access_token" field|JSON response at')
 # librdkafka fetches another token 10 s after a failure, or after the next failure.
 _FETCH_SECONDS = 15.0
 
@@ -49,7 +60,10 @@ class Session(Generic[ClientT]):
             )
         except ValueError as error:
             raise InvalidOption(". ".join(settings_rejected(str(error)))) from None
+        self._settings = settings
         self._tokens = TokenFunction(settings, clock)
+        #: of the latest answer of a token endpoint, as in TokenRequestFailed
+        self._answer_status: int | None = _ANSWERED
         self._has_asked_for_token = not settings.oauth_callback
         self._fetches_tokens = fetches_tokens(settings)
         self._next_fetch = Deadline(0.0, clock)
@@ -64,6 +78,9 @@ class Session(Generic[ClientT]):
             if isinstance(event, TokenNeeded):
                 self._tokens.call()
                 self._has_asked_for_token = True
+                continue
+            if isinstance(event, TokenRequestFailed):
+                self._answer_status = event.status
                 continue
             if isinstance(event, BrokerError):
                 if event.text.endswith(_REJECTED):
@@ -85,9 +102,30 @@ class Session(Generic[ClientT]):
         """Whether the client still waits for a token, its first or one that it has requested."""
         return not self._has_asked_for_token or self._tokens.is_pending
 
+    def login_error(self, error: BrokerError) -> AuthenticationFailed:
+        """What to raise for the client's latest error if it ``concerns_login``."""
+        kind, advice = AuthenticationFailed, Advice.NO_TOKEN
+        if error.text.startswith(_NO_TOKEN):
+            if self._settings.oauth_callback:
+                kind = type(self._tokens.failure or kind())
+            elif _may_have_token_later(self._answer_status, error.text):
+                kind, advice = TokenUnavailable, Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
+        return kind(". ".join(login_failure(error.text, self._settings, advice)))
+
     def discard_token(self) -> None:
         """Stop sharing this client's token with other clients."""
         self._tokens.discard()
+
+
+def _may_have_token_later(status: int | None, text: str) -> bool:
+    """Whether a token endpoint that gave no token may give one later.
+
+    ``status``: as in TokenRequestFailed, or _ANSWERED. Long answers are pages of proxies: the
+    endpoint's own errors are short.
+    """
+    if status is None or status in _BUSY or not 200 <= status < 500:
+        return True
+    return status < 400 and bool(_SEVERAL_ANSWERS.search(text))
 
 
 def concerns_login(code: int, text: str) -> bool:
@@ -108,8 +146,13 @@ def explained(error: BrokerError, settings: ClientSettings) -> str:
     return ". ".join(login_failure(error.text, settings))
 
 
-def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
-    """Why the login has failed, and what to do, from the client's ``text``."""
+def login_failure(
+    text: str, settings: ClientSettings, default: Advice = Advice.NO_TOKEN
+) -> tuple[str, str]:
+    """Why the login has failed, and what to do, from the client's ``text``.
+
+    ``default``: for a token endpoint whose text says nothing else.
+    """
     servers = settings["bootstrap.servers"]
     if not text.startswith(_NO_TOKEN):
         return f"the brokers at {servers} reject the login: {text}", Advice.LOGIN_REJECTED.remedy
@@ -118,4 +161,4 @@ def login_failure(text: str, settings: ClientSettings) -> tuple[str, str]:
         return f"no token for the login at {servers}{reason}", token_remedy(settings)
     url = settings.get("sasl.oauthbearer.token.endpoint.url", "its endpoint")
     problem = redacted(f"no token for the login at {servers} from {url}{reason}")
-    return problem, advice_on_text(problem, Advice.NO_TOKEN).remedy
+    return problem, advice_on_text(problem, default).remedy

@@ -48,6 +48,7 @@ _M_ARENA_MAX = -8  # glibc's
 _ARENAS = 2
 # Of three brokers: the stacks of six threads, 8 MiB each, and its own memory.
 _CLIENT_BYTES = 64 << 20
+_LOG_ERROR = 3  # syslog's level
 
 
 class Client:
@@ -91,13 +92,12 @@ class Client:
         _require_memory()
         conf = c.conf_new()
         own = {"bootstrap.servers": "", "log.queue": "true", "metadata.recovery.strategy": "none"}
-        self._log_lines = LogLines()
+        debug, log_level = settings.get("debug"), int(settings.get("log_level", 6))
+        # What only its log shows becomes events. With debug, librdkafka ignores log_level.
+        own["log_level"] = str(max(log_level, _LOG_ERROR))
         if reports_versions:
-            # librdkafka shows them only in its log, and then ignores log_level.
-            debug = settings.get("debug")
             own["debug"] = f"{debug},feature" if debug else "feature"
-            if not debug:
-                self._log_lines = LogLines(int(settings.get("log_level", 6)))
+        self._log_lines = LogLines() if debug else LogLines(log_level)
         for name, value in {**settings, **own}.items():
             if set_value(conf, name, value) is not None:
                 c.conf_destroy(conf)

@@ -25,6 +25,7 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     Statistics,
     TokenNeeded,
+    TokenRequestFailed,
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.log_lines import LogLines
@@ -41,6 +42,8 @@ _UNANSWERED_US = 500_000
 _NO_SERVERS = b"No `bootstrap.servers` configured"
 # Logged with debug=feature when a broker has answered which requests it supports.
 _API_VERSION = re.compile(rb"ApiKey .+ \((\d+)\) Versions \d+\.\.(\d+)$")
+# Logged before the error about a token endpoint, which lacks the status; the text is its answer.
+_TOKEN_REQUEST = re.compile(rb"Failed to retrieve \w+ token from .*?(?: \((-?\d+)\))?\Z", re.DOTALL)
 
 
 def read(event: int, requests: MutableMapping[int, Names], log_lines: LogLines) -> Sequence[Event]:
@@ -253,13 +256,15 @@ def _configuration(resource: int) -> ConfigurationDescription:
     return ConfigurationDescription(name, int(c.config_resource_error(resource)), settings)
 
 
-def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion]:
+def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion | TokenRequestFailed]:
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
     said = text.value or b""
     if level.value <= log_lines.most_verbose and _NO_SERVERS not in said:
         line = b"%s: %s" % (facility.value or b"", said)
         log_lines.write(level.value, redacted(line.decode(errors="replace")))
+    if request := _TOKEN_REQUEST.search(said):
+        return [TokenRequestFailed(int(request[1]) if request[1] else None)]
     version = _API_VERSION.search(said)
     return [ApiVersion(int(version[1]), int(version[2]))] if version else []
 

@@ -125,6 +125,17 @@ class TokenNeeded:
 
 
 @dataclass(frozen=True)
+class TokenRequestFailed:
+    """The token endpoint gave no token; the BrokerError that follows says why.
+
+    ``status``: that of its HTTP answer; -1: there was no answer. None: not known, because the
+    answer is longer than a log line.
+    """
+
+    status: int | None
+
+
+@dataclass(frozen=True)
 class RequestFailed:
     """A metadata request got no answer for any of its ``topics``."""
 
@@ -149,6 +160,7 @@ Event = (
     | ApiVersion
     | Statistics
     | TokenNeeded
+    | TokenRequestFailed
     | RequestFailed
     | BrokerError
 )

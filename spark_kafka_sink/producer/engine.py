@@ -33,6 +33,7 @@ from spark_kafka_sink.librdkafka.events import (
     RequestFailed,
     Statistics,
     TokenNeeded,
+    TokenRequestFailed,
     TopicDescription,
 )
 from spark_kafka_sink.librdkafka.protocol import ProducerClient
@@ -209,7 +210,7 @@ class Engine:
                 self._on_broker_error(event)
             case Statistics():
                 self.deliveries.note(event)
-            case ClusterDescription() | TokenNeeded() | ApiVersion():
+            case ClusterDescription() | TokenNeeded() | TokenRequestFailed() | ApiVersion():
                 pass  # the first answers connect(); the others are the session's and preflight's
             case _:
                 assert_never(event)

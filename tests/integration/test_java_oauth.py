@@ -109,6 +109,7 @@ def test_the_driver_says_that_the_provider_rejects_the_secret(kafka, provider, t
         check(read_options(options))
     assert "Correct kafka.sasl.oauthbearer.* and kafka.sasl.jaas.config" in str(raised.value)
     assert "planted-secret" not in str(raised.value)
+    assert raised.value.is_permanent
 
 
 def extensions_in(login: bytes) -> frozenset[bytes]:

@@ -22,7 +22,7 @@ from spark_kafka_sink.connection import aws_signer
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.preflight import check
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout
+from spark_kafka_sink.errors import AuthenticationFailed, MetadataTimeout, TokenUnavailable
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.micro_batch import write_batch_marker
 from spark_kafka_sink.spark.task import write_partition
@@ -180,17 +180,22 @@ def test_an_idle_reader_of_the_ledger_gets_another_token_when_its_first_has_ende
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("function", "error", "reason"),
     [
-        ("token_functions:fails", "raised RuntimeError: the token service is closed"),
-        ("token_functions:missing", "raised AttributeError: "),
-        ("no_such_module:make", "raised ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "token_functions:fails",
+            TokenUnavailable,
+            "raised RuntimeError: the token service is closed",
+        ),
+        ("token_functions:missing", AuthenticationFailed, "raised AttributeError: "),
+        ("no_such_module:make", AuthenticationFailed, "raised ModuleNotFoundError: No module "),
     ],
 )
-def test_the_driver_says_why_there_is_no_token(options, function, reason):
+def test_the_driver_says_why_there_is_no_token(options, function, error, reason):
     options["oauth.callback"] = function
     with pytest.raises(AuthenticationFailed) as raised:
         check(read_options(options))
+    assert type(raised.value) is error
     assert f"oauth.callback={function} {reason}" in str(raised.value)
     assert "Correct oauth.callback or what it needs" in str(raised.value)
 
@@ -305,6 +310,6 @@ def test_a_token_of_an_endpoint_that_brokers_reject_is_replaced_after_ten_second
 
 def test_an_endpoint_that_is_away_is_named_on_the_driver(options):
     use_endpoint(options, "http://127.0.0.1:1/token")
-    with pytest.raises(AuthenticationFailed) as raised:
+    with pytest.raises(TokenUnavailable) as raised:
         check(read_options(options))
     assert "planted-secret" not in str(raised.value)

@@ -117,7 +117,7 @@ def test_a_name_that_differs_only_in_a_dot_is_a_mistake_with_its_place(
 
 def test_brokers_that_are_away_are_named():
     create = {"topic": {"partitions": "1"}}
-    with pytest.raises(BrokerUnavailable, match=r"no broker answers at 127\.0\.0\.1:1: "):
+    with pytest.raises(BrokerUnavailable, match=r"no broker answered at 127\.0\.0\.1:1 "):
         create_missing(configuration("127.0.0.1:1", create, topic="t"), Said())
 
 

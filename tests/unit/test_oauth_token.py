@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from fake_clock import FakeClock
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import LatestCalls, TokenFunction
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, TokenUnavailable
 from spark_kafka_sink.secret import Secret
 
 CONFIGURATION = "planted-secret-configuration"
@@ -135,6 +137,7 @@ def test_a_function_that_returns_something_else_is_named(login, function, return
     (failure,) = login.pass_on_until_answered().token_failures
     assert failure.startswith(f"oauth.callback=tokens_of_test:make: {reason}")
     assert VALUE not in failure
+    assert type(login.tokens.failure) is AuthenticationFailed
 
 
 def test_an_error_of_the_function_is_named_without_its_configuration(login, function):
@@ -145,6 +148,7 @@ def test_an_error_of_the_function_is_named_without_its_configuration(login, func
     login.tokens.call()
     (failure,) = login.pass_on_until_answered().token_failures
     assert failure == "oauth.callback=tokens_of_test:make raised RuntimeError: refused [hidden]"
+    assert type(login.tokens.failure) is TokenUnavailable
 
 
 @pytest.mark.parametrize(
@@ -176,6 +180,13 @@ def test_a_function_that_cannot_be_imported_is_named(login):
     login.tokens.call()
     (failure,) = login.pass_on_until_answered().token_failures
     assert "raised ModuleNotFoundError: No module named 'tokens_of_test'" in failure
+    assert type(login.tokens.failure) is AuthenticationFailed
+
+
+def test_a_function_that_lacks_a_package_needs_more_than_a_restart(login, function):
+    function(lambda _: importlib.import_module("no_such_signer"))
+    assert "No module named 'no_such_signer'" in login.ask()
+    assert type(login.tokens.failure) is AuthenticationFailed
 
 
 def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, function):
@@ -193,10 +204,12 @@ def test_a_function_that_hangs_is_named_and_its_late_token_is_used(login, functi
     assert login.client.token_failures == [
         "oauth.callback=tokens_of_test:make has not returned after 10 s"
     ]
+    assert type(login.tokens.failure) is TokenUnavailable
     login.client.token_failures.clear()
     returns.set()
     login.tokens.call()  # the client asks again
     assert login.pass_on_until_answered().tokens
+    assert login.tokens.failure is None
     assert calls == [1]
 
 

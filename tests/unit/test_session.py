@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
+import types
+
 import pytest
 from fake_client import FakeClient
 from fake_clock import FakeClock
@@ -10,9 +14,10 @@ from spark_kafka_sink.config import msk_iam
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.connection.oauth_token import TokenFunction
 from spark_kafka_sink.connection.session import Session, explained
-from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, InvalidOption, TokenUnavailable
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
-from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded
+from spark_kafka_sink.librdkafka.events import BrokerError, TokenNeeded, TokenRequestFailed
 
 LOST = BrokerError(ErrorCode.TRANSPORT, "connection refused")
 REJECTED = BrokerError(ErrorCode.AUTHENTICATION, "invalid token")
@@ -137,3 +142,55 @@ def test_a_client_without_a_token_function_awaits_no_token(session):
 def test_a_login_that_brokers_reject_is_told_from_one_without_a_token(error, callback, sentence):
     settings = ClientSettings((("bootstrap.servers", "b:1"),), callback)
     assert sentence in explained(error, settings)
+
+
+ONE_OF_TWO_ANSWERS = [
+    'Expected JSON response with "access_token" field',
+    "Failed to parse JSON response at 0/812",
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "error"),
+    [
+        (-1, "Could not resolve host", TokenUnavailable),
+        *[(status, "x", TokenUnavailable) for status in (None, 408, 429, 500, 503, 599)],
+        *[(status, "x", AuthenticationFailed) for status in (302, 400, 401, 403, 404, 499)],
+        (200, "Response is not JSON encoded: text/html", AuthenticationFailed),
+        *[(200, text, TokenUnavailable) for text in ONE_OF_TWO_ANSWERS],
+        *[(404, text, AuthenticationFailed) for text in ONE_OF_TWO_ANSWERS],
+    ],
+)
+def test_the_status_of_an_endpoint_says_whether_it_may_give_a_token_later(status, text, error):
+    settings = ClientSettings((*ENDPOINT.items(), ("bootstrap.servers", "b:1")))
+    session = Session(lambda *_, **__: FakeClient(), settings)
+    failure = BrokerError(
+        ErrorCode.AUTHENTICATION, f"Failed to acquire SASL OAUTHBEARER token: {text}"
+    )
+    session.client.events += [TokenRequestFailed(status), failure]
+    assert list(session.poll()) == [failure]
+    assert type(session.login_error(failure)) is error
+    # Brokers have been asked.
+    assert type(session.login_error(REJECTED)) is AuthenticationFailed
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [(lambda _: 1 / 0, TokenUnavailable), (lambda _: "no expiry", AuthenticationFailed)],
+)
+def test_a_function_that_raises_may_give_a_token_later(make, error, monkeypatch):
+    module = types.ModuleType("tokens_of_test")
+    module.make = make
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    settings = ClientSettings((("bootstrap.servers", "b:1"),), "tokens_of_test:make")
+    session = Session(lambda *_, **__: FakeClient(), settings)
+    session.client.events.append(TokenNeeded())
+    deadline = Deadline(60)
+    while not session.client.token_failures:
+        assert not deadline.expired
+        list(session.poll())
+        time.sleep(0.001)
+    text = f"Failed to acquire SASL OAUTHBEARER token: {session.client.token_failures[0]}"
+    raised = session.login_error(BrokerError(ErrorCode.AUTHENTICATION, text))
+    assert type(raised) is error
+    assert session.client.token_failures[0] in str(raised)

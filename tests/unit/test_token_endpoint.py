@@ -8,14 +8,16 @@ import time
 
 import pytest
 import trustme
+from http_stub import served
 from token_endpoint import token_endpoint
 from token_functions import unsecured_jwt
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.connection import local_files
-from spark_kafka_sink.connection.session import Session, explained
+from spark_kafka_sink.connection import local_files, preflight
+from spark_kafka_sink.connection.session import Session
 from spark_kafka_sink.connection.sockets import Server
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, TokenUnavailable
 from spark_kafka_sink.librdkafka.client import Client
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import BrokerError
@@ -38,8 +40,8 @@ def options(url, **more):
     }
 
 
-def log_in(url, **more):
-    """What a client says without a token; with one, it only finds no broker."""
+def login_error(url, **more):
+    """What a client without a token raises; with one, it only finds no broker, and this is None."""
     settings = parse(options(url, **more)).producer.client
     session = Session(Client, settings)
     session.client.connect(30)
@@ -50,7 +52,13 @@ def log_in(url, **more):
         errors = [event for event in events if isinstance(event, BrokerError)]
     session.client.close(Deadline(5))
     (error,) = errors[:1]
-    return LOGGED_IN if error.code == ErrorCode.TRANSPORT else explained(error, settings)
+    return None if error.code == ErrorCode.TRANSPORT else session.login_error(error)
+
+
+def log_in(url, **more):
+    """What a client says without a token."""
+    error = login_error(url, **more)
+    return LOGGED_IN if error is None else str(error)
 
 
 def jwt(**claims):
@@ -164,6 +172,50 @@ def test_a_token_that_the_client_cannot_use_is_named_with_the_way_out(token, mor
 
 def test_an_endpoint_that_does_not_answer_is_named():
     assert f"Check that {URL} is right, and reachable" in log_in("http://127.0.0.1:1/token")
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error"),
+    [
+        (400, {"error": "invalid_scope"}, AuthenticationFailed),
+        (401, {"error": "invalid_client"}, AuthenticationFailed),
+        (404, "not here (503)", AuthenticationFailed),
+        (200, {"access_token": "opaque-123"}, AuthenticationFailed),
+        (505, {"error": "invalid_client (401)"}, TokenUnavailable),
+        (505, "a page of a proxy" * 200, TokenUnavailable),  # its log line lacks the status
+    ],
+)
+def test_what_the_endpoint_answers_says_whether_it_may_give_a_token_later(status, content, error):
+    with served(lambda *_: (status, content)) as url:
+        assert type(login_error(f"{url}/token")) is error
+
+
+def test_a_log_level_of_the_user_does_not_hide_the_status():
+    with served(lambda *_: (505, "")) as url:
+        error = login_error(f"{url}/token", **{"kafka.log_level": "0"})
+    assert type(error) is TokenUnavailable
+
+
+def test_the_driver_goes_on_when_the_endpoint_works_again():
+    """The client repeats a request after HTTP 503, but reads both answers as one."""
+    answers = [(503, {"error": "temporarily_unavailable"})]
+
+    def answer(*_):
+        return answers.pop() if answers else (200, {"access_token": jwt()})
+
+    with served(answer) as url:
+        sink_options = parse(options(f"{url}/token"))
+        with pytest.raises(TokenUnavailable) as raised:
+            preflight.log_in(sink_options)
+        with pytest.raises(BrokerUnavailable):
+            preflight.log_in(sink_options)
+    assert not raised.value.is_permanent
+    assert f"Check that {URL} is right, and reachable" in str(raised.value)
+
+
+def test_the_driver_names_an_endpoint_that_is_away_for_now():
+    with pytest.raises(TokenUnavailable, match="no token for the login at"):
+        preflight.log_in(parse(options("http://127.0.0.1:1/token")))
 
 
 def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):

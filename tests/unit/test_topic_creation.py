@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import pytest
 from job_output import Said
 
-from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable
+from spark_kafka_sink.errors import AuthenticationFailed, BrokerUnavailable, TokenUnavailable
 from spark_kafka_sink.tools.job import topic_creation
 from spark_kafka_sink.tools.job.configuration import check
 from spark_kafka_sink.tools.job.document import Document
@@ -24,20 +24,30 @@ def create_missing(**options):
         },
         "checkpoint": "/nowhere",
     }
-    configuration = check(Document(json.dumps(document), "job.yaml"), {})
+    configuration = check(Document(json.dumps(document), "job.yaml"), {"CLIENT_SECRET": "hunter2"})
     topic_creation.create_missing(configuration, Said())
+
+
+TOKENS = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "OAUTHBEARER"}
 
 
 def test_a_function_for_tokens_that_cannot_be_imported_is_named():
     with pytest.raises(AuthenticationFailed, match="No module named 'no_such_module'") as caught:
-        create_missing(
-            **{
-                "kafka.security.protocol": "SASL_PLAINTEXT",
-                "kafka.sasl.mechanism": "OAUTHBEARER",
-                "oauth.callback": "no_such_module:make",
-            }
-        )
+        create_missing(**TOKENS, **{"oauth.callback": "no_such_module:make"})
     assert "oauth.callback=no_such_module:make" in str(caught.value)
+    assert caught.value.is_permanent
+
+
+def test_an_identity_provider_that_is_away_does_not_end_the_job():
+    endpoint = {
+        "kafka.sasl.oauthbearer.client.id": "me",
+        "kafka.sasl.oauthbearer.client.secret": "${env:CLIENT_SECRET}",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token",
+    }
+    with pytest.raises(TokenUnavailable, match=r"from http://127\.0\.0\.1:1/token"):
+        create_missing(**TOKENS, **endpoint)
+    with pytest.raises(TokenUnavailable, match="the token service is closed"):
+        create_missing(**TOKENS, **{"oauth.callback": "token_functions:fails"})
 
 
 class SlowAdmin:
@@ -60,6 +70,7 @@ class SlowAdmin:
 
 
 def test_a_topic_that_is_not_created_in_time_is_no_broker_that_does_not_answer(monkeypatch):
+    monkeypatch.setattr(topic_creation, "log_in", lambda _: None)
     monkeypatch.setattr(topic_creation, "_Admin", SlowAdmin)
     with pytest.raises(BrokerUnavailable, match=r"^topic t was not created within 30 s\. Run"):
         create_missing()

@@ -10,8 +10,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from spark_kafka_sink.advice import settings_rejected
 from spark_kafka_sink.config.producer_options import ClientSettings
-from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
-from spark_kafka_sink.connection.session import login_failure
+from spark_kafka_sink.connection.preflight import log_in
 from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.errors import (
     AuthenticationFailed,
@@ -20,6 +19,7 @@ from spark_kafka_sink.errors import (
     KafkaSinkError,
     TopicUnavailable,
 )
+from spark_kafka_sink.secret import redacted
 from spark_kafka_sink.tools.doctor.brokers import (
     Brokers,
     confluent_settings,
@@ -56,13 +56,10 @@ def create_missing(configuration: Configuration, output: Output) -> None:
     wanted = configuration.topics_to_create()
     if not wanted:
         return
+    # With the sink's own client: confluent_kafka's does not tell why there is no token.
+    log_in(configuration.sink_options)
     deadline = Deadline(_SECONDS)
     client = configuration.sink_options.producer.client
-    if client.oauth_callback:
-        # Before the login, because confluent_kafka would wait for a token without saying why.
-        problem = TokenFunction(client).problem(deadline.remaining() / 2)
-        if problem:
-            raise AuthenticationFailed(f"{problem}. {token_remedy(client)}")
     try:
         admin = _Admin(confluent_settings(client))
     except KafkaException as error:
@@ -105,12 +102,10 @@ class _Admin(Brokers):
 def _log_in(admin: _Admin, client: ClientSettings, deadline: Deadline) -> None:
     try:
         admin.log_in(deadline)
-    except AuthenticationFailed as error:
-        problem, _ = login_failure(str(error), client)
-        raise AuthenticationFailed(f"{problem}. Run doctor") from None
-    except BrokerUnavailable as error:
-        servers = client["bootstrap.servers"]
-        raise BrokerUnavailable(f"no broker answers at {servers}: {error}. Run doctor") from None
+    except (AuthenticationFailed, BrokerUnavailable) as error:
+        # Brokers have just accepted this login, so it is not wrong.
+        problem = redacted(f"no broker answers at {client['bootstrap.servers']}: {error}")
+        raise BrokerUnavailable(f"{problem}. Run doctor") from None
 
 
 def _create_if_missing(
