@@ -65,36 +65,11 @@ def test_the_sinks_own_error_is_in_the_first_line_of_a_querys_exception(
     assert f" spark_kafka_sink.errors.{error}" in str(query.exception()).partition("\n")[0]
 
 
-def test_a_null_topic_stops_the_task_and_nothing_of_its_batch_is_sent(
-    spark, bootstrap_servers, topics
-):
-    topic = topics.create()
-    df = spark.range(0, 100, numPartitions=1).select(
-        F.col("id").cast("string").alias("value"),
-        F.when(F.col("id") != 70, F.lit(topic)).alias("topic"),
-    )
-    place = r"partition 0, row 70: null topic; .* option `topic`"
-    with pytest.raises(Exception, match=place):
-        save(df, bootstrap_servers)
-    assert topics.read(topic) == []
-
-
-def test_overwrite_is_rejected(spark, bootstrap_servers):
-    df = spark.createDataFrame([("v",)], "value string")
-    with pytest.raises(Exception, match=r"mode\(\"overwrite\"\) is not supported"):
-        save(df, bootstrap_servers, mode="overwrite", topic="t")
-
-
 @pytest.mark.parametrize("mode", ["error", "ignore"])
 def test_spark_rejects_the_modes_that_depend_on_existing_data(spark, bootstrap_servers, mode):
     df = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         save(df, bootstrap_servers, mode=mode, topic="t")
-
-
-def test_reading_is_rejected_with_advice(spark):
-    with pytest.raises(Exception, match=r"read topics with Spark's own format\(\"kafka\"\)"):
-        spark.read.format("kafka-nb").load()
 
 
 def test_a_partition_that_does_not_exist_fails_the_task_and_says_so(

@@ -162,13 +162,13 @@ def test_a_late_answer_fails_no_task_and_repeats_no_record(
     assert values_in(proxied, options["topic"]) == [*values(batches("before")), "late"]
 
 
-@pytest.mark.slow
 def test_answers_later_than_a_request_waits_fail_the_task_and_repeat_no_record(
     proxy, proxied, options
 ):
-    write_partition(batches("before"), parse(options))
-    proxy.produce_delay_seconds = 20.0
+    sink_options = parse(options | SHORT | {"close.timeout.ms": "4000"})
+    write_partition(batches("before"), sink_options)
+    proxy.produce_delay_seconds = 2.0
     with pytest.raises(DeadlineExceeded, match="1 were in flight"):
-        write_partition([ONE], parse(options))
+        write_partition([ONE], sink_options)
     proxy.produce_delay_seconds = 0.0
     assert values_in(proxied, options["topic"]) == [*values(batches("before")), "late"]

@@ -5,61 +5,97 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from kafka_proxy import KafkaProxy
+from local_cluster import LocalCluster
 from topics import Topics
 
 APP = Path(__file__).parent.parent / "support" / "outage_app.py"
 pytestmark = pytest.mark.slow
 OUTAGE_SECONDS = 25.0  # less than any of the sink's limits
+OUTAGES = (KafkaProxy.refusing, KafkaProxy.silent)
 
 
-class Stream:
-    """A query in its own process, which plans every micro-batch in a new Python worker."""
+class Streams:
+    """Queries in their own process, which plans every micro-batch in a new Python worker.
 
-    def __init__(self, app: subprocess.Popen, topics: Topics, topic: str) -> None:
+    Each writes to a topic behind one of the proxies.
+    """
+
+    def __init__(self, app: subprocess.Popen, topics: Topics, names: list[str]) -> None:
         self._app = app
         self._topics = topics
-        self._topic = topic
+        self._names = names
         self.sent: list[str] = []
 
     def begin(self) -> None:
-        """Start a micro-batch of one row."""
+        """Start a micro-batch of one row in each query."""
         self.sent.append(f"row {len(self.sent)}")
         self._app.stdin.write(f"{self.sent[-1]}\n")
         self._app.stdin.flush()
 
-    def outcome(self) -> str:
-        """Wait for the end of the micro-batch: "done", or why the query ended."""
-        return self._app.stdout.readline().strip()
+    def outcomes(self) -> list[str]:
+        """Wait for the ends of the micro-batches: "done", or why the query ended."""
+        return [self._app.stdout.readline().strip() for _ in self._names]
 
-    def delivered(self) -> list[str]:
-        return [record.value.decode() for record in self._topics.read(self._topic)]
+    def delivered(self) -> list[list[str]]:
+        records = [self._topics.read(name) for name in self._names]
+        return [[record.value.decode() for record in topic] for topic in records]
 
 
-@pytest.fixture(scope="module")
-def stream(proxy, tmp_path_factory):
-    topics = Topics(f"127.0.0.1:{proxy.port}")
-    topic = topics.create()
-    folder = tmp_path_factory.mktemp("outage")
-    command = [sys.executable, str(APP), topics.bootstrap_servers, topic, str(folder)]
+class OtherListener:
+    """That of a cluster whose ports are chosen at its start."""
+
+    def __init__(self, kafka: LocalCluster) -> None:
+        self._kafka = kafka
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._kafka.internal_servers
+
+
+@pytest.fixture
+def proxies():
+    """Two ways to one broker, whose clients find it where they came from."""
+    with KafkaProxy() as one, KafkaProxy() as other:
+        advertised = f"CLIENT://127.0.0.1:{one.port},INTERNAL://127.0.0.1:{other.port}"
+        settings = {"advertised.listeners": advertised}
+        one.kafka = kafka = LocalCluster(settings=settings, advertised_ports=[one.port])
+        other.kafka = OtherListener(kafka)
+        with kafka:
+            yield one, other
+
+
+@pytest.fixture
+def streams(proxies, tmp_path):
+    servers = [f"127.0.0.1:{proxy.port}" for proxy in proxies]
+    topics = Topics(servers[0])
+    names = [topics.create() for _ in servers]
+    sinks = [word for sink in zip(servers, names, strict=True) for word in sink]
     with subprocess.Popen(
-        command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, str(APP), str(tmp_path), *sinks],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as app:
-        yield Stream(app, topics, topic)
+        yield Streams(app, topics, names)
         app.communicate(timeout=60)
     assert app.returncode == 0
     topics.close()
 
 
-@pytest.mark.parametrize("outage", [KafkaProxy.refusing, KafkaProxy.silent])
-def test_a_stream_survives_an_outage_at_the_start_of_a_later_micro_batch(stream, proxy, outage):
-    stream.begin()
-    assert stream.outcome() == "done"
-    with outage(proxy):
-        stream.begin()
+def test_streams_survive_an_outage_at_the_start_of_a_later_micro_batch(streams, proxies):
+    """Of brokers that refuse connections, and of brokers that are silent."""
+    streams.begin()
+    assert streams.outcomes() == ["done", "done"]
+    with ExitStack() as stack:
+        for outage, proxy in zip(OUTAGES, proxies, strict=True):
+            stack.enter_context(outage(proxy))
+        streams.begin()
         time.sleep(OUTAGE_SECONDS)
-    assert stream.outcome() == "done"
-    assert stream.delivered() == stream.sent
+    assert streams.outcomes() == ["done", "done"]
+    assert streams.delivered() == [streams.sent, streams.sent]

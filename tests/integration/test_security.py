@@ -446,23 +446,27 @@ def test_a_task_says_that_its_login_is_rejected(spark, store, sasl_ssl, topics):
 
 
 @pytest.mark.parametrize(
-    ("idempotence", "error"),
+    ("idempotence", "may_describe", "error"),
     [
-        ("true", "Cluster authorization failed.*IdempotentWrite on the cluster"),
-        ("false", "TOPIC_AUTHORIZATION_FAILED.. .*Grant this user permission to write to it"),
+        ("true", True, "DeliveryFailed: topic {}.*Cluster authorization failed.*IdempotentWrite"),
+        ("false", True, "DeliveryFailed: topic {}.*TOPIC_AUTHORIZATION_FAILED.. .*Grant this user"),
+        ("false", False, "TopicUnavailable: topic {}: .*TOPIC_AUTHORIZATION_FAILED"),
     ],
 )
-def test_a_task_says_which_right_is_missing(spark, store, sasl_ssl, topics, idempotence, error):
+def test_a_task_says_which_right_is_missing(
+    spark, store, sasl_ssl, topics, idempotence, may_describe, error
+):
     """Brokers give producer ids to whoever may write to any topic; Bob may not (KIP-679)."""
     made = topics("sasl_ssl")
     topic = made.create()
-    sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
+    if may_describe:
+        sasl_ssl.acls.allow("bob", topic, AclOperation.DESCRIBE)
     sink_options = options(sasl_ssl, "SASL_SSL", scram(user="bob") | trusting(store.ca), topic)
     sink_options |= {"preflight": "false", "kafka.enable.idempotence": idempotence}
     started = time.monotonic()
     said = failure(lambda: save(spark, "kafka-nb", sink_options))
     assert time.monotonic() - started < AT_ONCE_SECONDS
-    assert re.search(f"DeliveryFailed: topic {topic}.*{error}", said), said[:2000]
+    assert re.search(error.format(topic), said), said[:2000]
     assert made.read(topic) == []
 
 

@@ -105,23 +105,6 @@ def test_without_acknowledgements_records_need_no_offset(producer, records, clus
     assert [m.value() for m in read(cluster.bootstrap_servers, "t", 2)] == [b"a", b"b"]
 
 
-def test_batches_are_bounded_by_their_size_until_their_records_are_acknowledged(
-    producer, records, cluster
-):
-    p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
-    p.send(records(["first"]))
-    p.flush(10)
-    cluster.set_round_trip(1, 1000)
-    p.send(records(["a"], ignored=pa.array(["i" * 600_000])))
-    second = records(["b"], ignored=pa.array(["i" * 600_000]))
-    with pytest.raises(BufferExhausted) as raised:
-        p.send(second)
-    assert raised.value.accepted_rows == 0
-    p.flush(10)
-    p.send(second)
-    p.flush(10)
-
-
 def test_topics_of_one_batch_do_not_wait_for_each_other_however_large_it_is(producer, cluster):
     cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
@@ -141,16 +124,6 @@ def test_a_buffer_full_of_records_without_metadata_fails_with_their_topic(
     p.send(records(["a"], topic="missing", ignored=pa.array(["i" * 2**20])))
     with pytest.raises(TopicUnavailable, match="missing"):
         p.send(records(["b"]))
-
-
-def test_a_missing_topic_is_named_when_the_time_for_acknowledgements_is_over(
-    producer, records, cluster
-):
-    cluster.set_topic_error("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    p = producer(2**20, block_budget(max_block_ms=60_000))
-    p.send(records(["a"], topic="missing"))
-    with pytest.raises(TopicUnavailable, match=r"topic missing: .* after 1 s \(close\.timeout"):
-        p.flush(1)
 
 
 @pytest.mark.parametrize(
@@ -186,18 +159,6 @@ def test_the_wait_for_room_restarts_when_records_are_acknowledged(producer, reco
     started = time.monotonic()
     p.send(records(list("efgh"), **large))
     assert time.monotonic() - started > 1.5
-    p.flush(10)
-
-
-def test_records_of_a_buffered_batch_need_room_only_for_themselves(producer, cluster):
-    cluster.create_topic("u")
-    p = producer(2**20, block_budget(max_block_ms=0, includes_metadata=False))
-    for topic in ("t", "u"):
-        p.prefetch([topic])
-    batch = pa.record_batch({"value": ["a" * 400_000] * 2, "topic": ["t", "u"]})
-    cluster.set_round_trip(1, 300)
-    for rows in split_by_topic(batch, None).records:
-        p.send(rows)
     p.flush(10)
 
 
@@ -308,12 +269,6 @@ def test_a_delivery_is_done_once_its_records_are_acknowledged(producer, records)
     assert (delivery.delivery.accepted, delivery.delivery.acknowledged) == (2, 2)
 
 
-def test_a_delivery_of_no_records_is_done_at_once(producer, records):
-    delivery = producer(kafka_bootstrap_servers="127.0.0.1:1").send(records([]))
-    assert delivery.done()
-    delivery.result(0)
-
-
 def test_a_delivery_becomes_done_even_if_nothing_more_is_sent(producer, records):
     delivery = producer().send(records(["a"]))
     wait_until(delivery.done)
@@ -339,14 +294,6 @@ def test_a_topic_that_the_client_finds_forbidden_is_reported_so(producer, record
     delivery = p.send(records(["v"], topic="forbidden"))
     with pytest.raises(TopicUnavailable, match=r"topic forbidden: .* Grant this user permission"):
         delivery.result(10)
-
-
-def test_send_returns_at_once_without_metadata(producer, records):
-    p = producer(kafka_bootstrap_servers="127.0.0.1:1")
-    started = time.monotonic()
-    delivery = p.send(records(["v"] * 1000))
-    assert time.monotonic() - started < 0.5
-    assert not delivery.done()
 
 
 def test_records_leave_when_metadata_arrives_even_if_nothing_more_is_sent(

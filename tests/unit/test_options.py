@@ -72,26 +72,26 @@ def test_documented_default_is_the_real_one(option):
 
 
 @pytest.mark.parametrize(
-    ("options", "budget"),
+    ("options", "seconds", "metadata_option"),
     [
-        ({"kafka.max.block.ms": "250"}, BlockBudget(250, True, 60_000)),
-        ({"kafka.max.block.ms.include.metadata": "FALSE"}, BlockBudget(60_000, False, 60_000)),
+        ({"max.block.ms": "250"}, (0.25, 0.25), "max.block.ms"),
+        ({"max.block.ms.include.metadata": "FALSE"}, (60, 60), "max.block.metadata.ms"),
         (
             {
-                "kafka.max.block.ms": "1000",
-                "kafka.max.block.ms.include.metadata": "false",
-                "kafka.max.block.metadata.ms": "5000",
+                "max.block.ms": "1000",
+                "max.block.ms.include.metadata": "false",
+                "max.block.metadata.ms": "5000",
             },
-            BlockBudget(1000, False, 5000),
+            (1, 5),
+            "max.block.metadata.ms",
         ),
-        (
-            {"kafka.max.block.ms": "0", "kafka.max.block.metadata.ms": "5000"},
-            BlockBudget(0, True, 5000),
-        ),
+        ({"max.block.ms": "0", "max.block.metadata.ms": "5000"}, (0, 5), "max.block.metadata.ms"),
     ],
 )
-def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, budget):
-    assert parsed(**options).producer.budget == budget
+def test_metadata_shares_the_budget_of_a_send_or_has_its_own(options, seconds, metadata_option):
+    budget = parsed(**{f"kafka.{name}": value for name, value in options.items()}).producer.budget
+    assert (budget.buffer_seconds, budget.metadata_seconds) == seconds
+    assert budget.metadata_option == f"kafka.{metadata_option}"
 
 
 def test_a_budget_for_metadata_without_effect_is_rejected():

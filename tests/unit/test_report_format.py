@@ -131,6 +131,8 @@ def test_what_a_report_says():
 def test_reports_of_tasks_add_up():
     other = DeliveryReport(
         Counter(a=1),
+        failed_records=Counter({("a", 0, -192): 1}),
+        broker_error="timed out",
         tasks=1,
         task_seconds=2.0,
         longest_task_seconds=2.0,
@@ -139,6 +141,10 @@ def test_reports_of_tasks_add_up():
         round_trip_ms=(0.75, 1.0),
     )
     both = FULL + other
+    assert (both.sent_records, FULL.sent_records) == ({"a": 6, "b": 1}, {"a": 5, "b": 1})
+    assert both.failed_records == {("a", 0, -192): 3, ("a", -1, -152): 1}
+    assert (both.broker_error, (other + FULL).broker_error) == ("timed out", "connection refused")
+    assert (other + DeliveryReport()).broker_error == "timed out"
     assert (both.tasks, both.failed_tasks, both.query_id) == (4, 1, "q")
     assert (both.task_seconds, both.longest_task_seconds) == (3.5, 2.0)
     assert both.wait_us == {Wait.ROWS: 3_000, Wait.BUFFER: 600}

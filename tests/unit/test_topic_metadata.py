@@ -57,17 +57,6 @@ def test_topics_are_requested_together_and_once(topics):
     assert topics.due() == []
 
 
-def test_a_known_topic_is_not_requested(topics):
-    topics.add(["a"])
-    topics.due()
-    topics.answer("a")
-    topics.add(["a"])
-    topics.buffer("a")
-    assert topics.due() == []
-    assert topics.is_sendable("a")
-    assert topics.waits.first_failure(0) is None
-
-
 def test_the_budget_runs_from_the_first_record_buffered(topics, clock):
     topics.add(["a"])
     clock.now += 7
@@ -134,22 +123,6 @@ def test_a_missing_topic_that_no_record_waits_for_is_not_requested_again(topics,
     assert topics.due() == ["a"]
 
 
-def test_a_request_without_answer_is_repeated(topics, clock):
-    topics.add(["a"])
-    assert topics.due() == ["a"]
-    assert topics.fail_request(["a"]) == []  # no record awaits it
-    assert topics.due() == []
-    clock.now += 0.1
-    assert topics.due() == ["a"]
-
-
-def test_nothing_waits_once_the_last_delivery_is_complete(topics):
-    topics.buffer("a")
-    assert topics.waits.first_failure(0) == ("a", 0)
-    topics.complete("a")
-    assert topics.waits.first_failure(0) is None
-
-
 def know(topics, *names):
     topics.add(names)
     topics.due()
@@ -166,25 +139,6 @@ def test_metadata_is_fetched_again_at_its_maximum_age(topics, clock):
     clock.now += 1
     assert topics.due() == ["a"]
     assert topics.is_sendable("a")
-
-
-def test_a_change_makes_a_topic_urgent_at_once(topics):
-    know(topics, "a", "b")
-    assert topics.due() == []
-    topics.request_update("a")
-    assert topics.due() == ["a"]
-    topics.answer("a")
-    assert topics.due() == []
-
-
-def test_a_topic_without_records_is_evicted_and_the_next_record_makes_it_urgent(topics, clock):
-    know(topics, "a")
-    clock.now += 60
-    assert topics.due() == []
-    assert topics.live() == []
-    assert not topics.is_sendable("a")
-    topics.buffer("a")
-    assert topics.due() == ["a"]
 
 
 def test_an_answer_about_an_evicted_topic_is_ignored(topics, clock):
