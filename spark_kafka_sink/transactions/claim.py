@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from spark_kafka_sink.config.options import SinkOptions
@@ -40,20 +40,29 @@ from spark_kafka_sink.transactions.offset_calls import (
 )
 from spark_kafka_sink.transactions.transaction import Transaction, fence
 
-# The longest standstill of a claim before it is taken over.
-_STILL_SECONDS = 15.0
-# Fractions of a task's ledger budget.
-_STILL_PART = 0.25  # a claim whose progress has stood still for this long is taken over
-_SECOND_TURN = 0.05  # when any partition but the first may claim
-_LAST_TURN = 0.1  # added to that, in proportion to the partition: when the last one may claim
+
+@dataclass(frozen=True)
+class ClaimTiming:
+    """How long tasks wait for each other. ``_part``: fractions of a task's ledger budget."""
+
+    #: a claim that has stood still for this long, or for that part, is taken over
+    still_seconds: float = 15.0
+    still_part: float = 0.25
+    #: when any partition but the first may claim
+    second_turn_part: float = 0.05
+    #: added to that, in proportion to the partition: when the last one may claim
+    last_turn_part: float = 0.1
+    #: after the announcement of a claim, until those of others would be seen
+    announcement_seconds: float = 1.0
+    #: Brokers do not answer for an offset while a transaction that changes it is open (KIP-447).
+    #: So no answer about the layout for this long means that a claim is open.
+    open_claim_seconds: float = 3.0
+
+
+TIMING = ClaimTiming()
 # A task whose partition is beyond exactly.once.partitions claims a larger layout. That fences
 # nobody, and takes less time than this, so such tasks claim this far apart.
 _GROWTH_SECONDS = 0.25
-# After the announcement of a claim, until those of others would be seen.
-_ANNOUNCEMENT_SECONDS = 1.0
-# Brokers do not answer for an offset while a transaction that changes it is open (KIP-447). So no
-# answer about the layout for this long means that a claim is open.
-_OPEN_CLAIM_SECONDS = 3.0
 _END_SECONDS = 1.0
 _PAUSE_SECONDS = (0.05, 1.0)  # the first and the longest
 
@@ -87,7 +96,7 @@ class LedgerReader:
 
     def read_layout_or_assume_claim(self, wait: BrokerWait) -> Layout | None:
         try:
-            committed = self._layout.read(wait.capped(_OPEN_CLAIM_SECONDS))
+            committed = self._layout.read(wait.capped(TIMING.open_claim_seconds))
         except DeadlineExceeded:
             if wait.deadline.expired:
                 raise
@@ -108,11 +117,12 @@ class Turn:
         self._clock = clock
         self._seen: ClaimProgress | None = None
         wanted, _ = ledger.wanted_layout(task)
-        self._seconds_after_others = block_seconds * _LAST_TURN * task.partition / task.partitions
+        until_last = block_seconds * TIMING.last_turn_part
+        self._seconds_after_others = until_last * task.partition / task.partitions
         if wanted.grown_by:
             self._seconds_after_others = _GROWTH_SECONDS * (1 + task.partition - task.partitions)
-        self.still_seconds = min(_STILL_SECONDS, _STILL_PART * block_seconds)
-        until_second = block_seconds * _SECOND_TURN
+        self.still_seconds = min(TIMING.still_seconds, TIMING.still_part * block_seconds)
+        until_second = block_seconds * TIMING.second_turn_part
         is_first = task.partition == 0 or bool(wanted.grown_by)
         self._at = clock() + (0.0 if is_first else until_second) + self._seconds_after_others
 
@@ -239,7 +249,7 @@ class LayoutClaim:
             return True  # the others wait for it
         # Another task may have begun its announcement while this one was written. It may take as
         # long again.
-        wait.pause(_ANNOUNCEMENT_SECONDS + 2 * (self._clock() - began))
+        wait.pause(TIMING.announcement_seconds + 2 * (self._clock() - began))
         return not turn.see(self._others_progress(wait))
 
     def _step(self, wait: BrokerWait) -> None:

@@ -32,11 +32,14 @@ SETTINGS = {
 
 def shorten_claims(monkeypatch):
     """For tests in which the first task of a stage is often not the first to run."""
-    monkeypatch.setattr(claim, "_OPEN_CLAIM_SECONDS", 0.3)
-    monkeypatch.setattr(claim, "_SECOND_TURN", 0.005)
-    monkeypatch.setattr(claim, "_LAST_TURN", 0.001)
-    monkeypatch.setattr(claim, "_STILL_SECONDS", 2.0)
-    monkeypatch.setattr(claim, "_ANNOUNCEMENT_SECONDS", 0.1)
+    timing = claim.ClaimTiming(
+        still_seconds=2.0,
+        second_turn_part=0.005,
+        last_turn_part=0.001,
+        announcement_seconds=0.1,
+        open_claim_seconds=0.3,
+    )
+    monkeypatch.setattr(claim, "TIMING", timing)
 
 
 class Sink:
