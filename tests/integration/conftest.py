@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from kafka_proxy import KafkaProxy, proxied_kafka
 from pyspark.sql import SparkSession
 from spark_jars import avro_jar, kafka_jars
 from standalone import standalone_cluster
+from streams import write_by_foreach_batch, write_by_format
 from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
@@ -129,6 +130,12 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])
+def write(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Writes a DataFrame to a Kafka, with options."""
+    return request.param
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import time
 import uuid
 
 import pytest
+from streams import write_by_format
 
 # A cold client needs two answers, the cluster's and the topic's.
 ANSWERS, WHOLE_FETCH_SECONDS = 2, 3.0
@@ -20,18 +21,11 @@ def save(spark, proxied):
     df.write.format("noop").mode("overwrite").save()
 
     def save(topic, **options):
-        writer = df.write.format("kafka-nb").options(
-            **{
-                "kafka.bootstrap.servers": proxied.bootstrap_servers,
-                "kafka.client.id": uuid.uuid4().hex,  # else a producer with metadata is reused
-                "topic": topic,
-                "preflight": "false",
-                **options,
-            }
-        )
+        new = {"kafka.client.id": uuid.uuid4().hex}  # else a producer with metadata is reused
+        options = {"topic": topic, "preflight": "false", **new, **options}
         started = time.monotonic()
         try:
-            writer.mode("append").save()
+            write_by_format(df, proxied.bootstrap_servers, **options)
         finally:
             save.seconds = time.monotonic() - started
 

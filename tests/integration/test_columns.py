@@ -11,27 +11,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types
 from pyspark.sql.types import StringType, StructField, StructType
+from streams import write_by_foreach_batch, write_by_format
 
-import spark_kafka_sink
 from spark_kafka_sink.spark.schema_check import CONVERSIONS, check_schema, conversions
 
 HEADERS = "array<struct<key:string,value:binary>>"
 SCHEMA = f"key binary, value binary, headers {HEADERS}, partition int, timestamp timestamp"
-
-
-def write_by_format(df, bootstrap_servers, **options):
-    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", bootstrap_servers)
-    writer.options(**options).mode("append").save()
-
-
-def write_by_foreach_batch(df, bootstrap_servers, **options):
-    options = {"kafka.bootstrap.servers": bootstrap_servers, **options}
-    spark_kafka_sink.foreach_batch(options)(df, 0)
-
-
-@pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])
-def write(request):
-    return request.param
 
 
 def read(spark, bootstrap_servers, topic):

@@ -5,19 +5,15 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
+from streams import write_by_format
 
 from spark_kafka_sink import foreach_batch, register
-
-
-def save(df, bootstrap_servers, mode="append", **options):
-    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", bootstrap_servers)
-    writer.options(**options).mode(mode).save()
 
 
 def test_schema_errors_are_raised_on_the_driver_for_all_columns_at_once(spark, bootstrap_servers):
     df = spark.range(1).select(F.col("id").alias("value"), F.lit(1.5).alias("key"))
     with pytest.raises(Exception, match="InvalidSchema") as raised:
-        save(df, bootstrap_servers)
+        write_by_format(df, bootstrap_servers)
     message = str(raised.value)
     assert "column value has type bigint; allowed: string or binary" in message
     assert "column key has type double; allowed: string or binary" in message
@@ -68,8 +64,9 @@ def test_the_sinks_own_error_is_in_the_first_line_of_a_querys_exception(
 @pytest.mark.parametrize("mode", ["error", "ignore"])
 def test_spark_rejects_the_modes_that_depend_on_existing_data(spark, bootstrap_servers, mode):
     df = spark.createDataFrame([("v",)], "value string")
+    options = {"kafka.bootstrap.servers": bootstrap_servers, "topic": "t"}
     with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
-        save(df, bootstrap_servers, mode=mode, topic="t")
+        df.write.format("kafka-nb").options(**options).mode(mode).save()
 
 
 def test_a_partition_that_does_not_exist_fails_the_task_and_says_so(
@@ -78,4 +75,4 @@ def test_a_partition_that_does_not_exist_fails_the_task_and_says_so(
     topic = topics.create(partitions=2)
     df = spark.createDataFrame([("v", 2)], "value string, partition int")
     with pytest.raises(Exception, match=f"DeliveryFailed: topic {topic}.*_UNKNOWN_PARTITION"):
-        save(df, bootstrap_servers, topic=topic)
+        write_by_format(df, bootstrap_servers, topic=topic)

@@ -35,22 +35,8 @@ def stream(spark, tmp_path, api):
     stream.stop()
 
 
-@pytest.fixture
-def topics_of():
-    """The topics of a Kafka, which are deleted afterwards."""
-    made = []
-
-    def topics_of(kafka):
-        made.append(Topics(kafka.internal_servers))
-        return made[-1]
-
-    yield topics_of
-    for broker_topics in made:
-        broker_topics.close()
-
-
-def values(topics, topic):
-    return sorted(value.decode() for value in topics.read_committed(topic))
+def values(kafka, topic):
+    return sorted(value.decode() for value in kafka.topics.read_committed(topic))
 
 
 # --- passwords ------------------------------------------------------------------------------------
@@ -61,6 +47,7 @@ def reauthenticating():
     """Brokers that ask for the password again and again on a connection (KIP-368)."""
     settings = {"connections.max.reauth.ms": str(REAUTHENTICATION_MS)}
     with LocalCluster(settings=settings, security=Security(users={"alice": "first"})) as kafka:
+        kafka.topics = Topics(kafka.internal_servers)
         yield kafka
 
 
@@ -85,10 +72,9 @@ def set_password(kafka, password):
 
 @pytest.mark.parametrize("api", [EXACTLY_ONCE])
 def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_the_new_one(
-    reauthenticating, topics_of, stream, api
+    reauthenticating, stream, api
 ):
-    topics, words = topics_of(reauthenticating), []
-    topic = topics.create()
+    topic, words = reauthenticating.topics.create(), []
     set_password(reauthenticating, "first")
 
     def write():
@@ -112,7 +98,7 @@ def test_after_a_password_has_changed_the_query_fails_by_name_and_goes_on_with_t
     assert '"first"' not in error
     stream.start(scram(reauthenticating, topic, "second"))
     write()
-    assert values(topics, topic) == sorted(words)
+    assert values(reauthenticating, topic) == sorted(words)
 
 
 # --- rights ---------------------------------------------------------------------------------------
@@ -135,7 +121,7 @@ def mutual_tls(authority, tmp_path_factory):
         "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]*).*$/$1/",
     }
     with LocalCluster(settings=settings, security=security) as kafka:
-        kafka.acls = Acls(kafka.internal_servers)
+        kafka.topics, kafka.acls = Topics(kafka.internal_servers), Acls(kafka.internal_servers)
         for user in ("alice", "bob"):
             for kind in (ResourceType.TRANSACTIONAL_ID, ResourceType.GROUP):
                 kafka.acls.allow(user, "*", AclOperation.ALL, kind=kind)
@@ -162,14 +148,20 @@ def tls(kafka, topic, key_store):
     }
 
 
+@pytest.fixture
+def alice(mutual_tls, tmp_path):
+    """A topic that she may write to, the options to do it, and the file with her certificate."""
+    topic = mutual_tls.topics.create()
+    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
+    path = certificate(mutual_tls, "alice", tmp_path / "client.pem")
+    return topic, tls(mutual_tls, topic, path), path
+
+
 @pytest.mark.parametrize("api", [FOREACH_BATCH])
 def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
-    mutual_tls, topics_of, stream, tmp_path, api
+    mutual_tls, alice, stream, api
 ):
-    topics = topics_of(mutual_tls)
-    topic = topics.create()
-    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
-    options = tls(mutual_tls, topic, certificate(mutual_tls, "alice", tmp_path / "client.pem"))
+    topic, options, _ = alice
     stream.start(options)
     stream.write("before")
     mutual_tls.acls.take_away("alice", topic, AclOperation.WRITE)
@@ -180,7 +172,7 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
     mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
     stream.start(options)
     stream.write("after")
-    assert values(topics, topic) == ["after", "before", "rejected"]
+    assert values(mutual_tls, topic) == ["after", "before", "rejected"]
 
 
 # --- certificates ---------------------------------------------------------------------------------
@@ -188,14 +180,10 @@ def test_a_query_whose_right_was_taken_away_goes_on_when_it_has_it_again(
 
 @pytest.mark.parametrize("api", [FOREACH_BATCH, EXACTLY_ONCE])
 def test_after_a_failure_the_certificate_is_read_again_from_its_file(
-    mutual_tls, topics_of, stream, tmp_path, api
+    mutual_tls, alice, stream, api
 ):
     """The options are the same, and so is the cached producer while it can write."""
-    topics = topics_of(mutual_tls)
-    topic = topics.create()
-    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
-    path = certificate(mutual_tls, "alice", tmp_path / "client.pem")
-    options = tls(mutual_tls, topic, path)
+    topic, options, path = alice
     stream.start(options)
     stream.write("as alice")
     certificate(mutual_tls, "bob", path)
@@ -205,17 +193,14 @@ def test_after_a_failure_the_certificate_is_read_again_from_its_file(
         assert "TOPIC_AUTHORIZATION_FAILED" in stream.error(lambda: stream.write("rejected"))
         stream.start(options)
     stream.write("as bob")
-    assert {"as alice", "as bob"} <= set(values(topics, topic))
+    assert {"as alice", "as bob"} <= set(values(mutual_tls, topic))
 
 
 @pytest.mark.parametrize("api", [FORMAT])
 def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_they_have_their_own(
-    mutual_tls, topics_of, stream, tmp_path, api
+    mutual_tls, alice, stream, api
 ):
-    topics = topics_of(mutual_tls)
-    topic = topics.create()
-    mutual_tls.acls.allow("alice", topic, AclOperation.WRITE)
-    options = tls(mutual_tls, topic, certificate(mutual_tls, "alice", tmp_path / "client.pem"))
+    topic, options, _ = alice
     stream.start(options)
     stream.write("before")
     own = mutual_tls.certificate.read_text()
@@ -230,4 +215,4 @@ def test_brokers_with_a_certificate_of_another_authority_end_the_query_until_the
         mutual_tls.restart(1)
     stream.start(options)
     stream.write("after")
-    assert values(topics, topic) == ["after", "before", "rejected"]
+    assert values(mutual_tls, topic) == ["after", "before", "rejected"]

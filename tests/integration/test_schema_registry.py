@@ -19,8 +19,8 @@ from java_avro import avro_bytes, avro_value
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
+from streams import write_by_format
 
-import spark_kafka_sink
 from spark_kafka_sink.config.options import parse
 from spark_kafka_sink.errors import SchemaIncompatible, SchemaMismatch
 from spark_kafka_sink.schemas.avro_encoder import AvroEncoder
@@ -46,21 +46,6 @@ ORDER = json.dumps(
 needs_to_arrow = pytest.mark.skipif(
     not hasattr(DataFrame, "toArrow"), reason="this Spark has no DataFrame.toArrow"
 )
-
-
-def write_by_format(df, bootstrap_servers, **options):
-    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", bootstrap_servers)
-    writer.options(**options).mode("append").save()
-
-
-def write_by_foreach_batch(df, bootstrap_servers, **options):
-    options = {"kafka.bootstrap.servers": bootstrap_servers, **options}
-    spark_kafka_sink.foreach_batch(options)(df, 0)
-
-
-@pytest.fixture(params=[write_by_format, write_by_foreach_batch], ids=["format", "foreach_batch"])
-def write(request):
-    return request.param
 
 
 @pytest.fixture

@@ -7,16 +7,11 @@ import time
 
 import pytest
 from pyspark import java_gateway
-from streams import direct
+from streams import direct, write_by_format
 from suspension import suspended
 from waiting import wait_until
 
 SPARK_SECONDS = 5.0  # for what Spark itself does around a task and its failure, on a busy machine
-
-
-def save(df, servers, topic, **options):
-    writer = df.write.format("kafka-nb").option("kafka.bootstrap.servers", servers)
-    writer.option("topic", topic).options(**options).mode("append").save()
 
 
 def rows(spark, count, text="x"):
@@ -28,11 +23,11 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_late
 ):
     topic = own_topics.create()
     options = {"close.timeout.ms": "2000", "preflight": "false"}
-    save(rows(spark, 1, "before-"), kafka.bootstrap_servers, topic, **options)
+    write_by_format(rows(spark, 1, "before-"), kafka.bootstrap_servers, topic=topic, **options)
     with suspended(kafka.pids[0]):
         started = time.monotonic()
         with pytest.raises(Exception, match="DeadlineExceeded") as raised:
-            save(rows(spark, 100_000), kafka.bootstrap_servers, topic, **options)
+            write_by_format(rows(spark, 100_000), kafka.bootstrap_servers, topic=topic, **options)
         assert time.monotonic() - started < 2 + SPARK_SECONDS
     counts = re.search(
         r"Of 100000 records, (\d+) were delivered, 0 failed, (\d+) were not sent, "
@@ -42,7 +37,7 @@ def test_a_stopped_broker_fails_the_task_in_time_and_nothing_unsent_is_sent_late
     delivered, unsent, possibly_persisted = map(int, counts.groups())
     assert delivered + unsent + possibly_persisted == 100_000
     assert unsent > 0
-    save(rows(spark, 1, "after-"), kafka.bootstrap_servers, topic, **options)
+    write_by_format(rows(spark, 1, "after-"), kafka.bootstrap_servers, topic=topic, **options)
     values = [r.value for r in own_topics.read(topic)]
     assert (values[0], values[-1]) == (b"before-0", b"after-0")
     zombies = len(values) - 2 - delivered
@@ -102,7 +97,7 @@ def test_stopping_a_query_that_waits_for_a_broker_takes_no_longer_than_four_seco
 
 def test_a_missing_topic_fails_on_the_driver_where_brokers_create_none(spark, kafka):
     with pytest.raises(Exception, match=r"topic nowhere: .*brokers do not create topics") as raised:
-        save(rows(spark, 1), kafka.bootstrap_servers, "nowhere")
+        write_by_format(rows(spark, 1), kafka.bootstrap_servers, topic="nowhere")
     assert "Failed to initialize Python data source writer" in str(raised.value)
 
 
@@ -110,11 +105,11 @@ def test_a_missing_topic_fails_the_task_at_its_budget_under_its_own_name(spark, 
     options = {"preflight": "false", "kafka.max.block.ms": "1500"}
     started = time.monotonic()
     with pytest.raises(Exception, match=r"TopicUnavailable: topic nowhere: .*after 1\.5 s"):
-        save(rows(spark, 1), kafka.bootstrap_servers, "nowhere", **options)
+        write_by_format(rows(spark, 1), kafka.bootstrap_servers, topic="nowhere", **options)
     assert 1.5 <= time.monotonic() - started < 1.5 + SPARK_SECONDS
 
 
 def test_a_missing_topic_is_created_where_brokers_do_so(spark, bootstrap_servers, topics):
     topic = topics.new_name()
-    save(rows(spark, 3), bootstrap_servers, topic)
+    write_by_format(rows(spark, 3), bootstrap_servers, topic=topic)
     assert [r.value for r in topics.read(topic)] == [b"x0", b"x1", b"x2"]

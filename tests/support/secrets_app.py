@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
-from pyspark.sql import SparkSession
+from local_session import session_builder
 
 import spark_kafka_sink
 from spark_kafka_sink.__main__ import main
@@ -23,9 +23,8 @@ secured = json.loads(Path(secured_file).read_text())
 os.environ["AWS_REGION"] = "eu-west-1"
 Path(folder, "events").mkdir()
 spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.host", "127.0.0.1")
+    session_builder("local[2]")
+    .config("spark.ui.enabled", "true")
     .config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.compress", "false")
     .config("spark.eventLog.dir", f"file://{folder}/events")

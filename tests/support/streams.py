@@ -62,6 +62,14 @@ def save(frame, way, options):
         frame.write.format(name).options(**options).mode("append").save()
 
 
+def write_by_format(frame, servers, **options):
+    save(frame, "format", {"kafka.bootstrap.servers": servers, **options})
+
+
+def write_by_foreach_batch(frame, servers, **options):
+    save(frame, "foreach_batch", {"kafka.bootstrap.servers": servers, **options})
+
+
 def forget_commit(checkpoint, batch_id):
     """As if the driver had died before Spark recorded the micro-batch as done."""
     for name in (f"{batch_id}", f".{batch_id}.crc"):
