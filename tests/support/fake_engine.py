@@ -19,6 +19,9 @@ from spark_kafka_sink.producer.deliveries import Delivery, SendRequest
 from spark_kafka_sink.producer.engine import Engine
 from spark_kafka_sink.records.arrow import split_by_topic
 
+DLQ = "dlq"
+DEAD_LETTERS = {"on.record.error": "dead-letter", "dead.letter.topic": DLQ}
+
 
 class FakeEngine(Engine):
     """Does what tests say that the client and the brokers do. ``transaction``: the id of one."""
@@ -36,6 +39,21 @@ class FakeEngine(Engine):
         batch = pa.record_batch({"value": pa.array(values), **columns})
         (records,) = split_by_topic(batch, topic).records
         return self.send(records)
+
+    def deliver(self, topic: str, values: Sequence[str], **columns: Any) -> Delivery:
+        """Like ``send_values``, and what has become due by then."""
+        request = self.send_values(topic, values, **columns)
+        self.send_due()
+        return request.delivery
+
+    def sent(self, delivery: Delivery) -> list[int]:
+        """The positions of the delivery's records, in the order in which the client got them."""
+        return [at for number, at in self.client.positions if number == delivery.delivery_id]
+
+    @property
+    def dead(self) -> dict[tuple[str, str], int]:
+        """The dead letters, by topic and error."""
+        return dict(self.deliveries.report.dead_letters)
 
     def answer(self, *events: Event) -> None:
         """Handle events of the client."""
@@ -57,3 +75,8 @@ class FakeEngine(Engine):
         self.client.unreported[delivery.topic] -= len(positions)
         rejected = tuple(positions) if code else ()
         self.answer(reported(delivery.delivery_id, partition, code, len(positions), rejected))
+
+
+def dead_letter_engine(transaction: str | None = None, **settings: str) -> FakeEngine:
+    """With a topic for dead letters."""
+    return FakeEngine(transaction, **DEAD_LETTERS, **settings)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
-from client_events import reported
-from fake_engine import FakeEngine
+from fake_engine import DEAD_LETTERS, FakeEngine
 
 from spark_kafka_sink.librdkafka.error_codes import ErrorCode
 from spark_kafka_sink.librdkafka.events import (
     BrokerError,
-    ConfigurationDescription,
     RequestFailed,
     TopicDescription,
 )
-from spark_kafka_sink.producer.deliveries import TooLarge
 
 
 def known(topic="t"):
@@ -211,7 +207,6 @@ class CountingDict(dict):
 
 
 MANY = [f"topic-{number}" for number in range(300)]
-DEAD_LETTERS = {"on.record.error": "dead-letter", "dead.letter.topic": "dlq"}
 
 
 @pytest.fixture(params=[{}, DEAD_LETTERS], ids=["without-dead-letters", "dead-letters"])
@@ -264,229 +259,3 @@ def test_many_missing_topics_are_not_all_looked_through_with_each_answer(counted
     for topic in MANY:
         counted.answer(unknown(topic))
     assert_few_steps()
-
-
-# --- batches that the brokers reject for their size -----------------------------------------------
-
-TOO_LARGE = ErrorCode.MSG_SIZE_TOO_LARGE
-#: a record's value; ten of these records do not fit into a batch of the client
-LARGE = "v" * 120_000
-FORBIDDEN = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-
-def sent(engine, *requests):
-    """The positions of each request's records, in the order in which the client got them."""
-    return [
-        [at for number, at in engine.client.positions if number == request.delivery.delivery_id]
-        for request in requests
-    ]
-
-
-def described(partitions=1):
-    return TopicDescription("t", 0, partitions, tuple(range(partitions)))
-
-
-def limits(code=0, **settings):
-    return ConfigurationDescription("t", code, settings)
-
-
-def test_the_first_batch_is_alone_and_all_others_follow_once_it_is_accepted(engine):
-    first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
-    engine.answer(described())
-    assert sent(engine, first, second) == [list(range(8)), []]
-    engine.report(first.delivery, range(8))
-    assert sent(engine, first, second) == [list(range(10)), list(range(10))]
-    third = engine.send_values("t", [LARGE] * 10)
-    assert third.is_enqueued
-    assert engine.client.asked_configurations == ["t"]
-
-
-@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-def test_a_batch_of_a_topic_that_went_away_says_nothing_about_larger_ones(engine, code):
-    lost = engine.send_values("t", [LARGE] * 8)
-    engine.answer(described())
-    engine.answer(limits(FORBIDDEN))
-    engine.report(lost.delivery, range(8), code)
-    first, second = engine.send_values("t", [LARGE] * 8), engine.send_values("t", [LARGE] * 8)
-    engine.answer(described())
-    assert sent(engine, first, second) == [list(range(8)), []]
-
-
-def test_nothing_awaits_the_first_batch_once_the_limits_are_known(engine):
-    first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
-    engine.answer(described())
-    engine.send_due()
-    assert engine.client.asked_configurations == ["t"]
-    engine.answer(limits(**{"max.message.bytes": "1048588"}))
-    assert sent(engine, first, second) == [list(range(10)), list(range(10))]
-
-
-def test_limits_that_may_not_be_read_are_asked_for_once_and_the_first_batch_is_awaited(engine):
-    first, second = engine.send_values("t", [LARGE] * 10), engine.send_values("t", [LARGE] * 10)
-    engine.answer(described())
-    engine.answer(limits(FORBIDDEN))
-    assert sent(engine, first, second) == [list(range(8)), []]
-    engine.report(first.delivery, range(8))
-    assert sent(engine, first, second) == [list(range(10)), list(range(10))]
-    assert engine.client.asked_configurations == ["t"]
-
-
-def test_one_request_asks_for_the_limits_of_all_topics_that_need_them_by_then(engine, monkeypatch):
-    requests = []
-    monkeypatch.setattr(
-        engine.client, "fetch_topic_configurations", lambda topics, _: requests.append(topics)
-    )
-    topics = ["t", "u", "v"]
-    engine.prefetch(topics)
-    for topic in topics:
-        engine.send_values(topic, [LARGE] * 2)
-    engine.answer(*map(known, topics))
-    engine.send_due()
-    assert requests == [topics]
-
-
-def test_limits_below_the_first_batch_hold_all_others_until_it_is_reported_and_sent_again(engine):
-    first, second = engine.send_values("t", [LARGE] * 8), engine.send_values("t", [LARGE] * 2)
-    engine.answer(described())
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    assert sent(engine, first, second) == [list(range(8)), []]
-    engine.report(first.delivery, range(8), TOO_LARGE)
-    engine.client.positions.clear()
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    for start in range(0, 8, 2):
-        part = [start, start + 1]
-        assert sent(engine, first, second) == [part, []]
-        engine.client.positions.clear()
-        engine.report(first.delivery, part)
-    assert sent(engine, second) == [[0, 1]]
-
-
-def test_small_batches_are_not_held_up_before_brokers_have_accepted_any(engine):
-    engine.prefetch(["t"])
-    engine.answer(described())
-    assert all(engine.send_values("t", ["v" * 100]).is_enqueued for _ in range(50))
-    assert engine.client.undivided_records == 0
-    assert engine.client.asked_configurations == []
-
-
-def test_one_batch_that_is_larger_than_before_leaves_undivided_and_then_all_are_awaited(engine):
-    engine.prefetch(["t"])
-    engine.answer(described())
-    first = engine.send_values("t", [LARGE] * 2)
-    assert engine.client.undivided_records == 2
-    engine.report(first.delivery, range(2))
-    sends = [engine.send_values("t", ["v" * 100_000]) for _ in range(4)]
-    assert [send.is_enqueued for send in sends] == [True, True, True, False]
-    assert engine.client.undivided_records == 3
-    for send in sends[:3]:
-        engine.report(send.delivery, [0])
-    assert sends[3].is_enqueued
-
-
-@pytest.mark.parametrize(
-    ("answer", "parts", "undivided"),
-    [
-        (limits(**{"max.message.bytes": "300000"}), [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]], 0),
-        (limits(ErrorCode.TIMED_OUT), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
-        (limits(FORBIDDEN), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], 12),
-    ],
-    ids=["known", "no-answer", "forbidden"],
-)
-def test_a_rejected_batch_is_sent_again_in_parts_and_before_later_records(
-    engine, answer, parts, undivided
-):
-    request, later = (engine.send_values("t", [LARGE] * count) for count in (10, 2))
-    engine.answer(described())
-    engine.client.positions.clear()
-    engine.report(request.delivery, range(8), TOO_LARGE)
-    assert engine.client.asked_configurations == ["t"]
-    assert sent(engine, request) == [[]]  # they wait for the answer
-    engine.client.undivided_records = 0
-    engine.answer(answer)
-    for part in parts:
-        assert sent(engine, request, later) == [part, []]
-        engine.client.positions.clear()
-        engine.report(request.delivery, part)
-    assert sent(engine, later) == [[0, 1]]
-    assert engine.client.undivided_records == undivided
-    assert engine.client.asked_configurations == ["t"]
-    assert engine.deliveries.first_failed is None
-
-
-def test_later_batches_of_a_topic_are_small_too_even_if_its_limits_may_not_be_read(engine):
-    request = engine.send_values("t", [LARGE] * 8)
-    engine.answer(described())
-    engine.report(request.delivery, range(8), TOO_LARGE)
-    engine.answer(limits(FORBIDDEN))
-    engine.report(request.delivery, range(4), TOO_LARGE)
-    for part in ([0, 1], [2, 3], [4, 5], [6, 7]):
-        engine.report(request.delivery, part)
-    later = engine.send_values("t", [LARGE] * 4)
-    engine.send_due()
-    assert sent(engine, later) == [[0, 1]]
-    assert engine.client.asked_configurations == ["t"]
-
-
-def test_rejected_batches_of_several_partitions_are_sent_again_side_by_side(engine):
-    numbers = pa.array([0, 1] * 8, pa.int32())
-    request = engine.send_values("t", [LARGE] * 16, partition=numbers)
-    engine.answer(described(2))
-    engine.client.positions.clear()
-    engine.client.unreported["t"] -= 16
-    even, odd = tuple(range(0, 16, 2)), tuple(range(1, 16, 2))
-    ids = request.delivery.delivery_id
-    engine.answer(*(reported(ids, p, TOO_LARGE, 8, at) for p, at in enumerate((even, odd))))
-    engine.answer(limits(FORBIDDEN))
-    assert sent(engine, request) == [[0, 2, 4, 6, 1, 3, 5, 7]]
-
-
-def test_a_batch_with_a_bad_timestamp_is_halved_until_that_record_fails_alone(engine):
-    request = send(engine, count=4)
-    engine.answer(described())
-    for rejected in ([0, 1, 2, 3], [0, 1], [1]):
-        engine.report(request.delivery, rejected, ErrorCode.INVALID_TIMESTAMP)
-        engine.answer(limits(FORBIDDEN))
-        if rejected == [0, 1]:
-            engine.report(request.delivery, [0])
-    assert request.delivery.failed == {(0, ErrorCode.INVALID_TIMESTAMP): 1}
-
-
-def test_a_record_that_is_too_large_for_known_limits_fails_without_being_sent(engine):
-    request = engine.send_values("t", [LARGE] * 8)
-    engine.answer(described())
-    engine.report(request.delivery, range(8), TOO_LARGE)
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    for first in range(0, 8, 2):
-        engine.report(request.delivery, [first, first + 1])
-    bad = engine.send_values("t", ["a", 3 * LARGE])
-    engine.send_due()
-    assert sent(engine, bad) == [[0]]
-    assert bad.delivery.failed == {(0, TOO_LARGE): 1}
-    size = 360_072  # value, 11 bytes of the record, 61 of the batch
-    assert bad.delivery.too_large == TooLarge(1, size, 300_000, is_batch=False)
-
-
-@pytest.fixture
-def transactional():
-    return FakeEngine(transaction="an-id")
-
-
-def test_a_transaction_knows_the_limits_before_it_sends(transactional):
-    engine = transactional
-    request = engine.send_values("t", [LARGE] * 4)
-    engine.answer(described())
-    assert sent(engine, request) == [[]]
-    engine.answer(limits(**{"max.message.bytes": "300000"}))
-    assert sent(engine, request) == [[0, 1]]
-    engine.report(request.delivery, [0, 1])
-    assert sent(engine, request) == [[0, 1, 2, 3]]
-
-
-def test_a_rejected_batch_of_a_transaction_is_not_sent_again(transactional):
-    engine = transactional
-    request = engine.send_values("t", [LARGE] * 4)
-    engine.answer(described(), limits(FORBIDDEN))
-    engine.report(request.delivery, range(4), TOO_LARGE)
-    assert request.delivery.failed == {(0, TOO_LARGE): 4}
-    assert request.delivery.too_large.limit_bytes is None
-    assert request.delivery.too_large.is_batch
