@@ -19,7 +19,11 @@ def test_the_demo_finds_every_flight_as_it_was_sent(bootstrap_servers):
     answer = subprocess.run(
         [str(SUBMIT), "--properties-file", "conf/spark.conf", "jobs/demo.py"],
         cwd=ROOT,
-        env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers},
+        env={
+            **os.environ,
+            "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
+            "PYSPARK_PYTHON": sys.executable,
+        },
         capture_output=True,
         text=True,
         timeout=SECONDS,

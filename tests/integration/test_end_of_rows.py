@@ -24,7 +24,6 @@ from standalone import standalone_cluster
 from spark_kafka_sink.spark.private_api import NO_FORMAT, has_data_sources
 
 APP = Path(__file__).parent.parent / "support" / "end_of_rows_app.py"
-SECONDS = 290
 
 
 @pytest.fixture
@@ -84,43 +83,30 @@ def test_a_job_group_that_is_cancelled(batch, topics, topic, spark):
         cancelled.awaitTermination(60)
 
 
-def app(topics, folder, kind, *ends):
-    """End micro-batches in a session of that kind; every row is there once then.
-
-    ``ends``: of each one, format or foreach_batch, and how it ends.
-    """
-    names = [topics.create(1) for _ in ends]
-    micro_batches = ["/".join((*end, name)) for end, name in zip(ends, names, strict=True)]
-    command = [sys.executable, str(APP), kind, topics.bootstrap_servers, str(folder)]
-    answer = subprocess.run(
-        [*command, *micro_batches],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+def app(topics, topic, folder, kind, way, end):
+    """Run the application in a session of that kind; every row is there once then."""
+    arguments = [kind, topics.bootstrap_servers, topic, str(folder / "checkpoint"), way, end]
+    command = [sys.executable, str(APP), *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]
-    for name in names:
-        assert every_row_is_committed_once(topics, name)
+    assert every_row_is_committed_once(topics, topic)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS + 10)
 @pytest.mark.parametrize(
-    ("kind", "ends"),
+    ("kind", "way", "end"),
     [
-        ("connect", [("format", "raise"), ("foreach_batch", "stop")]),
-        ("local-cluster[2,1,1024]", [("format", "kill")]),
+        ("connect", "format", "raise"),
+        ("connect", "foreach_batch", "stop"),
+        ("local-cluster[2,1,1024]", "format", "kill"),
     ],
-    ids=["connect", "local-cluster"],
 )
-def test_tasks_that_end_early_in_other_sessions(topics, tmp_path, kind, ends):
-    app(topics, tmp_path, kind, *ends)
+def test_a_task_that_ends_early_in_other_sessions(topics, topic, tmp_path, kind, way, end):
+    app(topics, topic, tmp_path, kind, way, end)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS + 60)
-def test_attempts_that_spark_speculates(topics, tmp_path):
+def test_attempts_that_spark_speculates(topics, topic, tmp_path):
     # Spark starts no second attempt on the host of the first one.
     with standalone_cluster(tmp_path, hosts=["127.0.0.1", "127.0.0.2"]) as master:
-        app(topics, tmp_path, master, ("format", "speculate"))
+        app(topics, topic, tmp_path, master, "format", "speculate")

@@ -42,16 +42,16 @@ def test_batch_and_streams_arrive_in_every_kind_of_session(
         command.append(registry.url)
         answer = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert answer.returncode == 0, answer.stderr[-5000:]
+    (entry,) = registry.subjects[f"{topic}-avro-value"]
+    schema = fastavro.parse_schema(json.loads(entry["schema"]))
+    avro = [BytesIO(record.value[5:]) for record in topics.read(f"{topic}-avro")]
+    structs = [fastavro.schemaless_reader(message, schema) for message in avro]
+    assert sorted(struct["word"] for struct in structs) == sorted(2 * WORDS[:3])
     assert sorted(r.value for r in topics.read(topic)) == expected(how)
     (report,) = tmp_path.glob("report-*")
     assert report.name == "report-0"
     assert json.loads(report.read_text())["records_by_topic"] == {topic: 2}
     if how == "found":
         assert "row 0: null topic" in answer.stdout
-        (entry,) = registry.subjects[f"{topic}-avro-value"]
-        schema = fastavro.parse_schema(json.loads(entry["schema"]))
-        avro = [BytesIO(record.value[5:]) for record in topics.read(f"{topic}-avro")]
-        structs = [fastavro.schemaless_reader(message, schema) for message in avro]
-        assert sorted(struct["word"] for struct in structs) == sorted(2 * WORDS[:3])
     else:
         assert re.search(r"session_app\.py:\d+: UserWarning: spark\.speculation", answer.stderr)

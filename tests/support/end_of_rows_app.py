@@ -1,9 +1,9 @@
-"""Micro-batches that are ended early in one kind of Spark session; run by test_end_of_rows.py.
+"""A micro-batch that is ended early in one kind of Spark session; run by test_end_of_rows.py.
 
-Arguments: kind of session, bootstrap servers, folder, and for each of them ``<way>/<end>/<topic>``.
-Its way is format or foreach_batch. Its end is "raise", "stop", "kill" (an executor; Spark repeats
-its tasks) or "speculate" (while a second attempt of a slow task runs, Spark or the sink ends the
-first one). At the end, the micro-batch is complete.
+Arguments: kind of session, bootstrap servers, topic, folder, format or foreach_batch, and how it is
+ended: "raise", "stop", "kill" (an executor; Spark repeats its tasks) or "speculate" (while a second
+attempt of a slow task runs, Spark or the sink ends the first one). At the end, the micro-batch is
+complete.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from topics import Topics
 
 from spark_kafka_sink.deadline import Deadline
 
-kind, servers, folder, *micro_batches = sys.argv[1:]
+kind, servers, topic, folder, way, end = sys.argv[1:]
 builder = session_builder(kind)
-if any("/speculate/" in micro_batch for micro_batch in micro_batches):
+if end == "speculate":
     builder = builder.config("spark.speculation", "true").config(
         "spark.speculation.quantile", "0.5"
     )
@@ -64,41 +64,36 @@ def attempts_beside_a_speculative_one():
         )
 
 
-def run(way, end, topic):
-    batch = LongMicroBatch(spark, servers, topic, f"{folder}/{topic}", way)
-    if end == "raise":
-        row = batch.rows_of(0)[2_000]
-        try:
-            batch.start(f"value = {row}", RAISE).awaitTermination(60)
-        except StreamingQueryException as error:
-            assert "the query fails here" in str(error)  # noqa: PT017 - no test framework here
-        else:
-            raise AssertionError("the query did not fail")
-    elif end == "stop":
-        query = batch.start(EVERY_TWENTIETH, SLEEP)
-        await_records(topics, topic)
-        query.stop()
-    elif end == "speculate":
-        slow = SLEEP.replace("20L", "100L")
-        query = batch.start(f"{EVERY_TWENTIETH} and spark_partition_id() = 0", slow)
-        deadline = Deadline(90)
-        while not {"FAILED", "KILLED", "SUCCESS"}.intersection(attempts_beside_a_speculative_one()):
-            assert not deadline.expired
-            assert query.exception() is None
-            time.sleep(0.1)
-        query.stop()
-    else:
-        query = batch.start(EVERY_TWENTIETH, SLEEP)
-        await_records(topics, topic)
-        os.kill(executors()[0], signal.SIGKILL)
-        await_micro_batch(query)
-        assert query.exception() is None
-        query.stop()
-    batch.complete()
-
-
 topics = Topics(servers)
-for micro_batch in micro_batches:
-    run(*micro_batch.split("/"))
+batch = LongMicroBatch(spark, servers, topic, folder, way)
+if end == "raise":
+    row = batch.rows_of(0)[2_000]
+    try:
+        batch.start(f"value = {row}", RAISE).awaitTermination(60)
+    except StreamingQueryException as error:
+        assert "the query fails here" in str(error)  # noqa: PT017 - no test framework here
+    else:
+        raise AssertionError("the query did not fail")
+elif end == "stop":
+    query = batch.start(EVERY_TWENTIETH, SLEEP)
+    await_records(topics, topic)
+    query.stop()
+elif end == "speculate":
+    slow = SLEEP.replace("20L", "100L")
+    query = batch.start(f"{EVERY_TWENTIETH} and spark_partition_id() = 0", slow)
+    deadline = Deadline(90)
+    while not {"FAILED", "KILLED", "SUCCESS"}.intersection(attempts_beside_a_speculative_one()):
+        assert not deadline.expired
+        assert query.exception() is None
+        time.sleep(0.1)
+    query.stop()
+else:
+    query = batch.start(EVERY_TWENTIETH, SLEEP)
+    await_records(topics, topic)
+    os.kill(executors()[0], signal.SIGKILL)
+    await_micro_batch(query)
+    assert query.exception() is None
+    query.stop()
+batch.complete()
 topics.close()
 spark.stop()

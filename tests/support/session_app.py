@@ -1,7 +1,7 @@
 """Writes a stream and a batch to Kafka in one kind of Spark session; run by test_sessions.py.
 
 Arguments: kind of session, bootstrap servers, topic, folder, "registered" or "found", and the URL
-of a schema registry, whose schemas the topic ``<topic>-avro`` gets if the format is found.
+of a schema registry, whose schemas the topic ``<topic>-avro`` gets.
 """
 
 from __future__ import annotations
@@ -47,6 +47,16 @@ def finish(writer, checkpoint):
 
 finish(stream.writeStream.format("kafka-nb").options(**options), "append")
 
+avro = {
+    "kafka.bootstrap.servers": servers,
+    "topic": f"{topic}-avro",
+    "value.format": "avro",
+    "schema.registry.url": registry,
+}
+structs = stream.selectExpr("named_struct('word', value) AS value")
+finish(structs.writeStream.format("kafka-nb").options(**avro), "avro")
+sink = spark_kafka_sink.foreach_batch(avro)
+finish(structs.writeStream.foreachBatch(sink), "avro-in-foreach-batch")
 counts = stream.groupBy("value").count()
 updates = counts.select(F.concat_ws("=", "value", "count").alias("value"))
 sink = spark_kafka_sink.foreach_batch(
@@ -63,17 +73,6 @@ if how == "found":
     sink = spark_kafka_sink.foreach_batch(once | prefix)
     updates = updates.selectExpr("concat('once-', value) AS value")
     finish(updates.writeStream.outputMode("update").foreachBatch(sink), "updates-once")
-
-    avro = {
-        "kafka.bootstrap.servers": servers,
-        "topic": f"{topic}-avro",
-        "value.format": "avro",
-        "schema.registry.url": registry,
-    }
-    structs = stream.selectExpr("named_struct('word', value) AS value")
-    finish(structs.writeStream.format("kafka-nb").options(**avro), "avro")
-    sink = spark_kafka_sink.foreach_batch(avro)
-    finish(structs.writeStream.foreachBatch(sink), "avro-in-foreach-batch")
 
     bad = spark.range(1).select(
         F.lit(None).cast("string").alias("topic"), F.lit("v").alias("value")
