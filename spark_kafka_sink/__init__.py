@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from spark_kafka_sink.spark.listener import KafkaSinkListener
     from spark_kafka_sink.spark.warm_up import WarmUpResult, warm_up
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AuthenticationFailed",
