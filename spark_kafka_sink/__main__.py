@@ -104,7 +104,7 @@ def _add_actions(server: argparse.ArgumentParser) -> None:
         help="stop it; its logs and data stay in its folder, but the next start begins empty",
     )
     actions.add_parser("status", help="print its address if it runs")
-    actions.add_parser("start", help="start it and print its address")
+    actions.add_parser("start", help="start it, unless it runs already, and print its address")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

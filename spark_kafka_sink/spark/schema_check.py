@@ -130,6 +130,7 @@ def check_schema(schema: StructType, topic: str | None, serialized: Collection[s
     problems = [
         f"column {column} has type {types[column]}; allowed: {' or '.join(COLUMNS[column].types)}, "
         f"for instance {' or '.join(conversions(column, types[column]))}"
+        f"{_or_format(column, types[column])}"
         for column in used
         if column in types
         and column not in serialized
@@ -259,6 +260,12 @@ def _similar(column: str, names: Iterable[str]) -> str | None:
     lower = {name.lower(): name for name in names}
     matches = difflib.get_close_matches(column, lower, n=1, cutoff=_SIMILARITY)
     return lower[matches[0]] if matches else None
+
+
+def _or_format(column: str, kind: str) -> str:
+    is_nested = kind.startswith(("struct<", "array<", "map<"))
+    can_be_serialized = column in ("value", "key") and is_nested
+    return f", or set {column}.format=avro or json" if can_be_serialized else ""
 
 
 def _hint(column: str, names: Iterable[str]) -> str:

@@ -137,8 +137,7 @@ def test_command_line_starts_reports_and_stops(fresh_cache, temporary_files, tmp
         assert len(admin.list_topics(timeout=10).brokers) == 1
         assert command("status").stdout.strip() == servers
         again = command("start")
-        assert again.returncode == 1
-        assert f"already running at {servers}" in again.stderr
+        assert (again.returncode, again.stdout.strip()) == (0, servers)
     finally:
         stopped = command("stop")
     assert stopped.returncode == 0

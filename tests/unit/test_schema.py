@@ -73,7 +73,8 @@ def test_columns_that_make_a_record_are_accepted(columns):
     ("column", "kind", "shown", "allowed", "instead"),
     [
         ("value", LongType(), "bigint", "string or binary", "string(value)"),
-        ("key", schema(("a", TEXT)), "struct<a:string>", "string or binary", "to_json(key)"),
+        ("key", schema(("a", TEXT)), "struct<a:string>", "string or binary",
+         "to_json(key), or set key.format=avro or json"),
         ("topic", BYTES, "binary", "string", "string(topic)"),
         ("topic", HEADERS, HEADERS.simpleString(), "string", 'drop("topic")'),
         ("partition", LongType(), "bigint", "int", "int(partition)"),

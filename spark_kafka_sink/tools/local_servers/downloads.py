@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import subprocess
 import tarfile
@@ -20,6 +21,8 @@ from spark_kafka_sink.tools.local_servers.java import (
 )
 
 _FETCH_SECONDS = 600
+
+_log = logging.getLogger(__name__)
 
 # Ivy's command line knows no classifiers.
 _IVY_FILE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -95,6 +98,8 @@ def _cached(name: str, fetch: Callable[[Path], Path]) -> Path:
     """The folder of that name in the cache; ``fetch`` makes it below a temporary folder."""
     target = cache_folder() / name
     if not target.is_dir():
+        # A warning, because Python shows these without any configuration.
+        _log.warning("downloading %s to %s, which happens only once", name, target.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             made = fetch(Path(scratch))

@@ -102,10 +102,10 @@ class DetachedServer:
     def start(
         self, server: AbstractContextManager[Server], address: Callable[[Server], str]
     ) -> str:
-        """Start it and return its address, or raise and leave nothing running."""
+        """Start it, unless it runs already, and return its address; or leave nothing running."""
         running = self.status()
         if running is not None:
-            raise LocalServerError(f"already running at {running}; stop it first")
+            return running
         self._prepare_state_file()
         # Until the state is on disk, the server ends with this process, so none is orphaned.
         with server as started:

@@ -127,5 +127,6 @@ def _figure(name: str, value: float | str | None) -> str:
 
 def _buffer(interval: Interval) -> str:
     peak, limit = interval.buffer_peak_bytes, interval.buffer_memory_bytes
-    percentage = f" ({share(peak / limit)})" if limit else ""
-    return f"{mebibytes(peak)} of {mebibytes(limit)}{percentage}"
+    if not limit:  # no task has reported
+        return _NOT_KNOWN
+    return f"{mebibytes(peak)} of {mebibytes(limit)} ({share(peak / limit)})"
