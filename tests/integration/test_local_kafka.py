@@ -191,7 +191,7 @@ def test_a_start_that_is_killed_leaves_nothing_running(fresh_cache, temporary_fi
     wait_until_ended(brokers, 10)
 
 
-def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fresh_cache):
+def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fresh_cache, caplog):
     organisation, module, revision, digest = spark_jars.AVRO
     jar = f"{module}-{revision}.jar"
 
@@ -200,6 +200,10 @@ def test_processes_that_fetch_the_same_jars_at_once_do_not_disturb_each_other(fr
 
     calls = call_all(fetch, range(4), Deadline(120))
     assert [call.error for call in calls] == [None] * 4
+    assert f"downloading {module}-{revision} to {fresh_cache}" in caplog.messages[0]
+    shown = len(caplog.messages)
+    fetch(0)  # from the cache
+    assert len(caplog.messages) == shown
     (folder,) = {call.value for call in calls}
     assert [path.name for path in folder.iterdir()] == [jar]
     assert [path.name for path in fresh_cache.iterdir() if not path.is_symlink()] == [folder.name]

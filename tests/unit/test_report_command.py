@@ -60,6 +60,15 @@ def test_the_summary_names_what_takes_the_time_and_all_figures(tmp_path, capsys)
     assert ["(null)", "0", "0.0 MiB", "0", "7"] in rows
 
 
+def test_the_buffer_is_not_known_if_no_task_has_reported(tmp_path, capsys):
+    with write(tmp_path).open("ab") as stream:
+        stream.write(line(0, outcome="failed", buffer_peak_bytes=0, buffer_memory_bytes=0))
+    assert main(["report", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines()]
+    assert ["most in a task's buffer", *["not known"] * 2] in rows
+
+
 def test_many_topics_are_summed_up():
     console = Console(file=io.StringIO(), width=120, record=True)
     records = {f"t{number:02}": 100 - number for number in range(20)}
