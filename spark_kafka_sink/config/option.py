@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from numbers import Real
 from typing import Generic, TypeVar, cast
 from urllib.parse import parse_qs
@@ -43,8 +43,8 @@ _MS_PER_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 class Feature(Enum):
     """What an option may be for alone."""
 
-    EXACTLY_ONCE = "exactly-once"
-    REGISTRY = "a schema registry"
+    EXACTLY_ONCE = auto()
+    REGISTRY = auto()
 
 
 @dataclass(frozen=True)

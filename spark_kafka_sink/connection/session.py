@@ -107,7 +107,8 @@ class Session(Generic[ClientT]):
         kind, advice = AuthenticationFailed, Advice.NO_TOKEN
         if error.text.startswith(_NO_TOKEN):
             if self._settings.oauth_callback:
-                kind = type(self._tokens.failure or kind())
+                failure = self._tokens.failure
+                kind = AuthenticationFailed if failure is None else type(failure)
             elif _may_have_token_later(self._answer_status, error.text):
                 kind, advice = TokenUnavailable, Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
         return kind(". ".join(login_failure(error.text, self._settings, advice)))
