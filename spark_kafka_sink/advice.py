@@ -250,7 +250,8 @@ class Advice(Enum):
         "The token endpoint does not answer, or with an error of its own",
         "Check that kafka.sasl.oauthbearer.token.endpoint.url is right, and reachable from the "
         "driver and all executors",
-        "`no token for the login` and `Could not resolve`, `Failed to connect`, `timed out`",
+        "`no token for the login` and `Could not resolve`, `Failed to connect`, `timed out`, "
+        "`it has given none within`",
     )
     TOKEN_ENDPOINT_OF_UNKNOWN_AUTHORITY = (
         "The token endpoint's certificate comes from an unknown authority, or this machine has no "

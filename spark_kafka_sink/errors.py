@@ -183,8 +183,9 @@ class AuthenticationFailed(KafkaSinkError):
 class TokenUnavailable(AuthenticationFailed):
     """There is no token for the login now, so no broker was asked. Raised on the driver.
 
-    The token endpoint does not answer, or only with an error of its own (HTTP 408, 429, 5xx); or
-    the function of ``oauth.callback``, or AWS's signer, raised an error or did not return in time.
+    The token endpoint does not answer in time, or only with an error of its own (HTTP 408, 429,
+    5xx); or the function of ``oauth.callback``, or AWS's signer, raised an error or did not return
+    in time.
 
     What to do: check what the message names; then start the query again.
     """

@@ -29,6 +29,7 @@ from spark_kafka_sink.errors import (
     AuthenticationFailed,
     BrokerUnavailable,
     InvalidOption,
+    TokenUnavailable,
     TopicUnavailable,
 )
 from spark_kafka_sink.librdkafka.client import Client
@@ -190,6 +191,8 @@ class _Brokers:
         self.settings = settings
         #: of each request, what all brokers support that were connected so far
         self.newest_versions: dict[int, int] = {}
+        #: whether the client has tried to connect to any of them; before, it needs its token
+        self._were_tried = False
         self._are_down = False
         #: if one did not answer, its name may have other addresses, which the client tries next
         self._until_others_are_tried = Deadline(0.0)
@@ -218,6 +221,7 @@ class _Brokers:
         answers: list[Answer] = []
         for event in self._session.poll(deadline.slice(_POLL_SECONDS)):
             if isinstance(event, Statistics):
+                self._were_tried |= event.awaits_connection or event.is_connected
                 if event.awaits_connection:
                     self._until_others_are_tried = Deadline(UNREACHABLE_SECONDS)
                 if event.is_connected:
@@ -235,6 +239,7 @@ class _Brokers:
         return answers
 
     def _note(self, error: BrokerError) -> None:
+        self._were_tried = True
         if concerns_login(error.code, error.text):
             if self._session.awaits_token:
                 return  # the rejected token, which may be an old one, is being replaced
@@ -256,6 +261,15 @@ class _Brokers:
                 if isinstance(answer, kind):
                     return answer
         return None
+
+    def unavailable(self, waited: str) -> BrokerUnavailable | TokenUnavailable:
+        """What to raise if none of them has answered; ``waited``: how long."""
+        if self._session.fetches_tokens and not self._were_tried:
+            return self._session.late_token_error(waited)
+        return BrokerUnavailable(
+            f"no broker answered at {self.settings['bootstrap.servers']} within {waited}"
+            f"{': ' * bool(self.problem)}{self.problem}. {Advice.NO_BROKER.remedy}"
+        )
 
     def discard_token(self) -> None:
         """Let the next check get a new one."""
@@ -301,14 +315,7 @@ def _reach(
             return []
     waited = seconds - deadline.remaining()
     option = f" ({budget.metadata_option})" if waited == budget.metadata_seconds else ""
-    raise _unavailable(brokers, f"{round(waited, 1):g} s{option}")
-
-
-def _unavailable(brokers: _Brokers, waited: str) -> BrokerUnavailable:
-    return BrokerUnavailable(
-        f"no broker answered at {brokers.settings['bootstrap.servers']} within {waited}"
-        f"{': ' * bool(brokers.problem)}{brokers.problem}. {Advice.NO_BROKER.remedy}"
-    )
+    raise brokers.unavailable(f"{round(waited, 1):g} s{option}")
 
 
 def _check_topic(brokers: _Brokers, answer: TopicDescription) -> None:

@@ -65,7 +65,8 @@ class Session(Generic[ClientT]):
         #: of the latest answer of a token endpoint, as in TokenRequestFailed
         self._answer_status: int | None = _ANSWERED
         self._has_asked_for_token = not settings.oauth_callback
-        self._fetches_tokens = fetches_tokens(settings)
+        #: whether the client itself fetches tokens, from a token endpoint
+        self.fetches_tokens = fetches_tokens(settings)
         self._next_fetch = Deadline(0.0, clock)
         self._clock = clock
 
@@ -92,7 +93,7 @@ class Session(Generic[ClientT]):
 
     def _replace_token(self) -> None:
         self._tokens.replace()
-        if self._fetches_tokens and self._next_fetch.expired:
+        if self.fetches_tokens and self._next_fetch.expired:
             # The client would fetch the next one only when 80 % of the token's life is over.
             self._next_fetch = Deadline(_FETCH_SECONDS, self._clock)
             self.client.fail_token(_REJECTED)
@@ -112,6 +113,12 @@ class Session(Generic[ClientT]):
             elif _may_have_token_later(self._answer_status, error.text):
                 kind, advice = TokenUnavailable, Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
         return kind(". ".join(login_failure(error.text, self._settings, advice)))
+
+    def late_token_error(self, waited: str) -> TokenUnavailable:
+        """What to raise if the token endpoint has given no token in time; ``waited``: how long."""
+        text = f"{_NO_TOKEN}: it has given none within {waited}"
+        advice = Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE
+        return TokenUnavailable(". ".join(login_failure(text, self._settings, advice)))
 
     def discard_token(self) -> None:
         """Stop sharing this client's token with other clients."""

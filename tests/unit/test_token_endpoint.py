@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 import time
 
@@ -218,6 +219,23 @@ def test_the_driver_names_an_endpoint_that_is_away_for_now():
         preflight.log_in(parse(options("http://127.0.0.1:1/token")))
 
 
+def test_the_driver_names_an_endpoint_that_gives_no_token_in_time():
+    """The client asks again, for a minute, after HTTP 503."""
+    with (
+        served(lambda *_: (503, "")) as url,
+        pytest.raises(TokenUnavailable, match=f"from {url}/token: it has given none within 3 s"),
+    ):
+        preflight.log_in(parse(options(f"{url}/token", **{"kafka.max.block.ms": "3000"})))
+
+
+def test_brokers_that_do_not_answer_after_a_token_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as silent, token_endpoint(jwt) as url:
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        more = {"kafka.max.block.ms": "3000", "kafka.bootstrap.servers": servers}
+        with pytest.raises(BrokerUnavailable, match=f"no broker answered at {servers}"):
+            preflight.log_in(parse(options(url, **more)))
+
+
 def test_no_log_line_shows_the_query_of_a_token_endpoint(caplog):
     said = log_in("http://127.0.0.1:1/token?sig=hunter3")
     assert "from http://127.0.0.1:1/token: " in said
@@ -233,11 +251,21 @@ def test_a_proxy_of_the_system_does_not_show_its_password(caplog, monkeypatch):
     assert "hunter" not in said + caplog.text
 
 
+def finding_of_doctor(url, seconds=30):
+    sink_options = options(url, topic="t")
+    deadline = Deadline(seconds)
+    context = CheckContext(sink_options, False, None, deadline, parsed=parse(sink_options))
+    context.servers = [Server("127.0.0.1", 1)]
+    (finding,) = connectivity.login(context)
+    context.close()
+    return f"{finding.message}. {finding.advice}"
+
+
 def test_doctor_says_the_same():
     with token_endpoint(lambda: "opaque-123") as url:
-        sink_options = options(url, topic="t")
-        context = CheckContext(sink_options, False, None, Deadline(30), parsed=parse(sink_options))
-        context.servers = [Server("127.0.0.1", 1)]
-        (finding,) = connectivity.login(context)
-        context.close()
-        assert f"{finding.message}. {finding.advice}" == log_in(url)
+        assert finding_of_doctor(url) == log_in(url)
+
+
+def test_doctor_names_an_endpoint_that_gives_no_token_in_time():
+    with served(lambda *_: (503, "")) as url:
+        assert f"Check that {URL} is right, and reachable" in finding_of_doctor(url, seconds=2)

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 
 from spark_kafka_sink.advice import Advice, settings_rejected
 from spark_kafka_sink.config import option_table as table
+from spark_kafka_sink.config.java_security import fetches_tokens
 from spark_kafka_sink.connection import sockets
 from spark_kafka_sink.connection.driver_options import read_options
 from spark_kafka_sink.connection.oauth_token import TokenFunction, token_remedy
@@ -133,13 +134,13 @@ def login(context: CheckContext) -> list[Finding]:
             remedy = Advice.CLIENT_CERTIFICATE.remedy
         return [failed(problem, remedy)]
     except BrokerUnavailable as error:
-        return [
-            failed(
-                f"no broker accepts this client: {error}",
-                "The listener may require a login, TLS or a client's certificate: check "
-                "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*",
-            )
-        ]
+        remedy = (
+            "The listener may require a login, TLS or a client's certificate: check "
+            "kafka.security.protocol, kafka.sasl.* and kafka.ssl.keystore.*"
+        )
+        if fetches_tokens(settings):  # without a token, the client does not connect
+            remedy += f". {Advice.TOKEN_ENDPOINT_IS_UNAVAILABLE.remedy}"
+        return [failed(f"no broker accepts this client: {error}", remedy)]
     protocol = settings.get("security.protocol", "plaintext")
     if protocol.startswith("sasl"):
         return [passed(f"{settings['sasl.mechanism']} as {context.user}")]
