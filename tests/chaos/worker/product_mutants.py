@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-_RACE_SECONDS = 3.0
+_RACE_SECONDS = 5.0
 
 
 def drops_a_row(task) -> None:
