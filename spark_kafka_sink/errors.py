@@ -353,9 +353,12 @@ class LimitReached(KafkaSinkError):
 
 
 class LibraryUnavailable(KafkaSinkError):
-    """librdkafka, which the wheel ``confluent-kafka`` contains, is missing or too old.
+    """A library is missing or too old.
 
-    What to do: run ``pip install 'confluent-kafka>=2.14'`` on the machine that the message names.
+    It is librdkafka, which the wheel ``confluent-kafka`` contains, or what an extra installs, or
+    PySpark.
+
+    What to do: run the ``pip install`` of the message, on the machine that it names.
     """
 
     is_permanent = True

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from spark_kafka_sink.errors import LibraryUnavailable
 from spark_kafka_sink.records.column_table import COLUMNS, Kept
 from spark_kafka_sink.records.column_table import Column as RecordColumn
 from spark_kafka_sink.records.dead_letter import PREFIX
@@ -23,8 +25,10 @@ def restore_dead_letters(records: DataFrame) -> DataFrame:
     ``records``: as Spark's Kafka source reads them with ``includeHeaders``, in a batch or a stream.
     Returns the sink's columns with their original values; then ``error`` (null for a record that is
     no dead letter), ``message``, ``query_id``, ``batch_id``, ``task_partition`` and ``row``; then
-    the dead letter's place, ``dead_letter_partition`` and ``dead_letter_offset``. Needs Spark 4.0.
+    the dead letter's place, ``dead_letter_partition`` and ``dead_letter_offset``. Raises
+    LibraryUnavailable before PySpark 4.0.
     """
+    require_restoration()
     return records.select(
         *(_original(column).alias(column.name) for column in COLUMNS.values()),
         _header("error").alias("error"),
@@ -36,6 +40,16 @@ def restore_dead_letters(records: DataFrame) -> DataFrame:
         F.col("partition").alias("dead_letter_partition"),
         F.col("offset").alias("dead_letter_offset"),
     )
+
+
+def require_restoration() -> None:
+    """Raise LibraryUnavailable if PySpark lacks what ``restore_dead_letters`` needs."""
+    if not hasattr(Column, "try_cast"):
+        raise LibraryUnavailable(
+            f"PySpark {pyspark.__version__} cannot restore or replay dead letters, unlike 4.0 and "
+            "later. Run pip install 'spark-kafka-sink[spark,jobs]' in another environment, and "
+            "replay them there"
+        )
 
 
 def _original(column: RecordColumn) -> Column:

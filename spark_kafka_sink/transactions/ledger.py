@@ -121,7 +121,8 @@ def prefix_of(settings: ExactlyOnceOptions, query_id: str | None) -> str:
     if query_id is None:
         raise InvalidOption(
             "delivery.guarantee=exactly-once needs transactional.id.prefix here, because Spark "
-            "does not pass the query's id; choose a name that no other query uses, and keep it"
+            "does not pass the query's id; choose a name that no other query uses, and keep it. "
+            "For a batch, which has none, leave delivery.guarantee out"
         )
     return f"{DEFAULT_PREFIX}{query_id}"
 

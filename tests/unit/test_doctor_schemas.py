@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, YearMonthIntervalType
@@ -28,7 +29,14 @@ TOPIC = StructField("topic", StringType())
 ORDERS = StructType().add("value", StructType().add("id", LongType()))
 
 
-def results(registry, check="schema_registry", schema=None, has_topic_column=False, **more: str):
+def results(registry, *arguments, **more):
+    complete = complete_results(registry, *arguments, **more)
+    return [(result.outcome.value, result.subject, result.message) for result in complete]
+
+
+def complete_results(
+    registry, check="schema_registry", schema=None, has_topic_column=False, **more: str
+):
     options = {
         "kafka.bootstrap.servers": "127.0.0.1:1",
         "topic": "t",
@@ -44,7 +52,7 @@ def results(registry, check="schema_registry", schema=None, has_topic_column=Fal
             results.append(result)
         if result.name == "bootstrap_servers":
             break
-    return [(result.outcome.value, result.subject, result.message) for result in results]
+    return results
 
 
 def test_a_subject_without_a_schema_gets_one_from_the_query(registry):
@@ -130,6 +138,13 @@ def test_a_rejected_login_fails_and_hides_the_password(registry):
     assert outcome == "failed"
     assert "the login" in message
     assert "swordfish" not in message
+
+
+def test_without_the_extra_it_says_what_to_install(registry, monkeypatch):
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    (result,) = complete_results(registry)
+    assert "run pip install 'spark-kafka-sink[registry]'" in result.message
+    assert result.advice == "Do what the message says"
 
 
 @pytest.mark.parametrize("failure", [(500, b"{}"), (200, b"<html>"), (200, b"{}")])

@@ -6,10 +6,11 @@ import json
 from datetime import datetime, timezone
 
 import pytest
+from pyspark.sql import Column
 
 from spark_kafka_sink.config.java_security import parsed_jaas
 from spark_kafka_sink.config.option_table import REPORT_PATH
-from spark_kafka_sink.errors import InvalidConfiguration
+from spark_kafka_sink.errors import InvalidConfiguration, LibraryUnavailable
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.tools.job.replay import Selection, _parser, load_replay, main, source_options
 
@@ -285,3 +286,10 @@ def test_a_wrong_command_is_rejected_with_the_usage(arguments, expected, capsys)
         main(arguments)
     assert raised.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_before_spark_4_the_way_out_is_named_before_anything_else(load, monkeypatch):
+    monkeypatch.delattr(Column, "try_cast")
+    replay = load()
+    with pytest.raises(LibraryUnavailable, match="in another environment, and replay them there"):
+        replay.rows(None, replay.configuration)

@@ -66,10 +66,20 @@ TABLE = {
     "acknowledgements": (
         {"acknowledgement_wait_ms": 2_200, "retried_requests": None, "round_trip_p99_ms": None},
         (
-            "Waiting for acknowledgements takes 55 % of the tasks' time: all records are sent, but "
-            "the brokers have not acknowledged them."
+            "Waiting for acknowledgements takes 55 % of the tasks' time: the tasks have no more "
+            "rows, but the brokers have not acknowledged all records."
         ),
         "Look at the brokers' load",
+    ),
+    "no broker": (
+        {"acknowledgement_wait_ms": 2_200, "records": 0, "broker_error": "b1: Connection refused"},
+        "Waiting for the brokers takes 55 % of the tasks' time, and they acknowledged no record.",
+        "Check that they run and are reachable: b1: Connection refused",
+    ),
+    "no broker knows the topic": (
+        {"metadata_wait_ms": 2_800, "records": 0, "broker_error": "b1: Timed out"},
+        "Waiting for the brokers takes 70 %",
+        "Check that they run and are reachable: b1: Timed out",
     ),
     "one partition": (
         {"buffer_wait_ms": 2_200, "busiest_partition_records": 9_000, "sent_bytes_by_topic": {}},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from spark_kafka_sink.deadline import Deadline
+from spark_kafka_sink.errors import KafkaSinkError
 from spark_kafka_sink.secret import hide
 from spark_kafka_sink.threads import Call, call_all
 from spark_kafka_sink.tools.doctor import (
@@ -159,7 +160,10 @@ def _unexpected_error(call: Call[list[Finding]]) -> Finding:
         )
     if isinstance(error, KafkaException):
         return failed(error_text(error), "Look up this broker error, or raise --timeout")
-    return failed(f"{type(error).__name__}: {error}", "Please report this as a bug in doctor")
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, KafkaSinkError):
+        return failed(text, "Do what the message says")
+    return failed(text, "Please report this as a bug in doctor")
 
 
 def _result(check: Check, finding: Finding, context: CheckContext) -> Result:

@@ -151,7 +151,8 @@ def _size(broker: Mapping[str, str]) -> str:
     replicas = broker.get("default.replication.factor")
     if partitions is None or replicas is None:
         return ""
-    return f", with {partitions} partitions and {replicas} replicas"
+    size = f"{counted(int(partitions), 'partition')} and {counted(int(replicas), 'replica')}"
+    return f", with {size}"
 
 
 def _create(name: str) -> str:

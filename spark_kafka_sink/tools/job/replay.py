@@ -192,8 +192,10 @@ class Replay:
 
     def rows(self, spark: SparkSession, configuration: Configuration) -> DataFrame:
         """The selected dead letters, repaired; raises KafkaSinkError."""
+        from spark_kafka_sink.spark.dead_letters import require_restoration
         from spark_kafka_sink.tools.job.pipeline import build
 
+        require_restoration()
         return build(spark, configuration, self._select, view="dead_letters")
 
     def _select(self, records: DataFrame) -> DataFrame:

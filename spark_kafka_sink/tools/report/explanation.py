@@ -96,6 +96,13 @@ def idle_sentence(interval: Interval) -> str:
 
 def _explain_dominant(interval: Interval, shares: dict[str, float]) -> Explanation:
     kafka = shares["buffer_wait_ms"] + shares["acknowledgement_wait_ms"]
+    brokers = kafka + shares["metadata_wait_ms"]
+    if brokers >= _DOMINATES and interval.broker_error and not interval.records:
+        return Explanation(
+            f"Waiting for the brokers takes {share(brokers)} of the tasks' time, and they "
+            "acknowledged no record.",
+            f"Check that they run and are reachable: {interval.broker_error}",
+        )
     if shares["rows_wait_ms"] >= _DOMINATES:
         return Explanation(
             f"{_component_share(shares, 'rows_wait_ms')}: for the source or the query, not for "
@@ -143,7 +150,7 @@ def _kafka_finding(shares: dict[str, float], kafka: float) -> str:
         why = "the brokers acknowledge more slowly than rows arrive"
         return f"{_component_share(shares, 'buffer_wait_ms')}: {why}."
     if shares["acknowledgement_wait_ms"] >= _DOMINATES:
-        why = "all records are sent, but the brokers have not acknowledged them"
+        why = "the tasks have no more rows, but the brokers have not acknowledged all records"
         return f"{_component_share(shares, 'acknowledgement_wait_ms')}: {why}."
     return (
         f"Waiting for Kafka takes {share(kafka)} of the tasks' time: "
