@@ -26,12 +26,13 @@ def archive():
 
 
 def pack(archive):
-    command = [BIN / "venv-pack", "-q", "-p", sys.prefix, "-o", archive, "--compress-level", "1"]
+    command = [BIN / "venv-pack", "-q", "-p", sys.prefix, "-o", archive, "--compress-level", "0"]
     command += ["--exclude", "*", "--include", "pyvenv.cfg", "--include", "bin/*python*"]
     for package in PACKED:
         command += ["--include", f"*/site-packages/{package}*"]
     # Executors need none of the tools, and so none of their extras.
-    command += ["--exclude", "*/pyspark/jars/*", "--exclude", "*/spark_kafka_sink/tools/*"]
+    for part in ("pyspark/jars/*", "spark_kafka_sink/tools/*", "pyarrow/libarrow_flight*"):
+        command += ["--exclude", f"*/site-packages/{part}"]
     subprocess.run(command, check=True, timeout=SECONDS)
     return archive
 

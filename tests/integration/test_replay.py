@@ -18,9 +18,9 @@ from local_cluster import LocalCluster, Security
 from spark_jars import kafka_jars
 from stub_registry import running_stub
 from topics import Topics
+from waiting import wait_until
 
 from spark_kafka_sink.config.options import parse
-from spark_kafka_sink.deadline import Deadline
 from spark_kafka_sink.producer.cache import process_cache
 from spark_kafka_sink.spark.task import write_partition
 
@@ -265,9 +265,7 @@ def test_what_could_not_be_kept_is_restored_and_sql_repairs(replays, topics):
 
 
 def wait_for_records(topics, topic, count):
-    deadline = Deadline(SECONDS)
-    while (written := len(topics.read(topic))) < count:
-        assert not deadline.expired, f"{written} of {count} records"
+    wait_until(lambda: sum(topics.ends(topic)[1].values()) >= count, SECONDS)
 
 
 def test_a_killed_replay_goes_on_and_repeats_at_most_a_micro_batch(replays, topics):

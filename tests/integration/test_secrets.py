@@ -67,15 +67,14 @@ def leaks(secured):
     traces = ["planted-secret", secret_tokens.TRACE, *whole_lines]
 
     def leaks(output, folder):
-        lines = [line[:500] for line in output.splitlines() if any(t in line for t in traces)]
+        shown = [trace for trace in traces if trace in output]
+        lines = [line[:500] for line in output.splitlines() if any(t in line for t in shown)]
         files = [path for path in folder.rglob("*") if path.is_file()]
         assert any("eventlog" in str(path) for path in files)
-        leaking = [
-            str(path)
-            for path in files
-            if any(trace.encode() in path.read_bytes() for trace in traces)
-        ]
-        return lines[:5] + leaking
+        return lines[:5] + [str(path) for path in files if holds_a_trace(path.read_bytes())]
+
+    def holds_a_trace(content):
+        return any(trace.encode() in content for trace in traces)
 
     return leaks
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import signal
 import sys
+import threading
 import uuid
 from base64 import urlsafe_b64encode
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from exactly_once_sink import Process, Sink
 from local_cluster import LocalCluster
 from pyspark.errors import StreamingQueryException
@@ -100,25 +104,40 @@ def stream(spark, tmp_path):
 
 def write(stream, options, word):
     """Tasks may reach their deadline before another broker coordinates their transactions."""
-    try:
-        stream.write(word)
-    except StreamingQueryException as error:
-        if not sink_error(str(error)).startswith("DeadlineExceeded: "):
-            raise
-        begin_other_transactions(options["kafka.bootstrap.servers"])
-        stream.start(options)
-        stream.query.processAllAvailable()
+    with other_transactions(options["kafka.bootstrap.servers"]):
+        try:
+            stream.write(word)
+        except StreamingQueryException as error:
+            if not sink_error(str(error)).startswith("DeadlineExceeded: "):
+                raise
+            stream.start(options)
+            stream.query.processAllAvailable()
 
 
-def begin_other_transactions(servers):
+@contextmanager
+def other_transactions(servers):
     """As in a cluster that has other users: write to the logs of all transaction coordinators.
 
     A coordinator that waits for its followers while one loses its log directory may wait until it
     writes again: its high watermark increases only with a write, or with a follower's progress.
     """
-    for number in range(16):
-        settings = {"bootstrap.servers": servers, "transactional.id": f"other-{number}"}
-        Producer(settings | {"log_level": 2}).init_transactions(SECONDS)
+    ended = threading.Event()
+
+    def begin():
+        for number in itertools.cycle(range(16)):
+            settings = {"bootstrap.servers": servers, "transactional.id": f"other-{number}"}
+            with suppress(KafkaException):  # its coordinator is away
+                Producer(settings | {"log_level": 2}).init_transactions(2)
+            if ended.wait(0.1):
+                return
+
+    with ThreadPoolExecutor() as pool:
+        beginning = pool.submit(begin)
+        try:
+            yield
+        finally:
+            ended.set()
+            beginning.result(SECONDS)
 
 
 def check(topics, topic, words):
