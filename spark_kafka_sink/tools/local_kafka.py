@@ -69,11 +69,12 @@ class LocalKafka(LocalServer):
         self.bootstrap_servers = ""
 
     def __enter__(self) -> LocalKafka:
+        java = str(java_home() / "bin" / "java")  # before the download: it may be missing
         path = class_path()
         for attempt in range(1, _START_TRIES + 1):
             try:
                 with os_errors_as(f"Kafka must be able to write to {self.folder}"):
-                    self._start(path)
+                    self._start(java, path)
                 break
             except BaseException as error:
                 self.stop()
@@ -89,14 +90,14 @@ class LocalKafka(LocalServer):
         for log in self.folder.glob("broker-*.log"):
             log.unlink()
 
-    def _start(self, path: str) -> None:
+    def _start(self, program: str, path: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         logging = self.folder / "log4j2.properties"
         logging.write_text(_LOG4J2)
         configurations = self._write_configurations()
         # Kafka's own scripts read Java's options from this variable, too.
         options = shlex.split(os.environ.get("KAFKA_OPTS", ""))
-        java = [str(java_home() / "bin" / "java"), *options]
+        java = [program, *options]
         format_storage([*java, "-cp", path], configurations, self._format_arguments())
         java += ["-Xms256m", "-Xmx1g", f"-Dlog4j2.configurationFile={logging}", "-cp", path]
         for node, configuration in enumerate(configurations, 1):

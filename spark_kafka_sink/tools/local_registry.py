@@ -43,6 +43,7 @@ class LocalRegistry(LocalServer):
         self.url = ""
 
     def __enter__(self) -> LocalRegistry:
+        java = str(java_home(_JAVA) / "bin" / "java")  # before the download: it may be missing
         program = fetch_archive(
             "io.apicurio",
             "apicurio-registry-app",
@@ -54,7 +55,7 @@ class LocalRegistry(LocalServer):
         try:
             with os_errors_as(f"The registry must be able to write to {self.folder}"):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                process = GuardedProcess(self._command(program), self._log)
+                process = GuardedProcess(self._command(java, program), self._log)
                 self._processes = [process]
                 self.url = self._address(process.pid, Deadline(_START_SECONDS)) + _API
         except BaseException:
@@ -66,9 +67,9 @@ class LocalRegistry(LocalServer):
     def _log(self) -> Path:
         return self.folder / "registry.log"
 
-    def _command(self, program: Path) -> list[str]:
+    def _command(self, java: str, program: Path) -> list[str]:
         return [
-            str(java_home(_JAVA) / "bin" / "java"),
+            java,
             "-Xmx512m",
             # for a fast start, since it serves few clients
             "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",

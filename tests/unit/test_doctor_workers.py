@@ -106,6 +106,18 @@ def test_a_spark_without_formats_passes_and_says_what_to_use(context, monkeypatc
     assert "use foreach_batch" in finding.message
 
 
+def test_a_spark_without_formats_needs_pandas(context, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setattr(private_api, "has_data_sources", lambda: False)
+    installed = workers._version
+    monkeypatch.setattr(
+        workers, "_version", lambda name: None if name == "pandas" else installed(name)
+    )
+    *_, finding = workers.spark_packages(context)
+    assert finding.outcome is Outcome.FAILED
+    assert "pandas" in finding.advice
+
+
 def test_without_the_variable_it_says_so(context, choose, monkeypatch, tmp_path):
     choose("", "IRRELEVANT", "python3")
     monkeypatch.setenv("PATH", str(tmp_path))

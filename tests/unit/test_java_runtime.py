@@ -7,6 +7,8 @@ import tarfile
 import pytest
 
 from spark_kafka_sink.errors import LocalServerError
+from spark_kafka_sink.tools.local_kafka import LocalKafka
+from spark_kafka_sink.tools.local_registry import LocalRegistry
 from spark_kafka_sink.tools.local_servers import downloads
 from spark_kafka_sink.tools.local_servers import java as module
 from spark_kafka_sink.tools.local_servers.downloads import fetch_archive, fetch_jars
@@ -51,6 +53,16 @@ def test_a_java_that_does_not_run_is_passed_over_and_named(tmp_path, monkeypatch
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LocalServerError, match="does not run"):
         java_home()
+
+
+@pytest.mark.parametrize("server", [LocalKafka, LocalRegistry])
+def test_without_java_nothing_is_downloaded(cache, tmp_path, monkeypatch, server):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LocalServerError, match="there is no Java"):
+        server(folder=tmp_path / "server").__enter__()
+    assert not cache.exists()
 
 
 def test_cached_jars_are_compared_with_their_checksums(cache):

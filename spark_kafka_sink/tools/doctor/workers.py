@@ -161,7 +161,12 @@ def spark_packages(context: CheckContext) -> list[Finding]:
 
     pythons = workers_pythons(os.environ, context.spark)
     findings = [_check_packages(python, context.deadline) for python in pythons]
-    return findings if has_data_sources() else [*findings, passed(NO_FORMAT)]
+    if has_data_sources():
+        return findings
+    if _version("pandas") is None:
+        missing = failed(f"{NO_FORMAT}, which needs pandas", "pip install 'pandas>=2.2,<3'")
+        return [*findings, missing]
+    return [*findings, passed(NO_FORMAT)]
 
 
 def _check_packages(python: WorkersPython, deadline: Deadline) -> Finding:
