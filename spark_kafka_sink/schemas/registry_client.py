@@ -245,7 +245,7 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
         url = registry.get("bearer.auth.issuer.endpoint.url", "its endpoint")
         problem = hide_secrets(
             f"no token for the login at the schema registry {registry.url} from {url}: "
-            f"{error.message}",
+            f"{error.message}".rstrip("."),
             registry,
         )
         if _is_rejection(error.__context__):
@@ -254,7 +254,7 @@ def _sink_error(error: Exception, registry: RegistryOptions, subject: str) -> Ka
         return RegistryUnavailable(f"{problem}. {advice.remedy}")
     # Some errors have no text, but each has a type.
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return _unavailable(registry, subject, hide_secrets(text, registry))
+    return _unavailable(registry, subject, hide_secrets(text.rstrip("."), registry))
 
 
 def _is_rejection(cause: BaseException | None) -> bool:

@@ -18,6 +18,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql.types import (
     ArrayType,
     IntegerType,
@@ -693,6 +694,15 @@ def test_a_login_that_is_rejected_is_named_and_hides_the_password(registry):
 def test_an_answer_that_is_none_is_named(registry, failure, words):
     registry.failure = failure
     with pytest.raises(RegistryUnavailable, match=words):
+        prepared(registry)
+
+
+def test_a_reason_that_is_a_sentence_keeps_one_full_stop(registry, monkeypatch):
+    def fail(*_):
+        raise OSError("Server disconnected without sending a response.")
+
+    monkeypatch.setattr(SchemaRegistryClient, "register_schema_full_response", fail)
+    with pytest.raises(RegistryUnavailable, match=r"sending a response\. \w"):
         prepared(registry)
 
 
