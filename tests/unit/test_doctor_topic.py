@@ -23,6 +23,7 @@ BROKER = {
     "num.partitions": "4",
     "default.replication.factor": "3",
 }
+ONE_OF_EACH = {"num.partitions": "1", "default.replication.factor": "1"}
 MISSING, FORBIDDEN = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
 DEAD_LETTERS = {"on_record_error": "dead-letter", "dead_letter_topic": "dead"}
 PLAIN = {
@@ -82,6 +83,7 @@ def test_what_is_right_passes(examine, check, message):
     [
         ({**BROKER, "auto.create.topics.enable": "false"}, "failed", "do not create topics"),
         (BROKER, "warned", "the first record creates it, with 4 partitions and 3 replicas, if"),
+        ({**BROKER, **ONE_OF_EACH}, "warned", "with 1 partition and 1 replica, if"),
         ({"auto.create.topics.enable": "true"}, "warned", "the first record creates it, if User:A"),
         ({}, "warned", "the brokers do not report whether they create it"),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "failed", "whether the brokers create it is unk"),

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 from pyspark.sql import Column
 
+from spark_kafka_sink import restore_dead_letters
 from spark_kafka_sink.config.java_security import parsed_jaas
 from spark_kafka_sink.config.option_table import REPORT_PATH
 from spark_kafka_sink.errors import InvalidConfiguration, LibraryUnavailable
@@ -293,3 +294,5 @@ def test_before_spark_4_the_way_out_is_named_before_anything_else(load, monkeypa
     replay = load()
     with pytest.raises(LibraryUnavailable, match="in another environment, and replay them there"):
         replay.rows(None, replay.configuration)
+    with pytest.raises(LibraryUnavailable, match="cannot restore or replay dead letters"):
+        restore_dead_letters(None)
