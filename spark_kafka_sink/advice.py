@@ -415,8 +415,9 @@ class Advice(Enum):
     )
     TRANSACTION_FENCED = (
         "Exactly-once: another attempt of the task has taken over its transaction",
-        "This is normal if Spark repeats or speculates tasks. Otherwise two queries use the same "
-        "transactional.id.prefix or checkpoint: stop one of them",
+        "This is normal if Spark repeats or speculates tasks, or if the query has just restarted. "
+        "Otherwise two queries use the same transactional.id.prefix or checkpoint: stop one of "
+        "them",
         "`TransactionFenced`",
     )
     TRANSACTION_TIMED_OUT = (

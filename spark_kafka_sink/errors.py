@@ -21,7 +21,7 @@ class KafkaSinkError(Exception):
     """Root of all errors that this package raises."""
 
     #: Whether a restart of the query would fail in the same way, or do harm: a login that is
-    #: rejected too often may be locked, and a fenced query would fence the one that fenced it.
+    #: rejected too often may be locked.
     is_permanent = False
 
     def __reduce__(self) -> Any:
@@ -330,11 +330,10 @@ class TransactionFailed(KafkaSinkError):
 class TransactionFenced(KafkaSinkError):
     """Another attempt of the same task has replaced this one, and decides what becomes visible.
 
-    What to do: nothing, if Spark repeats or speculates tasks. If it keeps happening, two queries
-    use the same ``transactional.id.prefix`` or checkpoint: stop one.
+    What to do: nothing, if Spark repeats or speculates tasks, or if the query has just restarted:
+    Spark lets a task that it interrupts run for two more seconds. If it keeps happening, two
+    queries use the same ``transactional.id.prefix`` or checkpoint: stop one.
     """
-
-    is_permanent = True
 
 
 class TransactionTimeout(KafkaSinkError):

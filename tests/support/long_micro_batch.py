@@ -6,7 +6,6 @@ from streams import direct
 from waiting import wait_until
 
 from spark_kafka_sink.deadline import Deadline
-from spark_kafka_sink.spark.private_api import has_data_sources
 
 ROWS = 8_000
 PARTITIONS = 2
@@ -84,11 +83,10 @@ class LongMicroBatch:
 def is_of_earlier_task(error):
     """Whether a task failed because of one that Spark had interrupted some seconds before.
 
-    Spark 3.5 may end a Python worker of that task that it has given to another one. And if that
-    worker was still starting its transaction, it fences the next attempt.
+    If that one was still starting its transaction, it fences the next attempt. And Spark 3.5 may
+    end a Python worker of that task that it has given to another one.
     """
-    is_fenced = not has_data_sources() and "TransactionFenced" in str(error)
-    return is_fenced or "java.net.SocketException: Socket" in str(error)
+    return "TransactionFenced" in str(error) or "java.net.SocketException: Socket" in str(error)
 
 
 def await_micro_batch(query):

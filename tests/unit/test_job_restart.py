@@ -127,7 +127,15 @@ def test_the_page_on_jobs_names_the_errors_that_last():
 
 
 @pytest.mark.parametrize(
-    "name", ["DeliveryFailed", "TopicUnavailable", "TokenUnavailable", "DeadlineExceeded", None]
+    "name",
+    [
+        "DeliveryFailed",
+        "TopicUnavailable",
+        "TokenUnavailable",
+        "TransactionFenced",
+        "DeadlineExceeded",
+        None,
+    ],
 )
 def test_an_error_that_may_pass_is_tried_again(name, stop):
     failure = Failure("the query failed: x", name)
