@@ -17,9 +17,12 @@ from contextlib import contextmanager
 RUN_SECONDS = 3600.0
 AT_A_TIME = 8
 
+# In a process group of its own, because Ctrl-C is for us: we end them in order. Not in a session of
+# its own, to which Linux may give as much of the cores as to all tests (sched_autogroup).
 # Also ends if its parent is killed.
 BURN = """
 import os
+os.setpgrp()
 parent = os.getppid()
 while os.getppid() == parent:
     sum(range(100_000))
@@ -28,11 +31,7 @@ while os.getppid() == parent:
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    burners = [
-        # In its own session, because Ctrl-C is for us: we end these in order.
-        subprocess.Popen([sys.executable, "-c", BURN], start_new_session=True)
-        for _ in range(os.cpu_count() or 1)
-    ]
+    burners = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
     finally:
