@@ -67,6 +67,15 @@ def test_an_idle_producer_closes_all_connections_but_one_without_a_word(write, c
     assert (caplog.messages, idle.collect_report().broker_error) == ([], "")
 
 
+def test_a_first_connection_that_closes_before_its_last_answer_is_no_warning(
+    cluster, write, caplog
+):
+    for broker in range(1, BROKERS + 1):
+        cluster.set_round_trip(broker, 500)
+    write(kafka_enable_idempotence="true")
+    assert caplog.messages == []
+
+
 def test_a_producer_finds_the_brokers_that_have_replaced_all_known_ones(options):
     with KafkaProxy() as proxy:  # its name stays
         settings = options(kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}")
