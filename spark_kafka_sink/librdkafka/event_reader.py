@@ -41,6 +41,7 @@ _UNANSWERED_US = 500_000
 # The first is logged when a client is created; it gets its servers later. The second is a request
 # without an answer, because the client itself closed the connection, such as the first one.
 _NO_FAILURE = re.compile(rb"No `bootstrap\.servers` configured|Broker handle destroyed")
+_LOG_DEBUG = 7  # syslog's level
 # Logged with debug=feature when a broker has answered which requests it supports.
 _API_VERSION = re.compile(rb"ApiKey .+ \((\d+)\) Versions \d+\.\.(\d+)$")
 # Logged before the error about a token endpoint, which lacks the status; the text is its answer.
@@ -261,7 +262,8 @@ def _forward_log(event: int, log_lines: LogLines) -> list[ApiVersion | TokenRequ
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     c.event_log(event, ctypes.byref(facility), ctypes.byref(text), ctypes.byref(level))
     said = text.value or b""
-    if level.value <= log_lines.most_verbose and not _NO_FAILURE.search(said):
+    is_noise = level.value < _LOG_DEBUG and _NO_FAILURE.search(said)
+    if level.value <= log_lines.most_verbose and not is_noise:
         line = b"%s: %s" % (facility.value or b"", said)
         log_lines.write(level.value, redacted(line.decode(errors="replace")))
     if request := _TOKEN_REQUEST.search(said):

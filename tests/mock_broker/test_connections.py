@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import psutil
@@ -74,6 +75,10 @@ def test_a_first_connection_that_closes_before_its_last_answer_is_no_warning(
         cluster.set_round_trip(broker, 500)
     write(kafka_enable_idempotence="true")
     assert caplog.messages == []
+    with caplog.at_level(logging.DEBUG, "spark_kafka_sink.librdkafka"):
+        write(kafka_enable_idempotence="true", kafka_debug="eos")
+    levels = {line.levelno for line in caplog.records if "handle destroyed" in line.getMessage()}
+    assert levels == {logging.DEBUG}
 
 
 def test_a_producer_finds_the_brokers_that_have_replaced_all_known_ones(options):
