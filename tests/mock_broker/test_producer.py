@@ -146,7 +146,7 @@ def test_the_brokers_last_answer_about_a_topic_is_named(
 
 def test_the_wait_for_room_restarts_when_records_are_acknowledged(producer, records, cluster):
     one_by_one = {
-        "kafka_batch_size": "1",
+        "kafka_batch_num_messages": "1",
         "kafka_max_in_flight_requests_per_connection": "1",
         "kafka_retries": "0",
     }
