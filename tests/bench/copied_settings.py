@@ -73,12 +73,11 @@ DICTIONARIES = (
         "retries": "300",
     },
     {"acks": "all", "batch.size": "8192", "buffer.memory": "33554432", IN_FLIGHT: "1"},
-    {"acks": "1", "enable.idempotence": "false", "retries": "0"},
+    {"acks": "1", "retries": "0"},
     {
         "acks": "1",
         "batch.size": "16384",
         "compression.type": "snappy",
-        "enable.idempotence": "false",
         "linger.ms": "0",
     },
     {
@@ -86,7 +85,6 @@ DICTIONARIES = (
         "batch.size": "16384",
         "buffer.memory": "33554432",
         "compression.type": "lz4",
-        "enable.idempotence": "false",
         "linger.ms": "5",
         "retries": "0",
     },
