@@ -1,10 +1,11 @@
-"""Java's JAAS strings, key stores and trust stores -> librdkafka's settings."""
+"""Java's logins with a password, key stores and trust stores -> librdkafka's settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
+from spark_kafka_sink.config.jaas import JAAS, JAAS_OPTION, check_names, ignore, parsed_jaas
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
@@ -12,7 +13,7 @@ from spark_kafka_sink.secret import Secret
 #: settings, named without ``kafka.``, that these functions replace
 REPLACED = frozenset(
     {
-        "sasl.jaas.config",
+        JAAS,
         "ssl.truststore.type",
         "ssl.truststore.location",
         "ssl.truststore.password",
@@ -37,8 +38,13 @@ _CONVERSION = (
 
 #: ``oidc``: librdkafka fetches tokens from an endpoint
 TOKEN_METHOD = "sasl.oauthbearer.method"  # noqa: S105 - a setting's name
-_UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
+#: librdkafka makes tokens that nothing signs
+UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
 OAUTH_MODULE = "OAuthBearerLoginModule"
+_SCRAM_MODULE = "ScramLoginModule"
+_TOKEN_LOGIN = "tokenauth"  # noqa: S105 - an option's name
+#: what librdkafka has no use for, unlike the mechanism
+_JAVAS_LOGIN = (JAAS, "sasl.client.callback.handler.class", "sasl.login.callback.handler.class")
 
 _TRUST_STORE = "ssl.truststore.location"
 #: settings that say whom to trust, the user names one of them
@@ -49,78 +55,75 @@ _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-
 _PEM_LINE = 64
 _ESCAPED_BREAK = re.compile(r"\\[rn]")  # as secrets in JSON or in quotes have them
 
-_QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"'=]+))"""
-_JAAS_OPTION = re.compile(rf"\s+([\w.]+)\s*=\s*{_QUOTED}")
-_JAAS = re.compile(rf"\s*([\w.$]+)\s+\w+((?:{_JAAS_OPTION.pattern})*)\s*;?\s*")
-_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)")
-_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
     "PlainLoginModule": ("PLAIN",),
-    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    _SCRAM_MODULE: ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     OAUTH_MODULE: ("OAUTHBEARER",),  # oauth_login reads it then
+    "IAMLoginModule": ("AWS_MSK_IAM",),  # msk_iam reads it then
 }
 
 
-def credentials(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
+def without_unused_login(
+    settings: Mapping[str, str], oauth_callback: str, notices: Notices
+) -> dict[str, str]:
+    """``settings`` without a login in Java's names that the protocol does not use.
+
+    Java does not even read it then.
+    """
+    protocol = settings.get("security.protocol", "PLAINTEXT")
+    if protocol.lower().startswith("sasl"):
+        return dict(settings)
+    names = _JAVAS_LOGIN if oauth_callback else (*_JAVAS_LOGIN, "sasl.mechanism", "sasl.mechanisms")
+    for name in sorted(settings.keys() & set(names)):
+        notices.ignore(
+            f"kafka.{name}", f"kafka.security.protocol={protocol} has no login; SASL_SSL has one"
+        )
+    return {name: value for name, value in settings.items() if name not in names}
+
+
+def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     """User name and password from the JAAS string; no InvalidOption shows the string."""
-    if "sasl.jaas.config" not in settings:
+    if JAAS not in settings:
         return {}
-    option = "kafka.sasl.jaas.config"
-    parsed = parsed_jaas(settings["sasl.jaas.config"])
+    parsed = parsed_jaas(settings[JAAS])
     if parsed is None:
         raise InvalidOption(
-            f"{option} is not of the form "
-            '`<LoginModule> required username="..." password="...";` (its text is not shown)',
-            option=option,
+            f"{JAAS_OPTION} is not of the form "
+            '`<LoginModule> required username="..." password="...";`, with one login module (its '
+            "text is not shown)",
+            option=JAAS_OPTION,
         )
     module, options = parsed
     if module not in _JAAS_MECHANISMS:
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
-            f"{option}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
+            f"{JAAS_OPTION}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
             + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES),
-            option=option,
+            option=JAAS_OPTION,
         )
     if (
         settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
         not in _JAAS_MECHANISMS[module]
     ):
         raise InvalidOption(
-            f"{option} uses {module}; set kafka.sasl.mechanism to "
+            f"{JAAS_OPTION} uses {module}; set kafka.sasl.mechanism to "
             + " or ".join(_JAAS_MECHANISMS[module])
         )
-    others = sorted(options.keys() - {"username", "password"})
-    if others:
+    if module == _SCRAM_MODULE and options.get(_TOKEN_LOGIN, "").lower() == "true":
         raise InvalidOption(
-            f"{option}: only username and password are supported; remove {', '.join(others)}",
-            option=option,
+            f"{JAAS_OPTION}: {_TOKEN_LOGIN}: this client does not support Kafka's delegation "
+            "tokens; log in with the password of a user instead, or with OAUTHBEARER or a client "
+            "certificate",
+            option=JAAS_OPTION,
         )
+    check_names(module, options.keys(), {"username", "password"})
     for name in ("username", "password"):
         if name not in options:
-            raise InvalidOption(f"{option} has no {name}", option=option)
+            raise InvalidOption(f"{JAAS_OPTION} has no {name}", option=JAAS_OPTION)
+    for name in sorted(options.keys() - {"username", "password", _TOKEN_LOGIN}):
+        ignore(name, f"Java's {module} does not read it", notices)
     # Only the password is secret: doctor's commands name the user.
     return {"sasl.username": str(options["username"]), "sasl.password": options["password"]}
-
-
-def parsed_jaas(text: str) -> tuple[str, dict[str, str]] | None:
-    """Login module, without its package, and its options; None if the text is malformed.
-
-    Raises nothing: a traceback with local variables would show the text.
-    """
-    matched = _JAAS.fullmatch(text)
-    if matched is None:
-        return None
-    options: dict[str, str] = {
-        name: Secret(_ESCAPE.sub(_unescaped, double or single) or bare)
-        for name, double, single, bare in _JAAS_OPTION.findall(matched[2])
-    }
-    return matched[1].rpartition(".")[2], options
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    # As java.io.StreamTokenizer does, which Java uses to read JAAS.
-    text = escape[1]
-    return chr(int(text, 8)) if text[0] in "01234567" else _CONTROLS.get(text, text)
 
 
 def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
@@ -132,7 +135,7 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
     ways = ["a token endpoint (kafka.sasl.oauthbearer.*)"] * fetches_tokens(settings)
-    ways += [f"kafka.{_UNSECURED}=true"] * (settings.get(_UNSECURED, "").lower() == "true")
+    ways += [f"kafka.{UNSECURED}=true"] * (settings.get(UNSECURED, "").lower() == "true")
     ways += ["oauth.callback"] * bool(oauth_callback)
     if settings.get("sasl.mechanism", "").upper() == "OAUTHBEARER":
         if not ways:
