@@ -160,6 +160,7 @@ def translate(
         **result,
         **timeouts(result, effective, specs),
         **java_security.java_trust_store(settings),
+        **java_security.java_key_store(settings),
     }
     trust = next((f"{PREFIX}{name}" for name in java_security.TRUST if name in settings), "")
     return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)

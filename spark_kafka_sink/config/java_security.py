@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 
 from spark_kafka_sink.config.jaas import JAAS, JAAS_OPTION, check_names, ignore, parsed_jaas
 from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
+
+_KEY_STORE = "ssl.keystore.location"
 
 #: settings, named without ``kafka.``, that these functions replace
 REPLACED = frozenset(
@@ -18,7 +21,7 @@ REPLACED = frozenset(
         "ssl.truststore.location",
         "ssl.truststore.password",
         "ssl.keystore.type",
-        "ssl.keystore.location",
+        _KEY_STORE,
     }
 )
 
@@ -29,11 +32,6 @@ INSTEAD_OF_LOGIN_CLASSES = (
 
 INSTEAD_OF_KERBEROS = (
     "the client in the wheel confluent-kafka does not support Kerberos (GSSAPI, Java's default)"
-)
-
-_CONVERSION = (
-    "keytool -importkeystore -srckeystore store.jks -destkeystore store.p12 "
-    "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nodes -out store.pem"
 )
 
 #: ``oidc``: librdkafka fetches tokens from an endpoint
@@ -49,6 +47,9 @@ _JAVAS_LOGIN = (JAAS, "sasl.client.callback.handler.class", "sasl.login.callback
 _TRUST_STORE = "ssl.truststore.location"
 #: settings that say whom to trust, the user names one of them
 TRUST = (_TRUST_STORE, "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem")
+
+#: of the key store, and of the key in it, which may have the same
+KEY_STORE_PASSWORDS = ("ssl.keystore.password", "ssl.key.password")
 
 _PKCS12_NAMES = (".p12", ".pfx")
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----)([A-Za-z0-9+/=\s]*)(-----END [A-Z0-9 ]+-----)")
@@ -189,22 +190,60 @@ def java_trust_store(settings: Mapping[str, str]) -> dict[str, str]:
     return {**named, "ssl.truststore.type": kind}
 
 
-def key_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
-    """Settings for a PEM or PKCS12 key store. For others, InvalidOption says how to convert."""
-    location = settings.get("ssl.keystore.location")
+def key_store(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
+    """Settings for a PEM or PKCS12 key store; of type JKS, see ``java_key_store``.
+
+    Raises InvalidOption for other types, which says how to convert the store.
+    """
+    location = settings.get(_KEY_STORE)
     if location is None:
         return {}
     kind = _store_type(settings, "keystore")
     if kind == "PEM":  # Java's PEM key store is one file with the key and its certificates
         return {"ssl.key.location": location, "ssl.certificate.location": location}
     if kind == "PKCS12":
-        return {"ssl.keystore.location": location}
+        return {_KEY_STORE: location}
+    if kind == "JKS":
+        if not _has_tls(settings):
+            notices.ignore(f"kafka.{_KEY_STORE}", "kafka.security.protocol has no TLS")
+        return {}
     raise InvalidOption(
-        f"kafka.ssl.keystore.location: this client cannot read a keystore of type {kind} (Java's "
-        f"default type is JKS). Convert it once: {_CONVERSION}; then set "
-        "kafka.ssl.keystore.type=PEM, kafka.ssl.keystore.location=store.pem and no "
-        "kafka.ssl.keystore.password"
+        f"kafka.{_KEY_STORE}: this client cannot read a keystore of type {kind}. Convert it once: "
+        f"{key_store_conversion(location, kind)}",
+        option=f"kafka.{_KEY_STORE}",
     )
+
+
+def java_key_store(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a key store of type JKS, Java's default, which the driver replaces.
+
+    They are its location and type, and its passwords. Nothing reads the store without TLS. Raises
+    InvalidOption if it has no password.
+    """
+    is_jks = _KEY_STORE in settings and _store_type(settings, "keystore") == "JKS"
+    if not is_jks or not _has_tls(settings):
+        return {}
+    if "ssl.keystore.password" not in settings:
+        raise InvalidOption(
+            f"kafka.{_KEY_STORE}: a keystore of type JKS needs kafka.ssl.keystore.password, as in "
+            "Java; set it, or set kafka.ssl.keystore.type=PEM if the file is PEM",
+            option=f"kafka.{_KEY_STORE}",
+        )
+    named = {name: settings[name] for name in KEY_STORE_PASSWORDS if name in settings}
+    return {**named, _KEY_STORE: settings[_KEY_STORE], "ssl.keystore.type": "JKS"}
+
+
+def key_store_conversion(location: str, kind: str) -> str:
+    """The command that converts a key store, and the settings for the result."""
+    return (
+        f"keytool -importkeystore -srckeystore {shlex.quote(location)} -srcstoretype {kind} "
+        "-destkeystore store.p12 -deststoretype PKCS12; then set kafka.ssl.keystore.type=PKCS12 "
+        f"and kafka.{_KEY_STORE}=store.p12, a file that all executors have"
+    )
+
+
+def _has_tls(settings: Mapping[str, str]) -> bool:
+    return settings.get("security.protocol", "").lower().endswith("ssl")
 
 
 def _store_type(settings: Mapping[str, str], store: str) -> str:

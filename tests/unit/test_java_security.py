@@ -215,13 +215,37 @@ def test_jaas_without_a_mechanism_is_rejected():
 # --- stores --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [{}, {"type": "JKS"}, {"type": "jks"}, {"password": "x"}])
-def test_a_jks_key_store_is_rejected_with_the_command_that_converts_it(kind):
-    settings = {"location": "/store.jks", **kind}
-    message = rejection({f"ssl.keystore.{name}": value for name, value in settings.items()})
-    assert "kafka.ssl.keystore.location" in message
-    assert "keytool -importkeystore" in message
-    assert "kafka.ssl.keystore.type=PEM" in message
+TLS = {"security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize("kind", [{}, {"ssl.keystore.type": "JKS"}, {"ssl.keystore.type": "jks"}])
+def test_a_jks_key_store_is_left_to_the_driver(kind):
+    """See test_key_stores.py."""
+    store = {"ssl.keystore.location": "/store.jks", "ssl.keystore.password": "p"}
+    client = translate(TLS | store | kind)
+    assert client["ssl.keystore.location"] == "/store.jks"
+    assert client["ssl.keystore.type"] == "JKS"
+
+
+def test_a_jks_key_store_needs_a_password_as_in_java():
+    message = rejection({**TLS, "ssl.keystore.location": "/store.jks"})
+    assert "needs kafka.ssl.keystore.password, as in Java; set it, or set kafka.ssl.key" in message
+
+
+def test_a_jks_key_store_is_not_read_without_tls():
+    store = {"ssl.keystore.location": "/store.jks", "ssl.keystore.password": "p"}
+    assert "ssl.keystore.location" not in translate(store)
+    (warning,) = warnings(store)
+    assert "kafka.ssl.keystore.location (kafka.security.protocol has no TLS)" in warning
+
+
+def test_a_key_store_of_another_type_is_rejected_with_the_command_that_converts_it():
+    message = rejection({"ssl.keystore.location": "/a store", "ssl.keystore.type": "bcfks"})
+    assert (
+        "kafka.ssl.keystore.location: this client cannot read a keystore of type BCFKS" in message
+    )
+    assert "keytool -importkeystore -srckeystore '/a store' -srcstoretype BCFKS" in message
+    assert "kafka.ssl.keystore.type=PKCS12" in message
 
 
 @pytest.mark.parametrize("name", ["client.p12", "CLIENT.PFX"])
@@ -229,7 +253,8 @@ def test_a_key_store_without_a_type_is_pkcs12_if_its_name_says_so(name):
     """Java's default is JKS, but its reader of JKS also reads PKCS12."""
     settings = {"ssl.keystore.location": f"/{name}", "ssl.keystore.password": "hunter2"}
     assert translate(settings)["ssl.keystore.location"] == f"/{name}"
-    assert "of type JKS" in rejection({**settings, "ssl.keystore.type": "JKS"})
+    jks = translate({**TLS, **settings, "ssl.keystore.type": "JKS"})
+    assert jks["ssl.keystore.type"] == "JKS"
 
 
 @pytest.mark.parametrize(
