@@ -40,6 +40,7 @@ _FORGIVEN_TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _END = (";", None)
+_OPTION_TOKENS = 3  # name, =, value
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 _SIMILARITY = 0.85
@@ -87,12 +88,13 @@ def _unescaped(escape: re.Match[str]) -> str:
 def _parsed(tokens: list[tuple[str, str | None]]) -> tuple[str, dict[str, str]] | None:
     """``tokens``: without the semicolon that ends them."""
     (_, module), (_, flag) = [*tokens[:2], ("", None), ("", None)][:2]
-    triples = [tokens[start : start + 3] for start in range(2, len(tokens), 3)]
+    starts = range(2, len(tokens), _OPTION_TOKENS)
+    triples = [tokens[start : start + _OPTION_TOKENS] for start in starts]
     if not module or not flag or flag.lower() not in _FLAGS:
         return None
     options: dict[str, str] = {}
     for triple in triples:
-        if len(triple) != len("k=v") or triple[0] == _END or triple[1][0] != "=":
+        if len(triple) != _OPTION_TOKENS or triple[0] == _END or triple[1][0] != "=":
             return None
         (_, name), _, (_, value) = triple
         if value is None:

@@ -30,6 +30,10 @@ INSTEAD_OF_LOGIN_CLASSES = (
     "...client.id and ...client.secret, or oauth.callback, a function in Python"
 )
 
+_INSTEAD_OF_MODULES = (
+    f"{INSTEAD_OF_LOGIN_CLASSES}; for PLAIN or SCRAM, kafka.sasl.username and kafka.sasl.password"
+)
+
 INSTEAD_OF_KERBEROS = (
     "the client in the wheel confluent-kafka does not support Kerberos (GSSAPI, Java's default)"
 )
@@ -99,13 +103,13 @@ def credentials(settings: Mapping[str, str], notices: Notices) -> dict[str, str]
         is_kerberos = module.startswith("Krb5")
         raise InvalidOption(
             f"{JAAS_OPTION}: only {', '.join(_JAAS_MECHANISMS)} are supported, not {module}; "
-            + (INSTEAD_OF_KERBEROS if is_kerberos else INSTEAD_OF_LOGIN_CLASSES),
+            + (INSTEAD_OF_KERBEROS if is_kerberos else _INSTEAD_OF_MODULES),
             option=JAAS_OPTION,
         )
-    if (
-        settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
-        not in _JAAS_MECHANISMS[module]
-    ):
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms"))
+    # In Java, PLAIN takes what either of these modules provides.
+    is_plain_of_scram = module == _SCRAM_MODULE and mechanism == "PLAIN"
+    if mechanism not in _JAAS_MECHANISMS[module] and not is_plain_of_scram:
         raise InvalidOption(
             f"{JAAS_OPTION} uses {module}; set kafka.sasl.mechanism to "
             + " or ".join(_JAAS_MECHANISMS[module])

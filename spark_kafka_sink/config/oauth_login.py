@@ -50,7 +50,7 @@ _NO_CLIENT_CERTIFICATE = (
     "the client shows no certificate to the token endpoint; remove it if the endpoint needs none, "
     "or " + _BY_CALLBACK + "gets the tokens"
 )
-_OPENSSL = "the client has OpenSSL's, which Java's names do not fit; remove it"
+_OPENSSL = "the client uses OpenSSL, which does not know Java's names; remove it"
 #: JAAS options with an effect that this client cannot have -> what to do
 _REJECTED: Mapping[str, str] = {
     "metadataServerUrls": "logins at Confluent's metadata service are not supported; "
@@ -113,9 +113,7 @@ def translate_login(
             name: value for name, value in parsed[1].items() if _is_read(name, handler, notices)
         }
         _add_login(options, result)
-        is_unsecured = result.get(UNSECURED, "").lower() == "true"
-        has_tokens = bool(handler or oauth_callback or _URL in result or is_unsecured)
-        _check_others(options, result, has_tokens, notices)
+        _check_others(options, result, handler, notices, has_callback=bool(oauth_callback))
     if _URL in result:
         # In Java, only other login classes work without it.
         result.setdefault(TOKEN_METHOD, "oidc")
@@ -162,11 +160,17 @@ def _add_login(options: Mapping[str, str], result: dict[str, str]) -> None:
 
 
 def _check_others(
-    options: Mapping[str, str], result: dict[str, str], has_tokens: bool, notices: Notices
+    options: Mapping[str, str],
+    result: dict[str, str],
+    handler: str,
+    notices: Notices,
+    *,
+    has_callback: bool,
 ) -> None:
     """Note the options that Java ignores, or that only tune it; raise InvalidOption for others.
 
-    ``result`` gets the authorities to trust at the token endpoint, if they are PEM.
+    ``result`` gets the authorities to trust at the token endpoint, if they are PEM. None of these
+    options has an effect on the tokens of a callback.
     """
     others = {
         name: value
@@ -174,18 +178,19 @@ def _check_others(
         if name not in _OPTIONS and not name.startswith(_EXTENSIONS_OF_JAVA)
     }
     check_names(OAUTH_MODULE, options.keys(), _OPTIONS.keys())
-    has_tls = not result.get(_URL, "").lower().startswith("http:")
+    has_tls = result.get(_URL, "").lower().startswith("https:")
+    has_tokens = bool(handler) or _URL in result or result.get(UNSECURED, "").lower() == "true"
     _add_trust(others, result, has_tls)
     for name, value in sorted(others.items()):
-        advice = _advice(name, value, has_tls, has_tokens)
-        if advice:
+        advice = _advice(name, value, has_tls=has_tls, has_tokens=has_tokens)
+        if advice and not has_callback:
             raise InvalidOption(f"{JAAS_OPTION}: {name}: {advice}", option=JAAS_OPTION)
         reason = f"no effect on the login with {OAUTH_MODULE}"
         is_tls = name.removeprefix(_STRIMZI).startswith("ssl.")
         ignore(name, "it configures Java's TLS" if is_tls else reason, notices)
 
 
-def _advice(name: str, value: str, has_tls: bool, has_tokens: bool) -> str:
+def _advice(name: str, value: str, *, has_tls: bool, has_tokens: bool) -> str:
     """What to do about an option with an effect that this client cannot have, else ""."""
     if name in _REJECTED:
         return _REJECTED[name]
@@ -216,10 +221,9 @@ def _add_trust(others: dict[str, str], result: dict[str, str], has_tls: bool) ->
             continue
         if others.get(f"{store}.type", "").upper() != "PEM":
             raise InvalidOption(
-                f"{JAAS_OPTION}: {store}.location: the client reads only PEM for the token "
+                f"{JAAS_OPTION}: {store}.*: the client reads only PEM for the token "
                 "endpoint. Convert the store once: keytool -list -rfc -keystore store.jks > "
-                f"store.pem; then set kafka.{_TRUST[0]}=store.pem, beside which {store}.* has no "
-                "effect",
+                f"store.pem; then set kafka.{_TRUST[0]}=store.pem; they have no effect beside it",
                 option=JAAS_OPTION,
             )
         for name in ("location", "certificates", "type"):

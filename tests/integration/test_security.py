@@ -224,6 +224,21 @@ CONFIGURATIONS = {
     ),
     "SCRAM without TLS": ("sasl_plaintext", lambda s: scram()),
     "PLAIN without TLS": ("sasl_plaintext", lambda s: plain()),
+    "PLAIN with the login module of SCRAM": (
+        "sasl_plaintext",
+        lambda s: plain() | {"sasl.jaas.config": jaas("scram.ScramLoginModule")},
+    ),
+    "options that the login module ignores": (
+        "sasl_plaintext",
+        lambda s: (
+            scram()
+            | {
+                "sasl.jaas.config": jaas("scram.ScramLoginModule").replace(
+                    ";", " tokenauth='false' serviceName=kafka user_schema-registry=\"s\";"
+                )
+            }
+        ),
+    ),
     "PEM key store": ("mutual_tls", lambda s: trusting(s.ca) | key_file(s.client)),
     "PEM key store with a password": (
         "mutual_tls",
@@ -259,7 +274,8 @@ CONFIGURATIONS = {
 THROUGH_SPARK = {
     "SCRAM, PEM file",
     "SCRAM, JKS trust store",
-    "PLAIN without TLS",
+    "PLAIN with the login module of SCRAM",
+    "options that the login module ignores",
     "PKCS12 key store",
     "JKS key store",
 }

@@ -50,7 +50,7 @@ def translated(mechanism: str, text: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize("prefix", ["", "kafkashaded."])
 @pytest.mark.parametrize(
     ("module", "mechanism"),
-    [(PLAIN, "PLAIN"), (SCRAM, "SCRAM-SHA-256"), (SCRAM, "SCRAM-SHA-512")],
+    [(PLAIN, "PLAIN"), (SCRAM, "SCRAM-SHA-256"), (SCRAM, "SCRAM-SHA-512"), (SCRAM, "PLAIN")],
 )
 def test_jaas_of_plain_and_scram_gives_user_name_and_password(prefix, module, mechanism):
     text = f'{prefix}{module} required username="u" password="p";'
@@ -165,7 +165,7 @@ def test_a_login_that_the_protocol_does_not_use_is_not_even_read(protocol, mecha
         ("PLAIN", f'{PLAIN} required username="hunter2";', "has no password"),
         ("SCRAM-SHA-256", COMPLETE, r"set kafka\.sasl\.mechanism to PLAIN"),
         (
-            "PLAIN",
+            "scram-sha-256",
             f'{SCRAM} required username="u" password="hunter2";',
             r"set kafka\.sasl\.mechanism to SCRAM-SHA-256 or SCRAM-SHA-512",
         ),
@@ -178,6 +178,11 @@ def test_a_login_that_the_protocol_does_not_use_is_not_even_read(protocol, mecha
             "OAUTHBEARER",
             'com.example.TokenLoginModule required clientSecret="hunter2";',
             r"not TokenLoginModule; .*sasl\.oauthbearer\.token\.endpoint\.url",
+        ),
+        (
+            "PLAIN",
+            'com.example.FileLoginModule required file="hunter2";',
+            r"not FileLoginModule; .* for PLAIN or SCRAM, kafka\.sasl\.username and",
         ),
         (
             "SCRAM-SHA-256",

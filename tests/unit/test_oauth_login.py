@@ -204,15 +204,19 @@ def test_what_java_ignores_or_what_only_tunes_it_is_ignored_with_a_warning(setti
     assert names == OIDC.keys()
 
 
-@pytest.mark.parametrize(
-    ("more", "oauth_callback"),
-    [({}, "mine:make"), ({"enable.sasl.oauthbearer.unsecure.jwt": "true"}, "")],
-)
-def test_claims_of_javas_unsigned_tokens_are_ignored_if_tokens_come_from_elsewhere(
-    more, oauth_callback
-):
-    settings = java("unsecuredLoginStringClaim_sub=me", "") | more
-    assert ignored(settings, oauth_callback) == {NO_EFFECT: ["unsecuredLoginStringClaim_sub"]}
+def test_claims_of_javas_unsigned_tokens_are_ignored_beside_the_clients_own():
+    settings = java("unsecuredLoginStringClaim_sub=me", "")
+    settings["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+    assert ignored(settings) == {NO_EFFECT: ["unsecuredLoginStringClaim_sub"]}
+
+
+def test_a_function_for_tokens_needs_no_change_of_a_jaas_string_that_java_still_reads():
+    options = "oauth.access.token=hunter2 oauth.audience=a unsecuredLoginStringClaim_sub=me"
+    settings = java(f"{options} oauth.ssl.truststore.location='/a.jks'", "")
+    assert ignored(settings, "mine:make") == {
+        NO_EFFECT: ["oauth.access.token", "oauth.audience", "unsecuredLoginStringClaim_sub"],
+        JAVAS_TLS: ["oauth.ssl.truststore.location"],
+    }
 
 
 @pytest.mark.parametrize(("handler", "prefix"), [("", "oauth."), (STRIMZIS, "oauth."), ("", "")])
@@ -253,7 +257,7 @@ def test_a_comma_in_an_extension_does_not_end_it():
         (java("clientSecret='hunter2'", **ENDPOINT), "may have clientId and clientSecret"),
         (
             java(f"{CREDENTIALS} ssl.truststore.location='/ca.jks'", **ENDPOINT),
-            r"ssl\.truststore\.location: .* only PEM .*keytool.*set kafka\.https\.ca\.location=",
+            r"ssl\.truststore\.\*: .* only PEM .*keytool.*set kafka\.https\.ca\.location=",
         ),
         (
             java(f"{CREDENTIALS} ssl.keystore.location='/k.jks'", **ENDPOINT),
