@@ -133,11 +133,12 @@ def translate(
     notices = Notices() if notices is None else notices
     settings = _without_ignored(settings, notices)
     settings = {name: read_setting(name, value) for name, value in settings.items()}
+    settings = java_security.without_unused_login(settings, oauth_callback, notices)
     if msk_iam.is_wanted(settings):
         settings = msk_iam.translate_login(settings, oauth_callback, notices)
         oauth_callback = msk_iam.CALLBACK
     elif oauth_login.is_wanted(settings):
-        settings = oauth_login.translate_login(settings, notices)
+        settings = oauth_login.translate_login(settings, oauth_callback, notices)
     for name, value in settings.items():
         option = PREFIX + name
         if name in _NEEDS_TEXT and not value.strip():
@@ -163,6 +164,7 @@ def translate(
         **result,
         **timeouts(result, effective, specs, notices),
         **java_security.java_trust_store(settings),
+        **java_security.java_key_store(settings),
     }
     trust = next((f"{PREFIX}{name}" for name in java_security.TRUST if name in settings), "")
     return ClientSettings(tuple(sorted(merged.items())), oauth_callback, trust)

@@ -22,6 +22,7 @@ from spark_kafka_sink.librdkafka.setting_specs import setting_problem
 PEM_TRUST_STORE = {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/s.pem"}
 PEM_KEY_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/s.pem"}
 JAAS = {
+    "security.protocol": "SASL_SSL",
     "sasl.mechanism": "PLAIN",
     "sasl.jaas.config": 'PlainLoginModule required username="u" password="p";',
 }
@@ -102,7 +103,6 @@ def test_a_client_id_that_would_spoil_the_clients_statistics_is_changed(value):
         ("linger.ms", "0.5"),
         ("reconnect.backoff.max.ms", "20000"),
         ("retries", "2147483647"),
-        ("sasl.mechanism", "SCRAM-SHA-512"),
         ("security.protocol", "ssl"),
         ("socket.keepalive.enable", "true"),
         ("ssl.endpoint.identification.algorithm", "https"),
@@ -151,7 +151,8 @@ def test_a_password_is_taken_as_it_is_but_for_a_final_line_break(name, value, ex
 
 def test_a_password_in_a_jaas_string_is_taken_as_it_is():
     jaas = ' \n a.PlainLoginModule required username="u" password=" pass \n"; \n\n'
-    client = beyond_defaults({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
+    client = beyond_defaults(login)
     assert client["sasl.password"] == " pass \n"
 
 
@@ -282,7 +283,8 @@ def test_cipher_suites_are_rejected_because_they_would_not_restrict_every_versio
 
 @pytest.mark.parametrize("name", sorted(REJECTED))
 def test_setting_that_has_no_translation_is_rejected_with_advice(name):
-    assert rejection({name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    assert rejection({**login, name: "1"}) == f"kafka.{name} is not supported: {REJECTED[name]}"
 
 
 @pytest.mark.parametrize(
