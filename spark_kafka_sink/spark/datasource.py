@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.errors import PySparkException
 
-from spark_kafka_sink.config.options import SinkOptions, check_for_format
-from spark_kafka_sink.errors import InvalidOption, KafkaSinkError, UnsupportedSaveMode, headline
+from spark_kafka_sink.config.options import SinkOptions, check_for_batch, check_for_format
+from spark_kafka_sink.errors import KafkaSinkError, UnsupportedSaveMode, headline
 from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark.micro_batch import (
     prepare_reports,
@@ -81,7 +81,7 @@ class KafkaSink(DataSource):
             )
         from spark_kafka_sink.spark.writer import KafkaBatchWriter
 
-        return KafkaBatchWriter(*self._checked(schema, _reject_exactly_once))
+        return KafkaBatchWriter(*self._checked(schema, check_for_batch))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         del overwrite  # complete mode writes the whole result each time, as Spark's own sink does
@@ -114,15 +114,6 @@ class KafkaSink(DataSource):
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)
         return options, serializer
-
-
-def _reject_exactly_once(options: SinkOptions) -> None:
-    if options.exactly_once is not None:
-        raise InvalidOption(
-            "delivery.guarantee=exactly-once needs a streaming query, whose checkpoint gives "
-            "every micro-batch an id; a batch write has none. Use writeStream with "
-            "trigger(availableNow=True), and inside foreachBatch the function foreach_batch"
-        )
 
 
 def register(spark: SparkSession) -> None:
