@@ -121,7 +121,8 @@ def register(spark: SparkSession) -> None:
 
     Call it where the wheel is not installed (otherwise Spark finds the format through the installed
     module ``pyspark_kafka_nb``), and once in every thread of your own that writes: Spark looks for
-    Python data sources in the calling thread's active session, and only the main thread has one.
+    Python data sources in the calling thread's active session, and only the main thread has one,
+    until Ctrl-C interrupts a call of Spark. After ``patch_pyspark`` it is not necessary.
 
     Issues a UserWarning if the session has ``spark.speculation``. Raises KafkaSinkError before
     Spark 4.0, which has no Python data sources: use ``foreach_batch``.

@@ -187,7 +187,9 @@ def writers() -> list[type]:
     try:
         from pyspark.sql.connect import readwriter
         from pyspark.sql.connect.streaming import readwriter as stream_readwriter
-    except ImportError:  # of the packages that it needs
+    except (ImportError, SystemExit):
+        # Of the packages that it needs. In `python -c` PySpark takes itself for its own doctests,
+        # and would end the process.
         return classes
     return [*classes, readwriter.DataFrameWriter, stream_readwriter.DataStreamWriter]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,6 +15,8 @@ from streams import counts, run, stream_of
 
 from spark_kafka_sink import UnsupportedSaveMode, patch_pyspark, unpatch_pyspark
 from spark_kafka_sink.spark import private_api
+
+SUPPORT = Path(__file__).parent.parent / "support"
 
 
 @pytest.fixture
@@ -218,3 +223,30 @@ def test_many_threads_at_once_write_every_row(patched, frame, target):
         for done in [pool.submit(write) for _ in range(4)]:
             done.result(120)
     assert target.values() == ["a"] * 4 + ["b"] * 4
+
+
+def run_app(name, target, tmp_path):
+    """What the program prints; in a session without the JAR of Spark's own sink."""
+    servers, topic = target.options["kafka.bootstrap.servers"], target.topic
+    command = [sys.executable, str(SUPPORT / name), servers, topic, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_under_spark_connect_writers_and_functions_for_foreach_batch_use_this_sink(
+    target, topics, tmp_path
+):
+    output = run_app("patch_app.py", target, tmp_path)
+    assert output.count("is not supported: this sink only appends") == 2
+    values = sorted(record.value.decode() for record in topics.read(target.topic))
+    assert values == ["a", "b", "batch", "batch", "in-0-a", "in-1-b", "update-a", "update-b"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_after_ctrl_c_the_main_thread_writes_on(target, topics, tmp_path):
+    run_app("interrupted_app.py", target, tmp_path)
+    assert sorted(record.value for record in topics.read(target.topic)) == [b"a", b"batch"]
