@@ -117,7 +117,11 @@ def test_a_stream_with_all_that_a_writer_has_is_written_by_this_sink(
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [("Update", ["1", "1", "2"]), ("complete", ["1", "1", "1", "2"])]
+    ("mode", "expected"),
+    [
+        ("Update", ["1", "1", "2"]),
+        pytest.param("complete", ["1", "1", "1", "2"], marks=pytest.mark.slow),
+    ],
 )
 def test_output_modes_write_what_sparks_own_sink_writes(
     patched, spark, target, tmp_path, mode, expected
@@ -131,6 +135,7 @@ def test_output_modes_write_what_sparks_own_sink_writes(
     assert target.values() == expected
 
 
+@pytest.mark.slow
 def test_a_writer_can_be_started_again(patched, spark, target, tmp_path):
     words = stream_of(spark, tmp_path / "in", ["a"])
     writer = words.writeStream.format("kafka").options(**target.options).outputMode("update")
@@ -147,6 +152,7 @@ def test_any_thread_writes_batches_and_streams(patched, spark, frame, target, tm
     assert target.values() == ["a", "b", "c"]
 
 
+@pytest.mark.skipif(not private_api.has_data_sources(), reason="foreach_batch asks no thread")
 def test_a_write_leaves_the_threads_active_session_as_it_was(patched, spark, frame, target):
     jvm_class = spark._get_j_spark_session_class(spark._jvm)
 
@@ -212,6 +218,7 @@ def test_undone_the_format_goes_to_sparks_own_sink(frame, target, topics):
     assert len(topics.read(target.topic)) == 2
 
 
+@pytest.mark.slow
 def test_many_threads_at_once_write_every_row(patched, frame, target):
     barrier = threading.Barrier(4)
 
