@@ -8,6 +8,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from spark_kafka_sink.errors import UnsupportedSaveMode
+from spark_kafka_sink.secret import Secret
 from spark_kafka_sink.spark import private_api
 from spark_kafka_sink.spark.datasource import FORMAT, make_known
 
@@ -76,11 +77,7 @@ class _Request:
         text = private_api.option_text(value)
         if text is not None:
             others = {n: v for n, v in self.options.items() if n.lower() != key.lower()}
-            self.options = {**others, key: text}
-
-    def set_options(self, **options: object) -> None:
-        for key, value in options.items():
-            self.set_option(key, value)
+            self.options = {**others, key: Secret(text)}
 
     def forget_format(self, *_: object, **__: object) -> None:
         """A function takes its place, as in Spark."""
@@ -101,10 +98,38 @@ def _recorded(record: Callable[..., None], original: Callable[..., Any]) -> Call
     return call
 
 
+def _is_dropped(writer: Any, value: object) -> bool:
+    """None, as PySpark 4.3 does for every format; with earlier ones the format fails later."""
+    is_other_format = _request(writer).format is not None and not _is_ours(writer)
+    return value is None and not is_other_format
+
+
+def _option(original: Callable[..., Any]) -> Callable[..., Any]:
+    def option(self: Any, key: str, value: object) -> Any:
+        if _is_dropped(self, value):
+            return self
+        result = original(self, key, value)
+        _request(self).set_option(key, value)
+        return result
+
+    return option
+
+
+def _options(original: Callable[..., Any]) -> Callable[..., Any]:
+    def options(self: Any, **options: object) -> Any:
+        kept = {key: value for key, value in options.items() if not _is_dropped(self, value)}
+        result = original(self, **kept)
+        for key, value in kept.items():
+            _request(self).set_option(key, value)
+        return result
+
+    return options
+
+
 # --- what is written ------------------------------------------------------------------------------
 
 
-def _is_ours(writer: Any, source: str | None) -> bool:
+def _is_ours(writer: Any, source: str | None = None) -> bool:
     source = source or _request(writer).format
     return source is not None and source.lower() in _FORMATS
 
@@ -156,10 +181,11 @@ def _start(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if not _is_ours(self, format):
             return original(self, path, format, outputMode, partitionBy, queryName, **options)
+        request = _request(self)
+        request.format = FORMAT
         self.options(**options)
         if outputMode is not None:
             self.outputMode(outputMode)
-        request = _request(self)
         is_update = request.mode is not None and request.mode.lower() == "update"
         if is_update or not private_api.has_data_sources():
             from spark_kafka_sink.spark.foreach_batch import foreach_batch
@@ -209,8 +235,8 @@ _REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "format": partial(_recorded, _Request.set_format),
     "mode": partial(_recorded, _Request.set_save_mode),
     "outputMode": partial(_recorded, _Request.set_output_mode),
-    "option": partial(_recorded, _Request.set_option),
-    "options": partial(_recorded, _Request.set_options),
+    "option": _option,
+    "options": _options,
     "foreach": partial(_recorded, _Request.forget_format),
     "foreachBatch": _foreach_batch,
     "save": _save,

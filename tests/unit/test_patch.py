@@ -50,3 +50,13 @@ def test_the_patched_methods_have_the_signatures_and_docstrings_of_pyspark(unpat
     before = {key: (inspect.signature(f), f.__doc__) for key, f in functions().items()}
     patch_pyspark()
     assert {key: (inspect.signature(f), f.__doc__) for key, f in functions().items()} == before
+
+
+def test_what_was_set_on_a_writer_is_hidden_in_reprs(unpatched):
+    from pyspark.sql.connect.readwriter import DataFrameWriter
+
+    patch_pyspark()
+    writer = DataFrameWriter(None, None).option("kafka.sasl.jaas.config", "a password")
+    shown = repr(vars(writer)["_kafka_nb_request"])
+    assert "kafka.sasl.jaas.config" in shown
+    assert "a password" not in shown
