@@ -25,6 +25,7 @@ from spark_kafka_sink.config.serialization_options import (
     read_serialization,
 )
 from spark_kafka_sink.errors import InvalidOption
+from spark_kafka_sink.records.column_table import COLUMNS, TIMESTAMP
 from spark_kafka_sink.secret import Secret
 
 T = TypeVar("T")
@@ -63,6 +64,11 @@ class SinkOptions:
     @property
     def topic(self) -> str | None:
         return self.values[table.TOPIC]
+
+    @property
+    def timestamp_column(self) -> str | None:
+        """The column that is the record's timestamp; None: the time of sending is."""
+        return self.values[table.TIMESTAMP_COLUMN] or None
 
     @property
     def serialized_columns(self) -> tuple[str, ...]:
@@ -127,6 +133,7 @@ def parse(options: Mapping[str, object]) -> SinkOptions:
     _check_asynchronous_progress(texts)
     _check_names(texts)
     values = OptionValues({option.name: option.read(texts) for option in table.OPTIONS})
+    _check_timestamp_column(values)
     producer = _producer_options(values, texts)
     return SinkOptions(
         values=values,
@@ -166,6 +173,15 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     if name in SETTINGS:  # as in Java's configurations of a schema registry
         return f"; did you mean {REGISTRY_PREFIX}{name}?"
     return did_you_mean(name, set(known.values()) - {PREFIX + rejected for rejected in REJECTED})
+
+
+def _check_timestamp_column(values: OptionValues) -> None:
+    name = values[table.TIMESTAMP_COLUMN]
+    if name in COLUMNS and name != TIMESTAMP.name:
+        raise InvalidOption(
+            f"{table.TIMESTAMP_COLUMN.name}={name}: the column {name} is the record's {name}; name "
+            "a column of type timestamp, or remove the option"
+        )
 
 
 def _producer_options(values: OptionValues, texts: Mapping[str, str]) -> ProducerOptions:

@@ -100,16 +100,19 @@ class KafkaSink(DataSource):
         try:
             options = read_options(self.options)
             check(options)
-            check_schema(schema, options.topic, options.serialized_columns)
+            check_schema(
+                schema, options.topic, options.serialized_columns, options.timestamp_column
+            )
             check_schema_for_format(schema)
             if self._is_planning:
-                from spark_kafka_sink.connection import preflight
+                from spark_kafka_sink.connection import preflight, record_times
 
                 warn_of_columns(schema, options)
                 if options.exactly_once is not None:
                     check_worker()
                 serializer = prepare_serializer(schema, options, application_folder())
                 preflight.check(options, application_folder())
+                record_times.warn_of_log_append_time(options)
                 prepare_reports(options)
         except KafkaSinkError as error:
             raise error.with_traceback(None) from headline(error)

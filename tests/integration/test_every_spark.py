@@ -15,7 +15,7 @@ COLUMNS = [
     "concat('key-', right(value, 1)) AS key",
     "value",
     "array(named_struct('key', 'number', 'value', binary(value))) AS headers",
-    f"timestamp_millis({START_MS} + bigint(value)) AS timestamp",
+    f"timestamp_millis({START_MS} + bigint(value)) AS at",
 ]
 
 
@@ -26,7 +26,11 @@ def way(request):
 
 @pytest.fixture
 def options(bootstrap_servers, topics):
-    return {"kafka.bootstrap.servers": bootstrap_servers, "topic": topics.create(partitions=2)}
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "topic": topics.create(partitions=2),
+        "timestamp.column": "at",
+    }
 
 
 def numbers(spark):
@@ -79,7 +83,7 @@ def test_a_stream_that_starts_again(spark, way, options, topics, tmp_path, guara
 
 def test_structs_as_avro(spark, way, options, topics):
     frame = numbers(spark).selectExpr(
-        "key", "named_struct('number', int(value), 'text', value) AS value", "headers", "timestamp"
+        "key", "named_struct('number', int(value), 'text', value) AS value", "headers", "at"
     )
     with running_stub() as registry:
         options |= {"value.format": "avro", "schema.registry.url": registry.url}
