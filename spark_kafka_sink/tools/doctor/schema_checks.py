@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Any subject shows whether the registry answers. This one does not exist.
 _MISSING_SUBJECT = "kafka-nb-doctor"
-_UNUSED_REMEDY = "Rename the column, drop it, or set the option"
+_UNUSED_REMEDY = "Rename or drop the column, or set the option that is named"
 _NO_SCHEMA = (
     "only diagnose(options, schema=df.schema) and the --dry-run of a job know a DataFrame's schema"
 )
