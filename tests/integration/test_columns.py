@@ -146,16 +146,16 @@ def test_what_the_error_about_a_timestamp_advises_makes_it_the_time_of_sending(
 ):
     topic = topics.create()
     rows = spark.sql(
-        "SELECT string(ms) AS value, timestamp_millis(ms) AS `at.ms` "
+        "SELECT string(ms) AS value, timestamp_millis(ms) AS `at ms` "
         "FROM VALUES (0), (-86400000), (1) AS times (ms)"
     )
-    options = {"topic": topic, "timestamp.column": "at.ms"}
+    options = {"topic": topic, "timestamp.column": "at ms"}
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        with pytest.raises(PySparkException, match=r"column at\.ms is 1970-01-01") as raised:
+        with pytest.raises(PySparkException, match=r"column at ms is 1970-01-01") as raised:
             write(rows, bootstrap_servers, **options)
         advised = re.search(r"; (if\(.* null\)) is", str(raised.value))[1]
-        repaired = rows.selectExpr("value", f"{advised} AS `at.ms`")
+        repaired = rows.selectExpr("value", f"{advised} AS `at ms`")
         write(repaired, bootstrap_servers, **options)
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
@@ -175,12 +175,12 @@ def test_a_column_timestamp_is_ignored_as_by_sparks_own_sink(
     rows = spark.range(5).selectExpr("string(id) AS value", f"{old.get(kind, '5')} AS timestamp")
     rows = rows.withColumn("timestamp", F.col("timestamp").cast(kind))
     before_ms = datetime.now(timezone.utc).timestamp() * 1000 - 1
-    with pytest.warns(UserWarning, match="column timestamp is not written.*timestamp.column="):
-        foreach_batch({"kafka.bootstrap.servers": bootstrap_servers, "topic": ours})(rows, 0)
-    write(rows, bootstrap_servers, topic=ours)
-    for _ in range(2):
-        writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
-        writer.option("topic", theirs).save()
+    sentence = "column timestamp is not written.*timestamp.column="
+    is_here = write is write_by_foreach_batch  # the format's planning has a process of its own
+    with pytest.warns(UserWarning, match=sentence) if is_here else nullcontext():
+        write(rows, bootstrap_servers, topic=ours)
+    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
+    writer.option("topic", theirs).save()
     after_ms = datetime.now(timezone.utc).timestamp() * 1000
     records = topics.read(ours)
     assert sorted(r.value for r in records) == sorted(r.value for r in topics.read(theirs))

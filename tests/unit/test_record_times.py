@@ -92,6 +92,13 @@ def test_nothing_is_asked_without_preflight(monkeypatch):
     assert said(report(8 * DAY_MS), preflight="false") == []
 
 
+def test_nothing_is_asked_without_a_column_of_timestamps(monkeypatch):
+    monkeypatch.setattr(record_times, "topic_settings", None)
+    del (options := dict(OPTIONS))["timestamp.column"]
+    record_times.warn_of_log_append_time(parse(options))
+    record_times.warn_of_old_records(report(8 * DAY_MS), parse(options))
+
+
 def test_a_query_is_warned_once_and_a_batch_each_time(topic, monkeypatch):
     monkeypatch.setattr(record_times, "_warned_queries", set())
     assert [len(said(report(8 * DAY_MS, query_id))) for query_id in "aab"] == [1, 0, 1]
