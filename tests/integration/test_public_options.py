@@ -74,7 +74,7 @@ WANTED = {
     rf"^{_HERE}sasl.jaas.config: only .* are supported, not": "a login in Java",
     rf"^{_HERE}sasl.jaas.config: metadataServerUrls: ": "a login in Java",
     rf"^{_HERE}sasl.jaas.config: aws(StsRegion|MskRegionProvider): ": "an environment variable",
-    rf"^{_HERE}sasl.jaas.config: oauth.ssl.truststore.location: ": "PEM, in a setting of its own",
+    rf"^{_HERE}sasl.jaas.config: oauth.ssl.truststore.*: ": "PEM, in a setting of its own",
     rf"^{_HERE}sasl.jaas.config: oauth.access.token.is.jwt: ": "the client's tokens are JWTs",
     rf"^{_HERE}sasl.jaas.config: unsecuredLoginStringClaim_sub: ": "a token for tests",
     rf"^{_HERE}sasl.oauthbearer.token.endpoint.url=.* is not a URL": "a placeholder",
