@@ -55,8 +55,8 @@ WANTED = {
     r"^accepted here: .*Invalid value GZIP for configuration compression.type": "words in any case",
     r"^accepted here: .*key store password is not specified": "a key store may have none",
     r"^accepted here: .*can be specified only for PEM": "the text itself says that it is PEM",
-    r"^accepted here: .*for configuration compression.gzip.level": "the level of another codec than "
-    "the one in use is not read",
+    r"^accepted here: .*for configuration compression.gzip.level": "the level of a codec that is "
+    "not in use",
     r"^accepted here: .*NoSuchAlgorithmException": "what configures Java's TLS is not read",
     r"^not ignored here: kafka\.(allow\.auto\.create\.topics|sasl\.kerberos\.keytab"
     r"|sasl\.(mechanisms|password)|socket\.send\.buffer\.bytes|ssl\.(ca|certificate|key)\."
