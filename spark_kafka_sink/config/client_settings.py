@@ -8,7 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from spark_kafka_sink.config import java_security, msk_iam, oauth_login
+from spark_kafka_sink.config.jaas import JAAS
 from spark_kafka_sink.config.java_settings import (
+    ALIASES,
     ALLOWED,
     IGNORED,
     MINUS_ONE_IS_ZERO,
@@ -200,9 +202,9 @@ def _renamed(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     result: dict[str, str] = {}
     for name, value in settings.items():
         target = RENAMED.get(name, name)
-        if name == "message.max.bytes" and "max.request.size" in settings:
-            # To Java, it is a broker's setting.
-            notices.ignore(PREFIX + name, f"{PREFIX}max.request.size wins")
+        javas = _javas_name(name, settings)
+        if javas is not None:
+            notices.ignore(PREFIX + name, f"{PREFIX}{javas} wins")
             continue
         if target in result:
             raise InvalidOption(f"{PREFIX}{name} sets {PREFIX}{target} a second time; keep one")
@@ -213,6 +215,14 @@ def _renamed(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
         _check_value(name, target, result[target])
         result[target] = _spelled(target, result[target])
     return result
+
+
+def _javas_name(name: str, settings: Mapping[str, str]) -> str | None:
+    """Java's own name of a setting that is named as in librdkafka, if that is set, too."""
+    if name in ALIASES:
+        return ALIASES[name] if ALIASES[name] in settings else None
+    names = (java for java, target in RENAMED.items() if target == name and java not in ALIASES)
+    return next((java for java in names if java in settings), None)
 
 
 def _adapted(name: str, target: str, value: str, notices: Notices) -> str:
@@ -286,7 +296,10 @@ def _expanded(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     result = {name: value for name, value in settings.items() if name not in _CONVERTED}
     for convert in _CONVERTERS:
         for name, value in convert(settings, notices).items():
-            if name in result:
+            if name in ("sasl.username", "sasl.password") and name in result:
+                # Java does not know these names.
+                notices.ignore(PREFIX + name, f"{PREFIX}{JAAS} wins")
+            elif name in result:
                 raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
             result[name] = value
     return result

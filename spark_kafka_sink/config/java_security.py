@@ -139,6 +139,13 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             f"kafka.security.protocol={protocol} needs kafka.sasl.mechanism, such as PLAIN, "
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
+    mechanism = settings.get("sasl.mechanism", "").upper() if protocol.startswith("sasl") else ""
+    if mechanism == "GSSAPI":
+        raise InvalidOption(f"kafka.sasl.mechanism=GSSAPI: {INSTEAD_OF_KERBEROS}")
+    if mechanism.startswith(("PLAIN", "SCRAM")) and "sasl.username" not in settings:
+        raise InvalidOption(
+            f"kafka.sasl.mechanism={mechanism} needs a user name and a password: set {JAAS_OPTION}"
+        )
     ways = ["a token endpoint (kafka.sasl.oauthbearer.*)"] * fetches_tokens(settings)
     ways += [f"kafka.{UNSECURED}=true"] * (settings.get(UNSECURED, "").lower() == "true")
     ways += ["oauth.callback"] * bool(oauth_callback)

@@ -16,15 +16,8 @@ from spark_kafka_sink.errors import InvalidOption
 if TYPE_CHECKING:
     from spark_kafka_sink.librdkafka.setting_specs import SettingSpec
 
-RENAMED: Mapping[str, str] = {
-    "max.request.size": "message.max.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
-    # librdkafka's aliases, so that every setting has one name from here on
+#: librdkafka's aliases -> Java's names, so that every setting has one name from here on
+ALIASES: Mapping[str, str] = {
     "compression.codec": "compression.type",
     "max.in.flight": "max.in.flight.requests.per.connection",
     "message.send.max.retries": "retries",
@@ -35,6 +28,17 @@ RENAMED: Mapping[str, str] = {
     "sasl.mechanisms": "sasl.mechanism",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+}
+
+RENAMED: Mapping[str, str] = {
+    "max.request.size": "message.max.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
+    **ALIASES,
 }
 
 #: Values that Java allows, where librdkafka allows others.
@@ -114,6 +118,13 @@ IGNORED: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
+            "queue.buffering.max.kbytes",
+            "queue.buffering.max.messages",
+        ),
+        "kafka.buffer.memory limits what waits",
+    ),
+    **dict.fromkeys(
+        (
             "delivery.report.only.error",
             "log.queue",
             "enabled_events",
@@ -151,8 +162,6 @@ REJECTED: Mapping[str, str] = {
     "sasl.oauthbearer.jwt.validator.class": INSTEAD_OF_LOGIN_CLASSES,
     "enable.gapless.guarantee": "remove it; with it, a client could send nothing more after "
     "one failed record",
-    "queue.buffering.max.kbytes": "set kafka.buffer.memory (bytes)",
-    "queue.buffering.max.messages": "set kafka.buffer.memory (bytes)",
     "opaque": _OURS,
     "interceptors": _OURS,
     "plugin.library.paths": "librdkafka's plugins are not supported",

@@ -12,6 +12,7 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
 from spark_kafka_sink.config.java_settings import (
+    ALIASES,
     IGNORED,
     REJECTED,
     RENAMED,
@@ -289,7 +290,10 @@ def _unknown_options(typed: Mapping[str, str], notices: Notices) -> list[Invalid
             continue
         if lower in REFUSED_OPTIONS:
             what = REFUSED_OPTIONS[lower]
-        elif (meant := _meant(lower, has_format=has_format)) is not None:
+        elif (meant := _meant(lower, has_format=has_format)) is not None and not (
+            # Frameworks put the same option there under a name of their own.
+            meant.lower() in typed and not lower.startswith(PREFIX)
+        ):
             what = f"it is no option of this sink; did you mean {meant}?"
         else:
             notices.ignore(name, _owner(lower))
@@ -300,13 +304,20 @@ def _unknown_options(typed: Mapping[str, str], notices: Notices) -> list[Invalid
 
 def _meant(name: str, *, has_format: bool) -> str | None:
     """The option that a user meant with an unknown name, if it is not somebody else's."""
+    from spark_kafka_sink.config.foreign_names import owner
+
     if has_format and name in SETTINGS:  # as in Java's configurations of a schema registry
         return REGISTRY_PREFIX + name
-    settings = (known_names() | _CLIENT_OPTIONS) - REJECTED.keys() - IGNORED.keys()
+    settings = {
+        setting
+        for setting in (known_names() | _CLIENT_OPTIONS) - REJECTED.keys() - IGNORED.keys()
+        # Java's names are better known than librdkafka's, some of which are a broker's.
+        if setting not in ALIASES and owner(setting) is None
+    }
     if not name.startswith(PREFIX):
         return misspelt_option(name, _OPTIONS_TO_MEAN, settings)
     setting = name.removeprefix(PREFIX)
-    if setting in _NAMES:
+    if setting in _NAMES and (has_format or owner(setting) is None):
         return _NAMES[setting]
     meant = misspelt_setting(setting, settings)
     return None if meant is None else PREFIX + meant

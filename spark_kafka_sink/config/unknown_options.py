@@ -56,14 +56,19 @@ def misspelt_option(name: str, known: Collection[str], settings: Collection[str]
         return None
     prefixed = [PREFIX + setting for setting in settings]
     parts_left_out = "." in name and _longer(name, [*known, *prefixed])
-    return _same_letters(name, [*known, *prefixed]) or parts_left_out or _similar(name, known)
+    same = _same_letters(name, [*known, *prefixed]) or parts_left_out
+    if same:
+        return same
+    similar = _similar(name, known)
+    # Dictionaries of frameworks have names such as format and schema.
+    return None if similar and name in similar.split(".") else similar
 
 
 def option_owner(name: str, settings: Collection[str]) -> str:
     """Whose an option is that has no ``kafka.``; ``settings``: the producer's."""
-    from spark_kafka_sink.config.foreign_names import owner, source_owner
+    from spark_kafka_sink.config.foreign_names import source_owner
 
-    if name in settings or ("." in name and owner(name) is not None):
+    if name in settings:
         return f"the names of the Kafka client's settings begin with {PREFIX}"
     return source_owner(name) or _NOT_OURS
 

@@ -388,18 +388,9 @@ def test_whatever_the_value_only_invalid_option_is_raised(value):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"delivery.timeout.ms": "1000", "message.timeout.ms": "1000"},
-        {"compression.type": "gzip", "compression.codec": "gzip"},
         {"compression.type": "gzip", "compression.gzip.level": "1", "compression.level": "2"},
-        {"bootstrap.servers": "a:1", "metadata.broker.list": "a:1"},
-        {
-            "sasl.oauthbearer.client.id": "a",
-            "sasl.oauthbearer.client.credentials.client.id": "a",
-        },
         {**PEM_TRUST_STORE, "ssl.ca.location": "/other.pem"},
         {**PEM_KEY_STORE, "ssl.key.location": "/other.pem"},
-        {**JAAS, "sasl.username": "u"},
-        {**JAAS, "sasl.password": "p"},
     ],
     ids=" ".join,
 )
@@ -417,10 +408,46 @@ def test_javas_name_of_the_largest_record_wins_over_the_brokers(other):
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [("partitioner", "random"), ("queue.buffering.max.messages", "5")]
+    ("javas", "others"),
+    [
+        ({"max.request.size": "2000"}, {"message.max.bytes": "3000"}),
+        ({"delivery.timeout.ms": "100000"}, {"message.timeout.ms": "200000"}),
+        ({"compression.type": "gzip"}, {"compression.codec": "lz4"}),
+        ({"bootstrap.servers": "a:1"}, {"metadata.broker.list": "b:1"}),
+        ({"send.buffer.bytes": "1000"}, {"socket.send.buffer.bytes": "2000"}),
+        (JAAS, {"sasl.mechanisms": "SCRAM-SHA-512"}),
+        (JAAS, {"sasl.username": "another", "sasl.password": "other"}),
+    ],
 )
-def test_what_the_sink_relies_on_cannot_be_changed(name, other):
-    assert f"kafka.{name}" in rejection({name: other})
+def test_javas_name_wins_over_librdkafkas(javas, others):
+    notices = Notices()
+    settings = translate(javas | others, notices=notices)
+    assert settings == translate(javas)
+    ignored = [name for names in notices.ignored.values() for name in names]
+    assert sorted(ignored) == [f"kafka.{name}" for name in sorted(others)]
+
+
+def test_what_the_sink_relies_on_cannot_be_changed():
+    assert "kafka.partitioner" in rejection({"partitioner": "random"})
+
+
+def test_what_limits_librdkafkas_queue_is_not_the_users():
+    notices = Notices()
+    translate({"queue.buffering.max.messages": "5"}, notices=notices)
+    assert notices.ignored == {
+        "kafka.buffer.memory limits what waits": ["kafka.queue.buffering.max.messages"]
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_mechanism_that_needs_a_user_is_rejected_without_one(mechanism):
+    message = rejection({"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism})
+    assert message.endswith("needs a user name and a password: set kafka.sasl.jaas.config")
+
+
+def test_kerberos_without_a_jaas_string_is_rejected_too():
+    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
+    assert "does not support Kerberos" in rejection(settings)
 
 
 def test_metrics_push_is_off_unless_requested():

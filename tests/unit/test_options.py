@@ -254,7 +254,7 @@ def test_include_headers_is_accepted_without_effect(value):
         ("Close_Timeout_Ms", "close.timeout.ms"),
         ("dead-letter-topic", "dead.letter.topic"),
         ("on.record.errors", "on.record.error"),
-        ("kafka-bootstrap-servers", "kafka.bootstrap.servers"),
+        ("kafka-linger-ms", "kafka.linger.ms"),
         ("truststore.location", "kafka.ssl.truststore.location"),
         ("kafka.linger.mss", "kafka.linger.ms"),
         ("kafka.lingers.ms", "kafka.linger.ms"),
@@ -275,6 +275,18 @@ def test_a_misspelt_option_is_rejected_with_the_right_name(name, meant):
     assert message == f"{name}: it is no option of this sink; did you mean {meant}?"
 
 
+def test_what_looks_like_a_slip_is_ignored_beside_the_right_option():
+    warning = parse({"kafka.bootstrap.servers": "a:1", "bootstrap_servers": "a:1"}).warnings[0]
+    assert "bootstrap_servers (not an option of this sink)" in warning
+
+
+def test_settings_of_serializers_are_meant_for_this_sink_only_with_a_format():
+    url = {"kafka.schema.registry.url": "http://r:8081"}
+    options = {"kafka.bootstrap.servers": "a:1", **url}
+    assert "serializers for a schema registry" in parse(options).warnings[0]
+    assert "did you mean schema.registry.url?" in rejection(**url, **{"value.format": "avro"})
+
+
 @pytest.mark.parametrize(
     ("name", "owner"),
     [
@@ -292,11 +304,15 @@ def test_a_misspelt_option_is_rejected_with_the_right_name(name, meant):
         ("failOnDataLoss", "Spark's Kafka source"),
         ("truncate", "Spark's console"),
         ("acks", "the names of the Kafka client's settings begin with kafka."),
-        ("group.id", "the names of the Kafka client's settings begin with kafka."),
+        ("group.id", "Kafka's consumer"),
         ("value.serializer", "the names of the Kafka client's settings begin with kafka."),
         ("flushInterval", "not an option of this sink"),
         ("batchId", "not an option of this sink"),
         ("zzz", "not an option of this sink"),
+        ("format", "not an option of this sink"),
+        ("schema", "not an option of this sink"),
+        ("zookeeper.connect", "Kafka's brokers"),
+        ("kafka.auto.create.topics", "Kafka's producer has no such setting"),
         ("kafka.transaction.timeout.ms", "only with delivery.guarantee=exactly-once"),
     ],
 )  # fmt: skip

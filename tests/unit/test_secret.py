@@ -71,7 +71,6 @@ def test_secret_shows_in_no_failure_even_with_local_variables(name):
         {"ssl.keystore.location": "/store.jks", "ssl.keystore.password": "hunter2"},
         {"queuing.strategy": "lifo"},
         {"sasl.mechanism": "SCRAM-SHA-256"},
-        {"sasl.username": "u"},
         {"sasl.jaas.config": JAAS_THAT_SHOWS.replace("username", "user")},
         {"sasl.jaas.config": JAAS_THAT_SHOWS.replace('";', ";")},
         {"sasl.jaas.config": JAAS_THAT_SHOWS * 2},
