@@ -140,8 +140,6 @@ def check_mechanism(settings: Mapping[str, str], oauth_callback: str) -> None:
             f"SCRAM-SHA-512 or OAUTHBEARER; {INSTEAD_OF_KERBEROS}"
         )
     mechanism = settings.get("sasl.mechanism", "").upper() if protocol.startswith("sasl") else ""
-    if mechanism == "GSSAPI":
-        raise InvalidOption(f"kafka.sasl.mechanism=GSSAPI: {INSTEAD_OF_KERBEROS}")
     if mechanism.startswith(("PLAIN", "SCRAM")) and "sasl.username" not in settings:
         raise InvalidOption(
             f"kafka.sasl.mechanism={mechanism} needs a user name and a password: set {JAAS_OPTION}"

@@ -445,11 +445,6 @@ def test_a_mechanism_that_needs_a_user_is_rejected_without_one(mechanism):
     assert message.endswith("needs a user name and a password: set kafka.sasl.jaas.config")
 
 
-def test_kerberos_without_a_jaas_string_is_rejected_too():
-    settings = {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}
-    assert "does not support Kerberos" in rejection(settings)
-
-
 def test_metrics_push_is_off_unless_requested():
     assert translate({"enable.metrics.push": "true"})["enable.metrics.push"] == "true"
 
