@@ -1,0 +1,120 @@
+"""What a program is: a function that writes to Kafka as Spark's own sink wants it, and a row."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from streams import stream_of
+
+# What Spark demands of a program that uses a data source in Python, as edits of its text.
+Edit = tuple[str, str]
+MODE: Edit = (".save()", '.mode("append").save()')
+# Spark looks a data source up in the session of the calling Java thread, which has none.
+REGISTER: Edit = ("spark = at.spark", "spark = at.spark; register(spark)")
+
+# The literal is the sink's, except where a program reads.
+_SINKS_NAME = re.compile(r'(?<!read\.format\()(?<!readStream\.format\()"kafka"', re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program runs: what it would have in constants, arguments or its environment.
+
+    ``servers`` need no login; ``login_servers`` want one of ``USERS`` (SASL_PLAINTEXT). ``source``
+    has records to read; ``topic`` and ``second_topic`` are empty. ``folder`` is empty and its own.
+    """
+
+    spark: SparkSession
+    servers: str
+    login_servers: str
+    token_url: str
+    source: str
+    topic: str
+    second_topic: str
+    folder: Path
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.folder / "checkpoint")
+
+    def rows(self) -> DataFrame:
+        """Orders: id bigint, customer string, amount double."""
+        return self.spark.range(0, 20, numPartitions=2).selectExpr(
+            "id", "concat('customer-', id % 4) AS customer", "id * 1.5D AS amount"
+        )
+
+    def lines(self) -> DataFrame:
+        """A stream of two micro-batches of lines of text: the column value."""
+        return stream_of(self.spark, self.folder / "lines", ["a 1", "b 2", "a 3"], ["b 4", "c 5"])
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program.
+
+    - ``run``: the program, as it was written for Spark's own sink.
+    - ``demands``: edits that Spark demands for a sink in Python, with which the plain program
+      runs. The patched one runs without them.
+    - ``shaded``: the program is one of Databricks, whose Kafka classes begin with "kafkashaded.";
+      Spark's own sink gets it without.
+    - ``sets_partition``: rows say their partition.
+    - ``refused``: a part of this sink's error, if it does not run; with ``reason``.
+    - ``is_fast``: it is among the few that every ``make test`` runs.
+    """
+
+    run: Callable[[Place], None]
+    demands: tuple[Edit, ...] = ()
+    shaded: bool = False
+    sets_partition: bool = False
+    refused: str = ""
+    reason: str = ""
+    is_fast: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+    @property
+    def shape(self) -> str:
+        """Its line for the table."""
+        return inspect.cleandoc(self.run.__doc__ or "").split("\n")[0].rstrip(".")
+
+    def text(self) -> str:
+        """The function's source, without the row above it."""
+        source = inspect.getsource(self.run)
+        return source[source.index("def ") :]
+
+
+PROGRAMS: list[Program] = []
+
+
+def program(**row: object) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
+    """Add the function below to the table. ``row``: fields of Program."""
+
+    def add(run: Callable[[Place], None]) -> Callable[[Place], None]:
+        PROGRAMS.append(Program(run, **row))
+        return run
+
+    return add
+
+
+def edited(text: str, edits: tuple[Edit, ...]) -> str:
+    """The text with every edit, each of which must apply."""
+    for old, new in edits:
+        if old not in text:
+            raise ValueError(f"nothing to edit: {old!r}")
+        text = text.replace(old, new)
+    return text
+
+
+def renamed(text: str) -> str:
+    """The text with the format changed."""
+    text, count = _SINKS_NAME.subn('"kafka-nb"', text)
+    if not count:
+        raise ValueError("the program names no format")
+    return text
