@@ -16,7 +16,7 @@ from spark_kafka_sink.config.java_settings import (
     check_guarantees,
     timeouts,
 )
-from spark_kafka_sink.config.option import PREFIX
+from spark_kafka_sink.config.option import PREFIX, Notices
 from spark_kafka_sink.config.producer_options import ClientSettings
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import PEM_BEGIN, Secret, read_secret, redacted
@@ -116,20 +116,24 @@ def read_setting(name: str, text: str) -> str:
     return read_secret(text) if is_secret(name) else redact_unless_public(name, text.strip())
 
 
-def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSettings:
+def translate(
+    settings: Mapping[str, str], oauth_callback: str = "", notices: Notices | None = None
+) -> ClientSettings:
     """Translate Java's producer settings, named without ``kafka.``, and add our defaults.
 
-    ``oauth_callback``: the option of that name, or "".
+    ``oauth_callback``: the option of that name, or "". ``notices``: where ignored settings, and
+    what others cost, are noted.
     The result may lack what only the driver's machine knows (``driver_options.complete``).
     Raises InvalidOption for settings that are not supported, out of range, or contradict each
     other; the error says what to write instead. Needs librdkafka's description of its settings.
     """
+    notices = Notices() if notices is None else notices
     settings = {name: read_setting(name, value) for name, value in settings.items()}
     if msk_iam.is_wanted(settings):
-        settings = msk_iam.translate_login(settings, oauth_callback)
+        settings = msk_iam.translate_login(settings, oauth_callback, notices)
         oauth_callback = msk_iam.CALLBACK
     elif oauth_login.is_wanted(settings):
-        settings = oauth_login.translate_login(settings)
+        settings = oauth_login.translate_login(settings, notices)
     for name, value in settings.items():
         option = PREFIX + name
         if name in _NEEDS_TEXT and not value.strip():
@@ -143,7 +147,7 @@ def translate(settings: Mapping[str, str], oauth_callback: str = "") -> ClientSe
             )
         if name in REJECTED:
             raise InvalidOption(f"{option} is not supported: {REJECTED[name]}", option=option)
-    result = _renamed(_expanded(settings))
+    result = _renamed(_expanded(settings, notices))
     specs = _setting_specs()
     effective = {**{name: spec.default for name, spec in specs.items()}, **DEFAULTS, **result}
     check_guarantees(result, effective)
@@ -238,11 +242,11 @@ def _is_among(allowed: str, value: str) -> bool:
 # --- settings that need conversion ---------------------------------------------------------------
 
 
-def _expanded(settings: Mapping[str, str]) -> dict[str, str]:
+def _expanded(settings: Mapping[str, str], notices: Notices) -> dict[str, str]:
     """``settings``, with JAAS strings, stores and the like turned into librdkafka's settings."""
     result = {name: value for name, value in settings.items() if name not in _CONVERTED}
     for convert in _CONVERTERS:
-        for name, value in convert(settings).items():
+        for name, value in convert(settings, notices).items():
             if name in result:
                 raise InvalidOption(f"{PREFIX}{name} is set twice, in different ways; keep one")
             result[name] = value
@@ -259,7 +263,7 @@ _CONVERTED = java_security.REPLACED | frozenset(
 )
 
 
-def _compression_level(settings: Mapping[str, str]) -> dict[str, str]:
+def _compression_level(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     codec = settings.get("compression.type", settings.get("compression.codec", "none"))
     name = f"compression.{codec.lower()}.level"
     if name not in settings:
@@ -268,7 +272,7 @@ def _compression_level(settings: Mapping[str, str]) -> dict[str, str]:
     return {"compression.level": settings[name]}
 
 
-def _endpoint_check(settings: Mapping[str, str]) -> dict[str, str]:
+def _endpoint_check(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     algorithm = settings.get("ssl.endpoint.identification.algorithm")
     if algorithm is None:
         return {}
@@ -276,7 +280,7 @@ def _endpoint_check(settings: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": algorithm or "none"}
 
 
-def _constant_backoff(settings: Mapping[str, str]) -> dict[str, str]:
+def _constant_backoff(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """Java's behaviour: the time between attempts to connect grows only if a maximum is set."""
     backoff = settings.get("reconnect.backoff.ms")
     if backoff is None or "reconnect.backoff.max.ms" in settings:

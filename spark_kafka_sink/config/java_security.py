@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 
@@ -60,7 +61,7 @@ _JAAS_MECHANISMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def credentials(settings: Mapping[str, str]) -> dict[str, str]:
+def credentials(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """User name and password from the JAAS string; no InvalidOption shows the string."""
     if "sasl.jaas.config" not in settings:
         return {}
@@ -154,7 +155,7 @@ def fetches_tokens(settings: Mapping[str, str]) -> bool:
     return is_oauth and settings.get(TOKEN_METHOD, "").lower() == "oidc"
 
 
-def trust_store(settings: Mapping[str, str]) -> dict[str, str]:
+def trust_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """Settings for a PEM trust store; of other types, see ``java_trust_store``.
 
     Raises InvalidOption.
@@ -185,7 +186,7 @@ def java_trust_store(settings: Mapping[str, str]) -> dict[str, str]:
     return {**named, "ssl.truststore.type": kind}
 
 
-def key_store(settings: Mapping[str, str]) -> dict[str, str]:
+def key_store(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """Settings for a PEM or PKCS12 key store. For others, InvalidOption says how to convert."""
     location = settings.get("ssl.keystore.location")
     if location is None:

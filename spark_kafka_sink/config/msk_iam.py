@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 
 from spark_kafka_sink.config.java_security import parsed_jaas
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import Secret
 
@@ -26,7 +27,9 @@ def is_wanted(settings: Mapping[str, str]) -> bool:
     return settings.get("sasl.mechanism", settings.get("sasl.mechanisms")) == MECHANISM
 
 
-def translate_login(settings: Mapping[str, str], oauth_callback: str) -> dict[str, str]:
+def translate_login(
+    settings: Mapping[str, str], oauth_callback: str, _notices: Notices
+) -> dict[str, str]:
     """The settings for OAUTHBEARER with ``CALLBACK``, without the region; raises InvalidOption."""
     if oauth_callback or "sasl.oauthbearer.config" in settings:
         raise InvalidOption(

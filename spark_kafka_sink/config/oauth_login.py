@@ -13,6 +13,7 @@ from spark_kafka_sink.config.java_security import (
     TOKEN_METHOD,
     parsed_jaas,
 )
+from spark_kafka_sink.config.option import Notices
 from spark_kafka_sink.errors import InvalidOption
 from spark_kafka_sink.secret import split_url
 
@@ -53,7 +54,7 @@ def is_wanted(settings: Mapping[str, str]) -> bool:
     return mechanism.upper() == "OAUTHBEARER"
 
 
-def translate_login(settings: Mapping[str, str]) -> dict[str, str]:
+def translate_login(settings: Mapping[str, str], _notices: Notices) -> dict[str, str]:
     """``settings`` in librdkafka's names; raises InvalidOption, which shows no JAAS string.
 
     A JAAS string of another login module stays as it is.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from numbers import Real
 from typing import Generic, TypeVar, cast
@@ -120,6 +120,34 @@ class OptionValues:
 
     def __getitem__(self, option: Option[T]) -> T:
         return cast("T", self.by_name[option.name])
+
+
+@dataclass
+class Notices:
+    """What the user should know about options that are accepted; one warning per query says it.
+
+    ``ignored``: the names of options without an effect, by whose they are or why, such as ``Kafka's
+    consumer``. ``sentences``: what other options cost.
+    """
+
+    ignored: dict[str, list[str]] = field(default_factory=dict)
+    sentences: list[str] = field(default_factory=list)
+
+    def ignore(self, name: str, owner: str) -> None:
+        """``name``: as the user wrote it, such as ``kafka.group.id``."""
+        self.ignored.setdefault(owner, []).append(name)
+
+    def warn(self, sentence: str) -> None:
+        """``sentence``: without a full stop at its end."""
+        self.sentences.append(sentence)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One sentence about all ignored options, if there are any, then the others."""
+        if not self.ignored:
+            return tuple(self.sentences)
+        parts = [f"{', '.join(names)} ({owner})" for owner, names in self.ignored.items()]
+        return (f"these options have no effect on this sink: {'; '.join(parts)}", *self.sentences)
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:

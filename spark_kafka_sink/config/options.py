@@ -10,7 +10,14 @@ from spark_kafka_sink.config import option_table as table
 from spark_kafka_sink.config.added_settings import producer_settings
 from spark_kafka_sink.config.client_settings import known_names, redact_unless_public, translate
 from spark_kafka_sink.config.java_settings import REJECTED
-from spark_kafka_sink.config.option import PREFIX, Option, OptionValues, did_you_mean, option_texts
+from spark_kafka_sink.config.option import (
+    PREFIX,
+    Notices,
+    Option,
+    OptionValues,
+    did_you_mean,
+    option_texts,
+)
 from spark_kafka_sink.config.producer_options import (
     MAX_REQUEST_SIZE,
     BlockBudget,
@@ -50,6 +57,8 @@ class SinkOptions:
 
     values: OptionValues
     producer: ProducerOptions
+    #: sentences about options that are ignored, and about what others cost
+    warnings: tuple[str, ...] = ()
     #: None: at-least-once
     exactly_once: ExactlyOnceOptions | None = None
     #: None: key and value are sent as they are
@@ -127,10 +136,12 @@ def parse(options: Mapping[str, object]) -> SinkOptions:
     _check_asynchronous_progress(texts)
     _check_names(texts)
     values = OptionValues({option.name: option.read(texts) for option in table.OPTIONS})
-    producer = _producer_options(values, texts)
+    notices = Notices()
+    producer = _producer_options(values, texts, notices)
     return SinkOptions(
         values=values,
         producer=producer,
+        warnings=notices.warnings,
         exactly_once=_exactly_once(values, texts, producer),
         serialization=read_serialization(values, texts),
     )
@@ -168,7 +179,9 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     return did_you_mean(name, set(known.values()) - {PREFIX + rejected for rejected in REJECTED})
 
 
-def _producer_options(values: OptionValues, texts: Mapping[str, str]) -> ProducerOptions:
+def _producer_options(
+    values: OptionValues, texts: Mapping[str, str], notices: Notices
+) -> ProducerOptions:
     buffer_memory_bytes = values[table.BUFFER_MEMORY]
     settings = {
         name.removeprefix(PREFIX): value
@@ -176,7 +189,7 @@ def _producer_options(values: OptionValues, texts: Mapping[str, str]) -> Produce
         if name.startswith(PREFIX) and name not in _NAMES
     }
     settings[table.BOOTSTRAP_SERVERS.name.removeprefix(PREFIX)] = values[table.BOOTSTRAP_SERVERS]
-    translated = translate(settings, values[table.OAUTH_CALLBACK] or "")
+    translated = translate(settings, values[table.OAUTH_CALLBACK] or "", notices)
     client = producer_settings(translated, buffer_memory_bytes)
     if buffer_memory_bytes < client.max_request_bytes:
         raise InvalidOption(
