@@ -12,29 +12,26 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 
-from program import MODE, REGISTER, program
+from program import MODE, Table
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.types import BinaryType, StructField, StructType
 from users import CONNECTION_STRING, PASSWORD, TOKEN
 
-from spark_kafka_sink import register
+from spark_kafka_sink import register  # noqa: F401 - for what Spark demands
 
-_SHADED = "kafkashaded.org.apache.kafka.common.security"
+BATCHES = Table()
 
 
-@program(demands=(MODE,), is_fast=True)
+@BATCHES.row(demands=(MODE,), is_fast=True)
 def a_writers_class_with_settings_of_consumers(at):
     """A class that holds the format, with unprefixed serializers, a group and a checkpoint."""
 
     class Writer:
         format = "kafka"
-        params = {
-            "includeHeaders": "true",
-            "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
-            "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
-            "kafka.group.id": "test-group",
-        }
+
+        def __init__(self, **params):
+            self.params = params
 
         @property
         def options(self):
@@ -45,7 +42,13 @@ def a_writers_class_with_settings_of_consumers(at):
             writer = frame.write.format(self.format).options(**self.options)
             return writer.save()
 
-    Writer().execute(at.rows().selectExpr("customer AS key", "string(amount) AS value"))
+    params = {
+        "includeHeaders": "true",
+        "key.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+        "value.serializer": "org.apache.kafka.common.serialization.StringSerializer",
+        "kafka.group.id": "test-group",
+    }
+    Writer(**params).execute(at.rows().selectExpr("customer AS key", "string(amount) AS value"))
 
 
 class _IfExists(str, Enum):
@@ -53,7 +56,7 @@ class _IfExists(str, Enum):
     ERROR = "error"
 
 
-@program(is_fast=True)
+@BATCHES.row(is_fast=True)
 def a_connections_class_that_appends(at):
     """An enumeration as the mode, a login with SCRAM, a client.id with blanks and slashes."""
     app = at.spark.sparkContext
@@ -71,7 +74,7 @@ def a_connections_class_that_appends(at):
     frame.write.format("kafka").mode(_IfExists.APPEND).options(**options).save()
 
 
-@program(demands=(("_IfExists.ERROR", "_IfExists.APPEND"),))
+@BATCHES.row(demands=(("_IfExists.ERROR", "_IfExists.APPEND"),))
 def a_connections_class_that_expects_no_topic(at):
     """The mode "error" after a check of the program's own; headers and partitions by row."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic, "includeHeaders": True}
@@ -84,7 +87,7 @@ def a_connections_class_that_expects_no_topic(at):
     frame.write.format("kafka").mode(_IfExists.ERROR).options(**options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def a_feature_store(at):
     """Avro keys and values, headers of constants, options of the framework that are no text."""
     project = F.struct(F.lit("projectId").alias("key"), F.lit(b"119").alias("value"))
@@ -114,7 +117,7 @@ def a_feature_store(at):
     )
 
 
-@program(is_fast=True)
+@BATCHES.row(is_fast=True)
 def statistics_of_a_checker(at):
     """All columns as JSON, and a source's failOnDataLoss among the library's own options."""
     options = {
@@ -126,7 +129,7 @@ def statistics_of_a_checker(at):
     frame.write.format("kafka").mode("append").options(**options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def features_in_some_writes(at):
     """Bytes from an RDD, not nullable; a leftover column counts the writes."""
     schema = StructType([StructField("value", BinaryType(), nullable=False)])
@@ -144,7 +147,7 @@ def features_in_some_writes(at):
         some.write.format("kafka").options(**config).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def avro_for_event_hubs(at):
     """Event Hubs' own page, and an int for batch.size: settings of consumers, a connection string.
 
@@ -167,7 +170,7 @@ def avro_for_event_hubs(at):
     ).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def serializers_of_a_registry(at):
     """to_avro, and the settings that Java's serializers would read: they are left behind."""
     schema = (
@@ -189,7 +192,7 @@ def serializers_of_a_registry(at):
     )
 
 
-@program(is_fast=True)
+@BATCHES.row(is_fast=True)
 def records_of_an_old_table(at):
     """A column timestamp, years old, which Spark's sink ignores; a consumer's product as text.
 
@@ -220,7 +223,7 @@ def records_of_an_old_table(at):
     )
 
 
-@program(demands=(MODE,), shaded=True)
+@BATCHES.row(demands=(MODE,), shaded=True)
 def any_column_as_the_key(at):
     """Databricks' shaded SCRAM module, all options in one dictionary, a key of any type, cast."""
     options = {
@@ -241,7 +244,7 @@ def any_column_as_the_key(at):
     publish(at.rows(), "amount")
 
 
-@program(
+@BATCHES.row(
     demands=(MODE,),
     refused="databricks.servicecredential",
     reason="it is the login; ignored, it would only move the failure to the brokers",
@@ -258,7 +261,7 @@ def a_service_credential(at):
     at.rows().selectExpr("customer AS value").write.format("kafka").options(**options).save()
 
 
-@program(
+@BATCHES.row(
     demands=(MODE,),
     refused="Krb5LoginModule",
     reason="librdkafka in the wheel has no Kerberos",
@@ -276,7 +279,7 @@ def a_kerberos_login(at):
     at.rows().selectExpr("customer AS value").write.format("kafka").options(**options).save()
 
 
-@program(refused="overwrite", reason="neither sink empties a topic")
+@BATCHES.row(refused="overwrite", reason="neither sink empties a topic")
 def the_mode_overwrite(at):
     """mode("overwrite")."""
     frame = at.rows().selectExpr("customer AS value")
@@ -285,7 +288,7 @@ def the_mode_overwrite(at):
     ).option("topic", at.topic).save()
 
 
-@program(refused="ignore", reason="neither sink knows whether a topic has records")
+@BATCHES.row(refused="ignore", reason="neither sink knows whether a topic has records")
 def the_mode_ignore(at):
     """mode("ignore")."""
     frame = at.rows().selectExpr("customer AS value")
@@ -293,14 +296,19 @@ def the_mode_ignore(at):
     frame.write.mode("ignore").format("kafka").options(**options).save()
 
 
-@program(demands=(MODE, REGISTER))
+# Spark looks for a data source in the session of the calling Java thread, which has none.
+_IN_THE_POOL = ("def produce(number):", "def produce(number):\n        register(at.spark)")
+_IN_THE_THREAD = ("def drain():", "def drain():\n        register(at.spark)")
+_AFTER_CTRL_C = ("    last =", "    register(at.spark)\n    last =")
+
+
+@BATCHES.row(demands=(MODE, _IN_THE_POOL))
 def a_pool_of_threads_that_swallows_errors(at):
     """Three threads, acks 1, and a handler that only prints: an error is a loss."""
-    spark = at.spark
 
     def produce(number):
         try:
-            frame = spark.range(number * 10, number * 10 + 10)
+            frame = at.spark.range(number * 10, number * 10 + 10)
             (
                 frame.selectExpr("string(id) AS key", "concat('event-', id) AS value")
                 .write.format("kafka")
@@ -312,15 +320,11 @@ def a_pool_of_threads_that_swallows_errors(at):
         except Exception as error:  # noqa: BLE001 - this is the program's mistake
             print(f"could not produce: {error}")
 
-    def produce_here(number):
-        spark = at.spark
-        produce(number)
-
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(produce_here, range(3)))
+        list(pool.map(produce, range(3)))
 
 
-@program(demands=(MODE, REGISTER))
+@BATCHES.row(demands=(MODE, _IN_THE_THREAD))
 def a_daemon_thread(at):
     """threading.Thread with a name, writing while the main thread waits."""
     failures = []
@@ -328,7 +332,9 @@ def a_daemon_thread(at):
     def drain():
         spark = at.spark
         try:
-            frame = spark.createDataFrame([("k", "v"), (None, "w"), ("k", None)], "key string, value string")
+            frame = spark.createDataFrame(
+                [("k", "v"), (None, "w"), ("k", None)], "key string, value string"
+            )
             options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
             frame.write.format("kafka").options(**options).save()
         except Exception as error:  # noqa: BLE001 - raised below
@@ -341,7 +347,7 @@ def a_daemon_thread(at):
         raise failures[0]
 
 
-@program(demands=(MODE, REGISTER))
+@BATCHES.row(demands=(MODE, _AFTER_CTRL_C))
 def a_last_write_after_ctrl_c(at):
     """Ctrl-C ends a wait for a query; then the main thread writes a last record."""
     spark = at.spark
@@ -361,7 +367,7 @@ def a_last_write_after_ctrl_c(at):
     last.write.format("kafka").options(**options).save()
 
 
-@program()
+@BATCHES.row()
 def save_with_keywords(at):
     """save(format=, mode=, **options)."""
     frame = at.rows().selectExpr("customer AS key", "string(id) AS value")
@@ -369,7 +375,7 @@ def save_with_keywords(at):
     frame.write.save(format="kafka", mode="append", **options)
 
 
-@program(demands=(("**options)", 'mode="append", **options)'),))
+@BATCHES.row(demands=(("**options)", 'mode="append", **options)'),))
 def save_with_keywords_and_no_mode(at):
     """save(format=, **options), in a loop over two topics."""
     for number, topic in enumerate([at.topic, at.second_topic]):
@@ -378,7 +384,7 @@ def save_with_keywords_and_no_mode(at):
         frame.write.save(format="kafka", **options)
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def options_before_the_format(at):
     """A writer that is passed on: options first, then the format, in capitals."""
 
@@ -393,7 +399,7 @@ def options_before_the_format(at):
     writer.format("KAFKA").save()
 
 
-@program(demands=(MODE,), is_fast=True)
+@BATCHES.row(demands=(MODE,), is_fast=True)
 def values_that_are_no_text(at):
     """None, bool, int and float as values of options; a path of None."""
     options = {
@@ -410,7 +416,7 @@ def values_that_are_no_text(at):
     at.rows().selectExpr("customer AS value").write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def the_dictionary_of_tutorials(at):
     """acks, retries, batch.size, linger.ms, buffer.memory, 10 requests in flight, compression."""
     options = {
@@ -428,7 +434,7 @@ def the_dictionary_of_tutorials(at):
     frame.write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def no_acknowledgement_and_no_retry(at):
     """acks=0, retries=0."""
     options = {"kafka.acks": "0", "kafka.retries": 0, "kafka.bootstrap.servers": at.servers}
@@ -436,7 +442,7 @@ def no_acknowledgement_and_no_retry(at):
     frame.write.format("kafka").options(**options).option("topic", at.topic).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def two_limits_for_a_request(at):
     """max.request.size, and librdkafka's message.max.bytes beside it."""
     (
@@ -451,7 +457,7 @@ def two_limits_for_a_request(at):
     )
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def sizes_of_zero_and_of_half_a_mebibyte(at):
     """batch.size=0, and buffer.memory below 1 MiB."""
     options = {"kafka.batch.size": 0, "kafka.buffer.memory": 524288}
@@ -459,7 +465,7 @@ def sizes_of_zero_and_of_half_a_mebibyte(at):
     writer.options(**options, topic=at.topic, **{"kafka.bootstrap.servers": at.servers}).save()
 
 
-@program(demands=(MODE,), sets_partition=True)
+@BATCHES.row(demands=(MODE,), sets_partition=True)
 def rows_copied_from_kafka(at):
     """A batch from Kafka, all of its columns: old timestamps, the source's topic and partitions."""
     reader = at.spark.read.format("kafka").option("kafka.bootstrap.servers", at.servers)
@@ -472,7 +478,7 @@ def rows_copied_from_kafka(at):
     )
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def one_dictionary_to_read_and_write(at):
     """One dictionary for the source and the sink: offsets, limits, a group's prefix."""
     kafka_options = {
@@ -494,7 +500,7 @@ def one_dictionary_to_read_and_write(at):
     rows.selectExpr("key", "value").write.format("kafka").options(**kafka_options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def headers_of_every_kind(at):
     """Headers: null, none, twice the same, without a value, and not nullable fields."""
     frame = at.rows().selectExpr(
@@ -509,7 +515,7 @@ def headers_of_every_kind(at):
     frame.write.format("kafka").options(includeHeaders="true", **options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def keys_and_values_that_are_null(at):
     """Null and empty keys and values; a column that no record has."""
     frame = at.spark.createDataFrame(
@@ -521,7 +527,7 @@ def keys_and_values_that_are_null(at):
     ).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def a_topic_per_row(at):
     """The topic as an expression of the row, no option."""
     topic = F.when(F.col("id") % 2 == 0, F.lit(at.topic)).otherwise(F.lit(at.second_topic))
@@ -529,7 +535,7 @@ def a_topic_per_row(at):
     frame.write.format("kafka").option("kafka.bootstrap.servers", at.servers).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def a_topic_column_and_the_option(at):
     """The column topic and the option topic: the option wins."""
     frame = at.rows().selectExpr(f"'{at.second_topic}' AS topic", "customer AS value")
@@ -537,7 +543,7 @@ def a_topic_column_and_the_option(at):
     frame.write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,), refused="null", reason="a record needs a topic")
+@BATCHES.row(demands=(MODE,), refused="null", reason="a record needs a topic")
 def a_topic_that_is_null(at):
     """A row without a topic."""
     frame = at.rows().selectExpr(
@@ -546,14 +552,14 @@ def a_topic_that_is_null(at):
     frame.write.format("kafka").option("kafka.bootstrap.servers", at.servers).save()
 
 
-@program(demands=(MODE,), refused="value", reason="neither sink casts")
+@BATCHES.row(demands=(MODE,), refused="value", reason="neither sink casts")
 def a_value_that_is_a_number(at):
     """A value of type bigint, not cast."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
     at.rows().selectExpr("id AS value").write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,), refused="partition", reason="neither sink casts")
+@BATCHES.row(demands=(MODE,), refused="partition", reason="neither sink casts")
 def a_partition_that_is_a_bigint(at):
     """A partition of type bigint, not cast."""
     frame = at.rows().selectExpr("customer AS value", "id % 3 AS partition")
@@ -561,7 +567,7 @@ def a_partition_that_is_a_bigint(at):
     frame.write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,), refused="value", reason="names of columns are case-sensitive")
+@BATCHES.row(demands=(MODE,), refused="value", reason="names of columns are case-sensitive")
 def columns_in_capitals(at):
     """KEY and VALUE."""
     frame = at.rows().selectExpr("customer AS KEY", "string(id) AS VALUE")
@@ -569,7 +575,7 @@ def columns_in_capitals(at):
     frame.write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def a_client_id_with_quotation_marks(at):
     """The application's name, with quotation marks and a backslash, as the client.id."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
@@ -577,7 +583,7 @@ def a_client_id_with_quotation_marks(at):
     writer.option("kafka.client.id", 'etl "orders" of a\\b').save()
 
 
-@program(demands=(MODE,), refused="value", reason="a record needs a value")
+@BATCHES.row(demands=(MODE,), refused="value", reason="a record needs a value")
 def no_column_value(at):
     """The column is called payload."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
@@ -585,7 +591,7 @@ def no_column_value(at):
     frame.write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,), sets_partition=True)
+@BATCHES.row(demands=(MODE,), sets_partition=True)
 def partitions_by_row(at):
     """Partitions, some null, for rows with keys, by salting."""
     frame = at.rows().selectExpr(
@@ -595,7 +601,7 @@ def partitions_by_row(at):
     frame.repartition(3, "key").write.format("kafka").options(**options).save()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def a_frame_of_sql(at):
     """A temporary view, SQL with an aggregation, a sort and a limit, cached."""
     at.rows().createOrReplaceTempView("orders")
@@ -611,7 +617,7 @@ def a_frame_of_sql(at):
     frame.unpersist()
 
 
-@program(demands=(MODE,))
+@BATCHES.row(demands=(MODE,))
 def a_token_login(at):
     """Java's OAuth login with ssl.protocol among the module's options, as Microsoft's page has it.
 

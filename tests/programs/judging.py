@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from program import Place, Program, edited, renamed
+from program import WAYS, Place, Program, edited, renamed
 from topics import Record, Topics
 
 import spark_kafka_sink
 
 SAME, REFUSED, LOST, BOTH = "same", "refused", "lost", "refused by both"
 DIFFERENT, ONLY_HERE = "different", "refused by Spark's own sink only"
-WAYS = ("plain", "patched")
+# What a process of a program's own does first.
+PREAMBLE = {"patched": "import spark_kafka_sink; spark_kafka_sink.patch_pyspark()"}
 # Records that are older are deleted at the broker's next check, with the default retention.ms.
 RETENTION_MS = 7 * 24 * 60 * 60 * 1000
 
@@ -42,7 +43,9 @@ def run_sparks_own(program: Program, place: Place, topics: Topics) -> Outcome:
 
 def run_plain(program: Program, place: Place, topics: Topics) -> Outcome:
     """With the format changed, and what Spark demands of a sink in Python."""
-    return _run(program, renamed(edited(program.text(), program.demands)), place, topics)
+    text = renamed(edited(program.text(), program.demands))
+    assert text != program.text(), "the program does not name Spark's own sink"
+    return _run(program, text, place, topics)
 
 
 def run_patched(program: Program, place: Place, topics: Topics) -> Outcome:
@@ -74,6 +77,35 @@ def verdict(judge: Outcome, outcome: Outcome) -> str:
     if outcome.records == judge.records:
         return SAME
     return LOST if judge.records - outcome.records else DIFFERENT
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A verdict. ``has_demands``: Spark demands more of the plain program than the format."""
+
+    name: str
+    way: str
+    verdict: str
+    has_demands: bool
+
+
+def table(seen: list[Seen]) -> str:
+    """How many programs are the same, in Markdown, and which are not."""
+    ways = {way: [row for row in seen if row.way == way] for way in WAYS}
+    plain = ways["plain"]
+    lines = [
+        "| | the format changed | not one letter changed, after `patch_pyspark()` |",
+        "|---|---|---|",
+        f"| programs | {len(plain)} | {len(ways['patched'])} |",
+    ]
+    for text in (SAME, REFUSED, LOST, DIFFERENT, ONLY_HERE, BOTH):
+        counts = [sum(row.verdict == text for row in rows) for rows in ways.values()]
+        if any(counts):
+            lines.append(f"| {text} | {counts[0]} | {counts[1]} |")
+    demanding = sum(row.verdict == SAME and row.has_demands for row in plain)
+    lines.append(f"| of the same: only after what Spark demands | {demanding} | 0 |")
+    others = sorted(f"{row.name}, {row.way}: {row.verdict}" for row in seen if row.verdict != SAME)
+    return "\n".join([*lines, "", *others])
 
 
 def explanation(judge: Outcome, outcome: Outcome) -> str:

@@ -7,15 +7,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
+from _pytest.mark import ParameterSet
 from pyspark.sql import DataFrame, SparkSession
 from streams import stream_of
 
-# What Spark demands of a program that uses a data source in Python, as edits of its text.
+# What Spark demands of a program whose sink is in Python, as edits of its text.
 Edit = tuple[str, str]
 MODE: Edit = (".save()", '.mode("append").save()')
-# Spark looks a data source up in the session of the calling Java thread, which has none.
-REGISTER: Edit = ("spark = at.spark", "spark = at.spark; register(spark)")
+UPDATE: Edit = ('format("kafka").options(**options)', "foreachBatch(foreach_batch(options))")
+
+WAYS = ("plain", "patched")
 
 # The literal is the sink's, except where a program reads.
 _SINKS_NAME = re.compile(r'(?<!read\.format\()(?<!readStream\.format\()"kafka"', re.IGNORECASE)
@@ -25,8 +29,10 @@ _SINKS_NAME = re.compile(r'(?<!read\.format\()(?<!readStream\.format\()"kafka"',
 class Place:
     """Where a program runs: what it would have in constants, arguments or its environment.
 
-    ``servers`` need no login; ``login_servers`` want one of ``USERS`` (SASL_PLAINTEXT). ``source``
-    has records to read; ``topic`` and ``second_topic`` are empty. ``folder`` is empty and its own.
+    ``servers`` need no login; ``login_servers`` want one of ``USERS`` (SASL_PLAINTEXT) or a token
+    of ``token_url``. ``source`` has records to read; ``topic`` and ``second_topic`` are empty.
+    ``folder`` is empty and its own. ``preamble`` is what a process that the program starts does
+    before anything else: nothing, or patch PySpark.
     """
 
     spark: SparkSession
@@ -37,6 +43,7 @@ class Place:
     topic: str
     second_topic: str
     folder: Path
+    preamble: str = ""
 
     @property
     def checkpoint(self) -> str:
@@ -65,6 +72,7 @@ class Program:
     - ``sets_partition``: rows say their partition.
     - ``refused``: a part of this sink's error, if it does not run; with ``reason``.
     - ``is_fast``: it is among the few that every ``make test`` runs.
+    - ``ways``: those that it can run in; a library may fix the format in its own code.
     """
 
     run: Callable[[Place], None]
@@ -74,6 +82,7 @@ class Program:
     refused: str = ""
     reason: str = ""
     is_fast: bool = False
+    ways: tuple[str, ...] = WAYS
 
     @property
     def name(self) -> str:
@@ -90,17 +99,26 @@ class Program:
         return source[source.index("def ") :]
 
 
-PROGRAMS: list[Program] = []
+class Table(list[Program]):
+    """The programs of one module; ``@table.row(...)`` adds the function below it."""
 
+    def row(self, **fields: Any) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
+        """``fields``: those of Program."""
 
-def program(**row: object) -> Callable[[Callable[[Place], None]], Callable[[Place], None]]:
-    """Add the function below to the table. ``row``: fields of Program."""
+        def add(run: Callable[[Place], None]) -> Callable[[Place], None]:
+            self.append(Program(run, **fields))
+            return run
 
-    def add(run: Callable[[Place], None]) -> Callable[[Place], None]:
-        PROGRAMS.append(Program(run, **row))
-        return run
+        return add
 
-    return add
+    def cases(self, is_fast: bool) -> list[ParameterSet]:
+        """The programs that are fast, or the others, in all ways, as parameters of a test."""
+        return [
+            pytest.param(program, way, id=f"{program.name}-{way}")
+            for program in self
+            if program.is_fast == is_fast
+            for way in program.ways
+        ]
 
 
 def edited(text: str, edits: tuple[Edit, ...]) -> str:
@@ -114,7 +132,4 @@ def edited(text: str, edits: tuple[Edit, ...]) -> str:
 
 def renamed(text: str) -> str:
     """The text with the format changed."""
-    text, count = _SINKS_NAME.subn('"kafka-nb"', text)
-    if not count:
-        raise ValueError("the program names no format")
-    return text
+    return _SINKS_NAME.sub('"kafka-nb"', text)

@@ -6,18 +6,21 @@ and triggers, and what they have left behind. Their texts are data: nobody tidie
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
-from program import MODE, REGISTER, program
+from program import MODE, UPDATE, Table
 from pyspark.sql import functions as F
+from pipeline import run_pipeline
 from users import CONNECTION_STRING, PASSWORD
 
-from spark_kafka_sink import foreach_batch, register
+from spark_kafka_sink import foreach_batch, register  # noqa: F401 - for what Spark demands
 
+STREAMS = Table()
 _SECONDS = 60
 
 
-@program(is_fast=True)
+@STREAMS.row(is_fast=True)
 def a_writers_class_with_a_trigger(at):
     """A class that sets a trigger if it has one; no output mode."""
     trigger = {"availableNow": True}
@@ -30,7 +33,7 @@ def a_writers_class_with_a_trigger(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program(sets_partition=True)
+@STREAMS.row(sets_partition=True)
 def a_destination_of_event_hubs(at):
     """A connection string, key, headers and partition by row; settings of consumers that the class
     adds by itself.
@@ -71,7 +74,7 @@ def a_destination_of_event_hubs(at):
         raise query.exception()
 
 
-@program()
+@STREAMS.row()
 def a_writer_that_somebody_else_starts(at):
     """A function that returns the writer, made option by option; the caller starts it."""
 
@@ -92,7 +95,7 @@ def a_writer_that_somebody_else_starts(at):
     query.stop()
 
 
-@program()
+@STREAMS.row()
 def a_dataset_with_a_path(at):
     """The path of a catalogue's entry as an option, the mode as text, arguments of a file."""
     save_args = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
@@ -100,7 +103,7 @@ def a_dataset_with_a_path(at):
     query = (
         writer.option("checkpointLocation", at.checkpoint)
         .option("path", ".")
-        .outputMode(str("append"))
+        .outputMode("append")
         .options(**save_args)
         .start()
     )
@@ -108,7 +111,7 @@ def a_dataset_with_a_path(at):
     query.stop()
 
 
-@program()
+@STREAMS.row()
 def foreach_batch_with_keywords(at):
     """outputMode("update") and foreachBatch with save(format=, mode=, **options)."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
@@ -125,7 +128,7 @@ def foreach_batch_with_keywords(at):
     query.stop()
 
 
-@program()
+@STREAMS.row()
 def a_publisher_that_runs_once(at):
     """trigger(once=True), options as a dictionary and one by one, columns as JSON."""
     config = {"kafka.bootstrap.servers": at.servers, "kafka.compression.type": "snappy"}
@@ -144,7 +147,7 @@ def a_publisher_that_runs_once(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program(demands=(MODE,))
+@STREAMS.row(demands=(MODE,))
 def a_publisher_in_batches(at):
     """The same class for a frame that is no stream."""
     frame = at.rows().select(
@@ -155,7 +158,7 @@ def a_publisher_in_batches(at):
     writer.option("topic", at.topic).save()
 
 
-@program()
+@STREAMS.row()
 def constants_as_key_and_topic(at):
     """The topic and the key as constants of SQL."""
     (
@@ -169,7 +172,7 @@ def constants_as_key_and_topic(at):
     query.stop()
 
 
-@program()
+@STREAMS.row()
 def options_of_the_console(at):
     """The console's truncate and numRows left behind, a URI as checkpoint, a trigger of 2 s."""
     query = (
@@ -188,7 +191,7 @@ def options_of_the_console(at):
     query.stop()
 
 
-@program()
+@STREAMS.row()
 def from_kafka_to_kafka(at):
     """A stream from Kafka, cast, filtered, to Kafka."""
     source = (
@@ -212,13 +215,13 @@ def from_kafka_to_kafka(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program(sets_partition=True)
+@STREAMS.row(sets_partition=True)
 def one_dictionary_for_both_streams(at):
     """One dictionary for source and sink; the stream has all columns of the source."""
     common = {
         "kafka.bootstrap.servers": at.servers,
         "subscribe": at.source,
-        "startingOffsets": '{"%s":{"0":-2,"1":-2,"2":-2}}' % at.source,
+        "startingOffsets": json.dumps({at.source: {"0": -2, "1": -2, "2": -2}}),
         "failOnDataLoss": "false",
         "maxOffsetsPerTrigger": "4",
         "includeHeaders": "true",
@@ -238,7 +241,7 @@ def one_dictionary_for_both_streams(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program(demands=(MODE,))
+@STREAMS.row(demands=(MODE,))
 def cleaned_rows_of_kafka(at):
     """foreachBatch: sorted, without duplicates, with the source's old timestamps."""
     source = (
@@ -270,7 +273,7 @@ def cleaned_rows_of_kafka(at):
 _APPEND_MODE = ('outputMode("update")', 'outputMode("append")')
 
 
-@program(demands=(_APPEND_MODE,))
+@STREAMS.row(demands=(_APPEND_MODE,))
 def update_mode_without_an_aggregation(at):
     """outputMode("update") for rows that never change; a consumer's enable.partition.eof."""
     query = (
@@ -288,14 +291,7 @@ def update_mode_without_an_aggregation(at):
     query.stop()
 
 
-@program(
-    demands=(
-        (
-            '.writeStream.format("kafka").options(**options)',
-            '.writeStream.foreachBatch(foreach_batch(options))  # "kafka"',
-        ),
-    ),
-)
+@STREAMS.row(demands=(UPDATE,))
 def sums_of_windows_in_update_mode(at):
     """A watermark, sums by window, outputMode("update")."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
@@ -308,43 +304,27 @@ def sums_of_windows_in_update_mode(at):
         .groupBy(F.window("at", "2 minutes"), "word")
         .agg(F.count("*").alias("n"))
     )
-    query = (
-        sums.selectExpr("to_json(struct(word, n)) AS value")
-        .writeStream.format("kafka").options(**options)
-        .option("checkpointLocation", at.checkpoint)
-        .outputMode("update")
-        .trigger(availableNow=True)
-        .start()
-    )
+    rows = sums.selectExpr("to_json(struct(word, n)) AS value")
+    writer = rows.writeStream.format("kafka").options(**options).outputMode("update")
+    writer = writer.option("checkpointLocation", at.checkpoint).trigger(availableNow=True)
+    query = writer.start()
     assert query.awaitTermination(_SECONDS)
 
 
-@program(
-    demands=(
-        (
-            '.writeStream.format("kafka").options(**options)',
-            '.writeStream.foreachBatch(foreach_batch(options))  # "kafka"',
-        ),
-        (".start(at.topic)", ".start()"),
-    ),
-)
+@STREAMS.row(demands=(UPDATE,))
 def windows_as_keys_and_a_path(at):
     """outputMode("update"), the window as the key, start(path)."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
     events = at.lines().selectExpr("value", "timestamp_seconds(ascii(value) * 60) AS at")
     counts = events.groupBy(F.window("at", "2 minutes", "1 minute")).count()
-    query = (
-        counts.selectExpr("CAST(window AS STRING) AS key", "CAST(count AS STRING) AS value")
-        .writeStream.format("kafka").options(**options)
-        .outputMode("update")
-        .option("checkpointLocation", at.checkpoint)
-        .start(at.topic)
-    )
+    rows = counts.selectExpr("CAST(window AS STRING) AS key", "CAST(count AS STRING) AS value")
+    writer = rows.writeStream.outputMode("update").option("checkpointLocation", at.checkpoint)
+    query = writer.format("kafka").options(**options).start(at.topic)
     query.processAllAvailable()
     query.stop()
 
 
-@program(demands=(MODE,))
+@STREAMS.row(demands=(MODE,))
 def a_join_in_update_mode(at):
     """A join with a static frame, update mode, foreachBatch with a function that writes."""
     names = at.spark.createDataFrame([("a", "Ada"), ("b", "Bob")], "letter string, name string")
@@ -361,7 +341,7 @@ def a_join_in_update_mode(at):
     query.stop()
 
 
-@program(demands=(MODE,))
+@STREAMS.row(demands=(MODE,))
 def complete_counts_with_the_epoch(at):
     """outputMode("complete") and foreachBatch; the epoch is the key."""
     counts = at.lines().groupBy("value").count()
@@ -382,30 +362,19 @@ def complete_counts_with_the_epoch(at):
     query.stop()
 
 
-@program(
-    demands=(
-        (
-            '.writeStream.format("kafka").options(**options)',
-            '.writeStream.foreachBatch(foreach_batch(options))  # "kafka"',
-        ),
-    ),
-)
+@STREAMS.row(demands=(UPDATE,))
 def complete_mode(at):
     """outputMode("complete") with the format itself."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
     counts = at.lines().groupBy(F.col("value").alias("key")).count()
-    query = (
-        counts.selectExpr("key", "string(count) AS value")
-        .writeStream.format("kafka").options(**options)
-        .outputMode("complete")
-        .option("checkpointLocation", at.checkpoint)
-        .start()
-    )
+    rows = counts.selectExpr("key", "string(count) AS value")
+    writer = rows.writeStream.format("kafka").options(**options).outputMode("complete")
+    query = writer.option("checkpointLocation", at.checkpoint).start()
     query.processAllAvailable()
     query.stop()
 
 
-@program(shaded=True)
+@STREAMS.row(shaded=True)
 def the_name_as_an_option(at):
     """option("queryName"), a larger max.request.size, Databricks' shaded PLAIN module."""
     query = (
@@ -430,7 +399,7 @@ def the_name_as_an_option(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program(shaded=True)
+@STREAMS.row(shaded=True)
 def one_dictionary_with_a_token_login(at):
     """Databricks' OAuth login with ssl.protocol in it, one dictionary for source and sink.
 
@@ -461,7 +430,7 @@ def one_dictionary_with_a_token_login(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program()
+@STREAMS.row()
 def start_with_keywords(at):
     """start(format=, outputMode=, queryName=, **options)."""
     options = {"kafka.bootstrap.servers": at.servers, "topic": at.topic}
@@ -476,7 +445,7 @@ def start_with_keywords(at):
     query.stop()
 
 
-@program()
+@STREAMS.row()
 def two_queries_of_one_stream(at):
     """One frame, two queries, two topics; a wait for any of them."""
     queries = []
@@ -496,7 +465,7 @@ def two_queries_of_one_stream(at):
         assert query.awaitTermination(_SECONDS)
 
 
-@program(demands=(MODE,))
+@STREAMS.row(demands=(MODE,))
 def two_writes_of_one_micro_batch(at):
     """foreachBatch: persisted, good rows to one topic, the others to a second one."""
 
@@ -513,12 +482,11 @@ def two_writes_of_one_micro_batch(at):
     assert query.awaitTermination(_SECONDS)
 
 
-@program(demands=(REGISTER,))
+@STREAMS.row(demands=(("def job():", "def job():\n        register(at.spark)"),))
 def a_query_that_a_thread_starts(at):
     """A scheduler's thread starts the query, and waits for it."""
 
     def job():
-        spark = at.spark
         query = (
             at.lines()
             .writeStream.format("kafka")
@@ -532,3 +500,33 @@ def a_query_that_a_thread_starts(at):
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(job).result()
+
+
+@STREAMS.row(shaded=True)
+def a_sink_of_a_declarative_pipeline(at):
+    """create_sink and append_flow, run by spark-pipelines; failOnDataLoss, a login in its options.
+
+    Its SASL_SSL is SASL_PLAINTEXT here.
+    """
+    options = {
+        "kafka.bootstrap.servers": at.login_servers,
+        "topic": at.topic,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": "kafkashaded.org.apache.kafka.common.security.plain"
+        f".PlainLoginModule required username='alice' password='{PASSWORD}' ;",
+        "kafka.ssl.endpoint.identification.algorithm": "https",
+        "failOnDataLoss": "false",
+    }
+    (at.folder / "lines").mkdir()
+    (at.folder / "lines" / "1.txt").write_text("a 1\nb 2\n")
+    run_pipeline(
+        at,
+        f"""
+        dp.create_sink("orders", "kafka", {options})
+
+        @dp.append_flow(target="orders")
+        def lines():
+            return spark.readStream.format("text").load({str(at.folder / "lines")!r})
+        """,
+    )
